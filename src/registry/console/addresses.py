@@ -1,6 +1,6 @@
-"""Addresses of pages: of those that others link to, of a list's, and of a repository's.
+"""Paths of pages, links between the pages of a list, and addresses of repositories.
 
-Those of a repository name it as an image reference does:
+The address of a repository names it as an image reference does:
 
     /console/acme/web/frontend                    the repository
     /console/acme/web/frontend:1.4                a tag
@@ -195,7 +195,7 @@ class PageLinks(NamedTuple):
 def page_links(
     query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker"
 ) -> PageLinks:
-    """Return how to turn the page; `parameter` is that of the marker."""
+    """Return the links to the pages before and after; `parameter` has the marker."""
     past = "before" if parameter == "marker" else f"{parameter}-before"
     here = query.get(parameter)
     known = query.get(past, "").split(",") if query.get(past) else []

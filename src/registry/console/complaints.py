@@ -19,7 +19,7 @@ _SENT_BEFORE: Final = (
 
 
 class Complaint(NamedTuple):
-    """What is wrong with a form."""
+    """A message about a form."""
 
     status: int = 200
     text: str = ""
@@ -39,7 +39,7 @@ OUTDATED: Final = (
 
 
 def complaint_of(error: Refused) -> Complaint:
-    """Return what to say about an error.
+    """Return the complaint that an error means.
 
     Raises:
         Refused: `error` itself, which is not the form's: a 401, a 429 or a failure, or a question
@@ -58,7 +58,7 @@ def complaint_of(error: Refused) -> Complaint:
 
 
 def is_outdated(error: Refused) -> bool:
-    """Return True if a document has changed since the page was drawn that was sent back."""
+    """Return True if the document was changed after its form was rendered."""
     return error.status == 409 and "revision" in error.params
 
 
@@ -83,10 +83,10 @@ Show = Callable[[PageRequest, Complaint], Awaitable[PageResponse]]
 
 
 def beside_form(show: Show) -> Callable[[Handler], Handler]:
-    """Return a decorator that shows what ``/v1`` refuses, or the form has wrong, by `show`.
+    """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
 
-    Its functions have the page as their first argument. Errors that are not the form's are raised;
-    see `complaint_of`.
+    The page is the first argument of what it decorates. Errors that are not about the form are
+    raised; see `complaint_of`.
     """
 
     def decorate(handle: Handler) -> Handler:

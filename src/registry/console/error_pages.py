@@ -1,4 +1,4 @@
-"""Answers instead of a page: a redirect to the sign-in, or a page with the error."""
+"""Answers to errors: a redirect to the sign-in, or a page with the error."""
 
 from __future__ import annotations
 

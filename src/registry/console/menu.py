@@ -1,4 +1,4 @@
-"""The nouns that have pages, in the order of the menu."""
+"""The kinds of resources that have pages, in the order of the menu."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 
 @cache
 def nouns_of(families: tuple[Family[Any], ...]) -> Sequence[NounPages]:
-    """Return what has pages in an install of these families, in the order of the menu."""
+    """Return the kinds of resources of these families that have pages, in the order of the menu."""
     services = {kind.family for each in families for kind in each.resource_kinds}
     known = {(each.service, each.one) for each in (*_SHOWN, *_ELSEWHERE)}
     plain = [

@@ -1,4 +1,4 @@
-"""The notices that pages show once, after a change, with a button that undoes it.
+"""Notices that a page shows once after a change, with a button that undoes it.
 
 A notice is in a sealed cookie, which the page that shows it deletes: a reload shows it no more.
 """

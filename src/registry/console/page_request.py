@@ -69,7 +69,7 @@ class ConsoleSettings(NamedTuple):
 
 @dataclass(frozen=True)  # no slots: cached properties
 class ConsoleApp:
-    """What all requests to the console of one install share."""
+    """The state that all requests to the console of an install share."""
 
     control: Application
     """``/v1``, an ASGI application."""
@@ -81,7 +81,7 @@ class ConsoleApp:
 
     @cached_property
     def asked_rights(self) -> AskedRights:
-        """Return what pages ask about to know what the role may do."""
+        """Return the questions by which pages read the rights of the role."""
         return AskedRights(self.settings.families, self.settings.region)
 
     @cached_property
@@ -94,7 +94,7 @@ class ConsoleApp:
         return {(each.service, each.type): each.path for each in self.nouns}
 
     def link_to(self, reference: Mapping[str, Any], account_id: str) -> str:
-        """Return the path of the page of what a reference means; empty if an account has none."""
+        """Return the path of the page of a referenced resource; empty if it has none."""
         if "crn" not in reference:
             return ""
         crn = Crn.parse(reference["crn"])
@@ -103,9 +103,9 @@ class ConsoleApp:
 
     @cached_property
     def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """Return what an event rule can name: all of a family, with its title and its events.
+        """Return the events that a rule can name, by family: its title, and its events in words.
 
-        Those of the registry are first.
+        The registry is first.
         """
         families = sorted(self.settings.families, key=lambda each: each.name != "registry")
         return {
@@ -174,7 +174,7 @@ class PageRequest:
         return acting
 
     def fill(self, path: str) -> str:
-        """Return a path, such as ``/v1/roles/{role}``, with the parameters of this request's."""
+        """Return a path such as ``/v1/roles/{role}`` with the parameters of this request."""
         return path.replace(":str}", "}").format_map(self.parameters)
 
     @property
@@ -188,11 +188,11 @@ class PageRequest:
         return self.client.signed(self.acting.token.value, forces_changes="own_rights" in self.form)
 
     def asks_about(self, *crns: str) -> None:
-        """Have the rights on further resources read with those that every page shows."""
+        """Read the rights on these resources too, together with those that every page needs."""
         self._asked_about += crns
 
     async def rights(self) -> Rights:
-        """Return what the role may do, asked once a request."""
+        """Return the rights of the role, read once a request."""
         if self._rights is None:
             session = self.known_session
             if session is None or session.acting is None:
@@ -257,7 +257,7 @@ class PageRequest:
         return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
-        """Return the functions by which templates show only what the role may do."""
+        """Return the functions by which templates ask for rights."""
         rights = await self.rights()
         return {
             "may": partial(self._may, rights),
@@ -313,7 +313,7 @@ class PageRequest:
 
 
 class _Page(Template):
-    """A template that is rendered once it is known what the role may do."""
+    """A template that is rendered after the role's rights were read."""
 
     def __init__(
         self, page: PageRequest, template: str, context: dict[str, object], status: int

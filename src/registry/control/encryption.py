@@ -1,4 +1,4 @@
-"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed.
+"""``/v1/encryption-binding``, and that of a repository: the KMS key that seals new blobs.
 
 Runs of ``…/encryption-binding/rewrap`` move the blobs of a repository to its key.
 """

@@ -1,4 +1,4 @@
-"""``/v1/event-rules``: which topics receive the events of the account's resources."""
+"""``/v1/event-rules``: rules that send events of the account's resources to topics."""
 
 from __future__ import annotations
 

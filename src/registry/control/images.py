@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: what answers show of images, referrers and deletion."""
+"""``/v1/repositories/{id}/images``: bodies of images, referrers and deletion."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def _deleted_answer(item: DeletedItem) -> DeletedImage:
 
 
 def batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
-    """Return what the audit log tells of a batch, or None if nothing was deleted."""
+    """Return the counts of a batch for the audit log, or None if nothing was deleted."""
     if not outcome.deleted:
         return None
     return {"deleted_count": len(outcome.deleted), "not_deleted_count": len(outcome.failures)}

@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/policy``: who else may use the repository."""
+"""``/v1/repositories/{id}/policy``: the policy of a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/pull-through-cache-rules``: which names are filled from which upstream registries."""
+"""``/v1/pull-through-cache-rules``: rules that fill names from upstream registries."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ GivenKey = Annotated[
 
 
 async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> KeyToBind:
-    """Return the key that `value` names, to which the caller may bind something.
+    """Return the key that `value` names, if the caller may use it.
 
     `seals` is False if this registry stores new blobs in plain.
 

@@ -1,4 +1,4 @@
-"""The storage used by an image, a repository, and the account: now, day by day, and stale."""
+"""Storage used by images, repositories and the account, its history, and stale repositories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers of the pages that all nouns have: a list, one, its change, and its actions."""
+"""Handlers of the pages of any kind of resource: list, create, show, change, custom methods."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def send_new(
 async def show_one(
     page: PageRequest, noun: NounPages, complaint: Complaint = NO_COMPLAINT
 ) -> PageResponse:
-    """Return the page of one; `complaint` is about what was sent from there."""
+    """Return the page of one; `complaint` is about a form of this page."""
     record = await read_one(page, noun)
     crn = crn_of(page, noun, record)
     page.asks_about(*noun.asked_about(crn))
@@ -183,12 +183,12 @@ async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageR
 
 
 def beside_list(noun: NounPages) -> Callable[[Handler], Handler]:
-    """Return the decorator by which the list of a noun shows what is refused; see `beside_form`."""
+    """Return `beside_form` for forms on the list of a noun."""
     return beside_form(lambda page, complaint: show_list(page, noun, complaint))
 
 
 def beside_one(noun: NounPages) -> Callable[[Handler], Handler]:
-    """Return the decorator by which the page of one shows what is refused."""
+    """Return `beside_form` for forms on the page of one."""
     return beside_form(lambda page, complaint: show_one(page, noun, complaint))
 
 

@@ -1,4 +1,4 @@
-"""Values that pages of nouns show, and fields of forms: how each is read and written."""
+"""Columns of tables and fields of forms: format values, and read what a form sends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ TAGS: Final = Input("tags", "Tags", "tags", "As KEY=VALUE, one to a line.", is_m
 
 
 def name_of(longest: int) -> Input:
-    """Return the field of a name, which stays."""
+    """Return the field of a name that never changes."""
     return Input("name", "Name", "code", longest=longest, is_required=True)
 
 
@@ -83,9 +83,9 @@ _MINUTES: Final = len("2026-11-29T10:30")
 def read_inputs(
     inputs: Sequence[Input], form: Mapping[str, str], *, is_change: bool = False
 ) -> dict[str, Any]:
-    """Return the body that a form means.
+    """Return the body of a request from the fields of a form.
 
-    What is left empty has its default; in a change, null if it may be null.
+    An empty field has its default; in a change, null if it may be null.
 
     Raises:
         WrongInput: a field cannot be read.
@@ -155,7 +155,7 @@ def _is_secret(of: Input, written: str) -> bool:
 
 
 def text_of(of: Input, record: RecordJson | None, sent: Mapping[str, str]) -> str:
-    """Return what a field of a form has: what was sent, or what `record` has, or the default."""
+    """Return the text of a field: as it was sent, or from `record`, or the default."""
     if sent:
         written = sent.get(of.field, "")
         return "" if _is_secret(of, written) else written

@@ -13,7 +13,7 @@ Section = Literal["services", "settings", "access"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NounNames:
-    """What resources of a kind are called, where their pages are, and which actions they need."""
+    """The names of a kind of resource, the paths of its pages, and the actions they need."""
 
     service: str
     """Its family."""

@@ -16,7 +16,7 @@ from registry.console.page_request import PageRequest, PageResponse
 
 
 class CustomMethod(NamedTuple):
-    """Something that is done to one, besides the change of its fields."""
+    """A custom method (AIP-136) or the deletion: a button on the page of one."""
 
     verb: str
     """The end of the path of its page."""
@@ -87,12 +87,12 @@ class NounPages(NounNames):
 
     @property
     def sorts(self) -> Sequence[tuple[str, str]]:
-        """Return by what a page of the list can be sorted: words, and the field."""
+        """Return the orders of the list: a label and the field that it sorts by."""
         simple = [each for each in self.columns if each.form not in ("texts", "reference")]
         return [("Name" if self.label == "name" else self.label.title(), self.label)] + [
             (each.label, each.field) for each in simple if "." not in each.field
         ]
 
     def name_of(self, record: RecordJson) -> str:
-        """Return what persons call one."""
+        """Return the name that a person knows a record by."""
         return str(record[self.label] or self.unnamed)

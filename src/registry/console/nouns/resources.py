@@ -1,4 +1,4 @@
-"""The pages of a kind of resource, from its description."""
+"""Derive the pages of a kind of resource from its description."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def deletion(
 
 
 def slow_deletion(action: str, said: str, asks: str, *inputs: Input) -> CustomMethod:
-    """Return the deletion of what has the status ``deleting`` for a while."""
+    """Return a deletion that takes a while, under the status ``deleting``."""
     return CustomMethod(
         "delete",
         "Delete",

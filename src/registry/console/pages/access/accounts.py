@@ -1,4 +1,4 @@
-"""The accounts of the person's organizations: found one, work in it, suspend and resume it.
+"""The accounts of the person's organizations: create, work in, suspend and resume one.
 
 These pages act as the person who has signed in, since a role acts in one account.
 """
@@ -58,7 +58,7 @@ def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, 
 
 @get(ACCOUNTS, opt=_PERSON)
 async def show_accounts(page: InjectedPage) -> PageResponse:
-    """Show the accounts and, to who may found one, the form for another."""
+    """Show the accounts and, to a person who may create one, the form."""
     return await _show(page)
 
 

@@ -15,7 +15,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 
 class AttachedPolicies(NamedTuple):
-    """What a page shows of the policies of a principal."""
+    """The policies of a principal, as far as the role may list them."""
 
     attached: Sequence[dict[str, Any]] | None
     """None if the role may not list policies."""

@@ -1,4 +1,4 @@
-"""The policies of the account: list, create, edit and delete them, and ask what one may do."""
+"""The policies of the account: list, create, edit, delete and simulate them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def written_document(document: object) -> str:
 
 
 def complaint_about(error: Refused, written: str) -> Complaint:
-    """Return what to say about a refused document, with the line of the value that is wrong."""
+    """Return the complaint about a refused document, with the line of the wrong value."""
     found = complaint_of(error)
     value = error.params.get("value")
     line = line_of(value, written) if isinstance(value, str) else 0
@@ -72,7 +72,7 @@ class PolicyVocabulary(NamedTuple):
 
 
 async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
-    """Return what policies can name, as far as it matches the page's search."""
+    """Return the actions and resources that match the page's search."""
     find = (page.form.get(FIND) or page.query.get(FIND, "")).strip()
     found = await page.api.get("/v1/actions")
     actions = [each for each in found["actions"] if matches(find, each["name"], each["summary"])]
@@ -137,7 +137,7 @@ async def create_policy(page: InjectedPage) -> PageResponse:
 
 @get(_ONE)
 async def show_account_policy(page: InjectedPage) -> PageResponse:
-    """Show a policy in the editor, and what it is attached to."""
+    """Show a policy in the editor, and its attachments."""
     return await _show(page)
 
 

@@ -42,7 +42,7 @@ _MOST = 200
 
 
 class RoleGroups(NamedTuple):
-    """What a page shows of the groups of a role."""
+    """The groups of a role, as far as the session may list them."""
 
     assigned: Sequence[dict[str, Any]] | None
     """None if the role of the session may not list them."""

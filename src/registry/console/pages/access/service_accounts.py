@@ -1,4 +1,4 @@
-"""Service accounts: the programs of the account, and what each may do."""
+"""Service accounts: the programs of the account, with their keys and policies."""
 
 from __future__ import annotations
 

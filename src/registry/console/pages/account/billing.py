@@ -83,5 +83,5 @@ INVOICE: Final = NounPages(
 
 @get(f"{INVOICE.path_of_one}/print")
 async def print_invoice(page: InjectedPage) -> PageResponse:
-    """Show an invoice as it is printed."""
+    """Show an invoice for printing."""
     return page.show("invoice_print.html", invoice=await read_one(page, INVOICE))

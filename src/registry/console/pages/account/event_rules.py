@@ -1,4 +1,4 @@
-"""Event rules: which events of the account's resources go to which topics."""
+"""Event rules, which send events of the account's resources to topics."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def delete_rule(page: InjectedPage) -> PageResponse:
 def chosen_types(
     event_types: Mapping[str, tuple[str, Mapping[str, str]]], form: Mapping[str, str]
 ) -> list[str]:
-    """Return the event types whose boxes are checked; of a service, only all if that one is."""
+    """Return the checked event types; for a service, only ``SERVICE.*`` if that is checked."""
     return [
         each
         for every, (_, types) in event_types.items()

@@ -1,4 +1,4 @@
-"""Keys: what encrypts the account's blobs, what each protects, and what is bound to them."""
+"""Keys of the account, and the card that binds an account or a repository to one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_KEYS: Final = 200
 
 
 class EncryptionCard(NamedTuple):
-    """What the card shows."""
+    """The key that new blobs are sealed with, as a page shows it."""
 
     binding: dict[str, Any]
     history: list[dict[str, Any]]
@@ -61,7 +61,7 @@ async def read_encryption_card(
 
 
 async def save_encryption_card(page: PageRequest, scope: str) -> None:
-    """Bind what is at a path to the key of the form; an empty field ends its binding.
+    """Bind the resource at a path to the key of the form; an empty field ends its binding.
 
     Raises:
         Refused: by ``/v1``.

@@ -30,7 +30,7 @@ _SCALE: Final = Decimal(10) ** 12
 
 
 class SkuUsage(NamedTuple):
-    """What was used of one SKU."""
+    """The usage of one SKU."""
 
     sku: str
     words: str
@@ -48,13 +48,13 @@ class SkuUsage(NamedTuple):
 
 @get(USAGE, opt={"requires": Requires.PERSON_IN_ROLE})
 async def show_usage(page: InjectedPage) -> PageResponse:
-    """Show what the account has used."""
+    """Show the usage of the account."""
     return await _show(page, page.api)
 
 
 @get(f"{PEOPLE}/{{organization:str}}/usage", opt={"requires": Requires.PERSON})
 async def show_organization_usage(page: InjectedPage) -> PageResponse:
-    """Show what all accounts of an organization have used, for those who see to its bills."""
+    """Show the usage of all accounts of an organization, to its owners and billing members."""
     return await _show(page, page.person, page.parameters["organization"])
 
 

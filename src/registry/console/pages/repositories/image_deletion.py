@@ -27,7 +27,7 @@ REASONS: Final[Mapping[str, str]] = {
 async def read_preview(
     page: PageRequest, images_path: str, image: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return what would be deleted with an index, or None if the page does not offer that.
+    """Return the preview of deleting an index, or None if the page does not offer that.
 
     It is offered for an index of the caller's account that no other index lists, if one request can
     delete all its children.
@@ -77,7 +77,7 @@ _MOST: Final = 25
 
 
 class Selected(NamedTuple):
-    """A selected image, and what holds it."""
+    """A selected image, and the reasons why it may stay."""
 
     row: ImageRow
     is_pinned: bool
@@ -98,7 +98,7 @@ class Selected(NamedTuple):
 
 @post(f"{REPOSITORY}/images/delete")
 async def delete_selection(page: InjectedPage) -> PageResponse:
-    """Show what deleting the picked images does; with ``confirmed`` in the form, delete them."""
+    """Preview the deletion of the selected images; with ``confirmed`` in the form, delete them."""
     form = page.form
     if "confirmed" in form:
         return await _delete(page, form.get("digests", "").split(), force="force" in form)

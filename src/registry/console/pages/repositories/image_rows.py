@@ -1,4 +1,4 @@
-"""What images are, which are folded under another in lists, and what is attached to them."""
+"""Rows of a list of images: kinds, attached artifacts, and images folded under another."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class FoldedImages(NamedTuple):
 
 
 def kind_of_image(image: Mapping[str, Any]) -> str:
-    """Return what an image is, for display."""
+    """Return the kind of an image, for display."""
     if image["is_index"]:
         return "Multi-platform"
     named = image.get("artifact_type")
@@ -166,7 +166,7 @@ def is_attached_tag(tag: str) -> bool:
 
 
 def suffix_of(tag: str) -> str:
-    """Return the end of such a tag, which tells the kind of the artifact: ``.sig``, or nothing."""
+    """Return the suffix of such a tag, by the kind of its artifact: ``.sig``, or nothing."""
     return tag[len("sha256-") + 64 :]
 
 

@@ -39,7 +39,7 @@ _STATUSES: Final = ("tagged", "untagged", "any")
 
 
 class IndexEntry(NamedTuple):
-    """What an index lists."""
+    """An entry of an index."""
 
     descriptor: ContentDescriptor
     kind: Literal["image", "blob", "absent"]

@@ -217,7 +217,7 @@ async def start_run(page: InjectedPage) -> PageResponse:
 
 @post(f"{_PATH}/restore")
 async def restore_run(page: InjectedPage) -> PageResponse:
-    """Show what a run has deleted; with ``confirmed`` in the form, restore all of it."""
+    """Show the images that a run has deleted; with ``confirmed`` in the form, restore them."""
     run_id = parse_uuid(page.form.get("run", ""))
     if run_id is None:
         raise InvalidInput("choose a run in the list of runs")

@@ -1,4 +1,4 @@
-"""Mirrors: the rules of the pull-through cache, with what they saved and their faults."""
+"""Mirrors: the rules of the pull-through cache, with their statistics and faults."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def save_mirror(page: InjectedPage) -> PageResponse:
 @post(f"{_ONE}/test")
 @beside_form(_show)
 async def probe_mirror(page: InjectedPage) -> PageResponse:
-    """Ask the upstream, and show what came of it."""
+    """Ask the upstream, and show its answer."""
     repository, _, tag = page.form.get("image", "").strip().partition(":")
     asked = {"repository": repository, "tag": tag or "latest"} if repository else None
     probed = await page.api.change("POST", f"{page.fill(_ONE_API)}/test", asked)
@@ -94,7 +94,7 @@ async def probe_mirror(page: InjectedPage) -> PageResponse:
 
 @post(f"{_ONE}/delete")
 async def delete_mirror(page: InjectedPage) -> PageResponse:
-    """Delete a rule; what it has cached stays."""
+    """Delete a rule; the cached images stay."""
     await page.api.change("DELETE", page.fill(_ONE_API))
     return page.go(_PATH, "The mirror was deleted. What it has cached stays.")
 

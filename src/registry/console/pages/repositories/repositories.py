@@ -199,7 +199,7 @@ _FOUND: Final = 100
 
 @get("/console/search")
 async def search(page: InjectedPage) -> PageResponse:
-    """Show the repositories and tags whose names contain the text of the head's field."""
+    """Show the repositories and tags whose names contain the text of the search field."""
     text = page.query.get("text", "").strip()
     found: dict[str, Any] | None = None
     complaint = ""

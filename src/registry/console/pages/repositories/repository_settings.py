@@ -84,13 +84,13 @@ async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
 
 @post(f"{_PATH}/public")
 async def make_public(page: InjectedPage) -> PageResponse:
-    """Show what lets everyone pull; with ``confirmed`` in the form, do it."""
+    """Show the policy that lets everyone pull; with ``confirmed`` in the form, save it."""
     return await _change_visibility(page, is_public=True)
 
 
 @post(f"{_PATH}/private")
 async def make_private(page: InjectedPage) -> PageResponse:
-    """Show what ends the access of everyone; with ``confirmed`` in the form, do it."""
+    """Show the policy without access for everyone; with ``confirmed`` in the form, save it."""
     return await _change_visibility(page, is_public=False)
 
 

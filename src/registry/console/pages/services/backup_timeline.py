@@ -1,4 +1,4 @@
-"""Draw the backups of a cluster along time, with those that its schedule will make next.
+"""Draw the past and planned backups of a cluster on a timeline.
 
 The picture is made of the answers of ``/v1``, and repeats the table beside it.
 """
@@ -133,7 +133,7 @@ def backup_line(
 
 
 def about(backups: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a sentence or two what the picture shows."""
+    """Return the description of the picture."""
     looks = [mark_of(each) for each in backups]
     bases = sum(each["kind"] == "base" for each in backups)
     said = (
@@ -145,7 +145,7 @@ def about(backups: Sequence[Mapping[str, Any]]) -> str:
 
 
 def mark_of(backup: Mapping[str, Any]) -> str:
-    """Return how a backup is drawn."""
+    """Return the mark that a backup is drawn with."""
     if backup["status"] == "failed" or backup["verification"] == "failed":
         return "failed"
     if backup["status"] != "succeeded":

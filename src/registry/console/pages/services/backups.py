@@ -1,4 +1,4 @@
-"""The backups of a database cluster: made, proved, restored and deleted."""
+"""The backups of a database cluster: create, verify, restore and delete them."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
 
 @get(_ONE)
 async def show_backup(page: InjectedPage) -> PageResponse:
-    """Show a backup, with what can be done to it."""
+    """Show a backup."""
     return await _show(page)
 
 
 @post(f"{_ONE}/verify")
 @beside_form(_show)
 async def verify_backup(page: InjectedPage) -> PageResponse:
-    """Let a backup be restored into a server of its own."""
+    """Verify a backup by restoring it into a temporary server."""
     await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.form.get("once", ""))
     return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
 
@@ -109,7 +109,7 @@ async def verify_backup(page: InjectedPage) -> PageResponse:
 @post(f"{_ONE}/restore")
 @beside_form(_show)
 async def restore_backup(page: InjectedPage) -> PageResponse:
-    """Make a new cluster with what a backup has, and show its owner's password once."""
+    """Restore a backup into a new cluster, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
     try:
         return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
@@ -120,7 +120,7 @@ async def restore_backup(page: InjectedPage) -> PageResponse:
 @post(f"{CLUSTER.path_of_one}/restore")
 @beside_one(CLUSTER)
 async def restore_to_moment(page: InjectedPage) -> PageResponse:
-    """Make a new cluster with what another had at a moment, and show its owner's password once."""
+    """Restore a cluster as of a moment into a new one, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
     try:
         given = read_inputs((_MOMENT,), page.form)

@@ -1,4 +1,4 @@
-"""Buckets: what each holds, and its objects by folder, which come and go as files."""
+"""Buckets, and their objects by folder, which are uploaded and downloaded as files."""
 
 from __future__ import annotations
 

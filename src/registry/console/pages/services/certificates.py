@@ -1,4 +1,4 @@
-"""Certificates: what they wait for, when they are renewed, and the revocation."""
+"""Certificates: issue, upload, export and revoke them."""
 
 from __future__ import annotations
 

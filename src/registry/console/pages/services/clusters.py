@@ -1,4 +1,4 @@
-"""Database clusters: their state, how they are connected to, and their schedules."""
+"""Database clusters: their state, connection, schedule and credentials."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ async def read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
 
 
 def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
-    """Return the fields of what is restored; with a `window`, of the moment too."""
+    """Return the fields of a restore; with a `window`, that of the moment too."""
     moment = Input(
         "target_time",
         "Moment (UTC)",
@@ -295,7 +295,7 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
 @post(f"{CLUSTER.path_of_one}/change-credentials")
 @beside_one(CLUSTER)
 async def change_credentials(page: InjectedPage) -> PageResponse:
-    """Change how a cluster that runs elsewhere is come in to."""
+    """Change the credentials of a cluster that runs elsewhere."""
     try:
         given = read_inputs(_CREDENTIALS, page.form)
         body = {name.removeprefix("new_"): value for name, value in given.items()}
@@ -311,7 +311,7 @@ async def change_credentials(page: InjectedPage) -> PageResponse:
 @post(f"{CLUSTER.path_of_one}/schedule")
 @beside_one(CLUSTER)
 async def schedule_backups(page: InjectedPage) -> PageResponse:
-    """Say when backups are made and proved, and how many stay."""
+    """Set the schedule of backups and proofs, and how many backups are kept."""
     try:
         given = read_inputs(_SCHEDULE, page.form)
         count = given.pop("base_count", None)
@@ -329,16 +329,16 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
 
 
 def with_size(body: dict[str, Any]) -> Mapping[str, object]:
-    """Return the body of a request whose fields of the size are not yet within it."""
+    """Return the body of a request with the fields of the size nested in ``size``."""
     names = [each.field for each in SIZE]
     size = {each: body.pop(each) for each in names if each in body}
     return {**body, "size": size}
 
 
 def complaint_beside(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
-    """Return what to say about an error, beside the field of a form that has other names.
+    """Return the complaint about a form whose fields have other names than those of ``/v1``.
 
-    Fields of fields have the last part of their names, and those `named` begin with `prefix`.
+    A nested field has the last part of its name; the names of those `named` begin with `prefix`.
     """
     wrong = complaint_of(error)
     field = wrong.field.rpartition(".")[2]

@@ -81,7 +81,7 @@ TEMPLATE: Final = replace(
 
 @post(f"{TEMPLATE.path_of_one}/preview")
 async def preview_template(page: InjectedPage) -> PageResponse:
-    """Show what a message would say with variables, which are a JSON object."""
+    """Show a message rendered with variables, which are a JSON object."""
     preview, complaint = None, NO_COMPLAINT
     try:
         variables = msgspec.json.decode(page.form.get(_FIELD) or "{}", type=dict[str, Any])

@@ -1,4 +1,4 @@
-"""Instance pools: what runs of each, and what an instance wrote."""
+"""Instance pools, with their instances and the output of one."""
 
 from __future__ import annotations
 

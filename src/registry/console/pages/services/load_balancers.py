@@ -1,4 +1,4 @@
-"""Load balancers: what listens there, and how the targets are."""
+"""Load balancers, with their listeners and the health of their targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics: who is told what is published to them."""
+"""Topics and their subscriptions."""
 
 from __future__ import annotations
 
