@@ -260,14 +260,8 @@ def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
 
 
 def _deleted_answer(item: DeletedItem) -> DeletedImage:
-    return DeletedImage(
-        digest=item.digest,
-        tags=item.tags,
-        incomplete_indexes=[
-            IncompleteIndex(digest=each.digest, tags=each.tags) for each in item.incomplete
-        ]
-        or UNSET,
-    )
+    incomplete = [answer_of(IncompleteIndex, each) for each in item.incomplete]
+    return answer_of(DeletedImage, item, incomplete_indexes=incomplete or UNSET)
 
 
 def batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
@@ -278,11 +272,6 @@ def batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
 
 
 def _failure_answer(failure: BatchFailure) -> FailedDeletion:
-    _, code = rendering(type(failure.error))
-    return FailedDeletion(
-        digest=failure.digest,
-        tag=failure.tag,
-        code=code,
-        message=failure.error.message,
-        params=failure.error.params or UNSET,
-    )
+    error = failure.error
+    shown = {"code": rendering(type(error))[1], "message": error.message}
+    return answer_of(FailedDeletion, failure, **shown, params=error.params or UNSET)

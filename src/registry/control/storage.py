@@ -323,19 +323,16 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
 def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> StorageHistory:
     return StorageHistory(
         days=[
-            DayAnswer(
-                day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}",
-                size_bytes=each.size_bytes,
-                pulls=each.pulls,
-            )
+            answer_of(DayAnswer, each, day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}")
             for each in found.days
         ],
         growth_days=found.growth_days,
         repositories=[
-            GrowthAnswer(
+            answer_of(
+                GrowthAnswer,
+                each,
                 repository=reference_of(ctx, account_id, each.repository_id, each.name),
                 size_bytes_before=each.before,
-                size_bytes=each.size_bytes,
             )
             for each in found.growth
         ],
