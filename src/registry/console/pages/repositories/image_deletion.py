@@ -56,18 +56,31 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
         {"digests": named},
         force="true" if "force" in form else None,
     )
+    # An index is restored with the children that were deleted.
+    undo = path_of(page).image(page.parameters["digest"], "restore")
+    return await show_outcome(page, outcome, undo)
+
+
+async def show_outcome(
+    page: PageRequest,
+    outcome: Mapping[str, Any],
+    undo: str,
+    undo_fields: Mapping[str, str] | None = None,
+    *,
+    may_force: bool = False,
+) -> PageResponse:
+    """Show which images were deleted, and why others were not."""
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
         repository=await read_repository(page, is_changed=True),
         deleted=outcome["deleted"],
-        failures=outcome["failures"],
-        may_force=False,
-        kept=outcome["kept"],
+        failures=outcome.get("failures", ()),
+        kept=outcome.get("kept", ()),
+        may_force=may_force,
         reasons=REASONS,
-        # An index is restored with the children that were deleted.
-        undo=path_of(page).image(page.parameters["digest"], "restore"),
-        undo_fields={},
+        undo=undo,
+        undo_fields=undo_fields or {},
     )
 
 
@@ -152,17 +165,7 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
         return page.go(
             here.base, "The images were deleted, with their tags.", undo, deleted, "RestoreImage"
         )
-    return page.show(
-        "index_deleted.html",
-        200 if outcome["deleted"] else 409,
-        repository=await read_repository(page, is_changed=True),
-        deleted=outcome["deleted"],
-        failures=outcome["failures"],
-        may_force=any(
-            {"pins", "parents"} & each.get("params", {}).keys() for each in outcome["failures"]
-        ),
-        kept=[],
-        reasons=REASONS,
-        undo=undo,
-        undo_fields=deleted,
+    may_force = any(
+        {"pins", "parents"} & each.get("params", {}).keys() for each in outcome["failures"]
     )
+    return await show_outcome(page, outcome, undo, deleted, may_force=may_force)

@@ -210,17 +210,8 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     here = path_of(page)
     undo = here.image(digest, "restore")
     if outcome is not None:  # indexes lack it now
-        return page.show(
-            "index_deleted.html",
-            repository=await read_repository(page, is_changed=True),
-            deleted=[outcome["deleted"]],
-            failures=[],
-            may_force=False,
-            kept=[],
-            reasons={},
-            undo=undo,
-            undo_fields={},
-        )
+        deleted = {"deleted": [outcome["deleted"]]}
+        return await image_deletion.show_outcome(page, deleted, undo)
     return page.go(
         here.tab("deleted"),
         "The image was deleted. What can be restored is listed here.",
