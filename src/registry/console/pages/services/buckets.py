@@ -10,6 +10,7 @@ from urllib.parse import quote, urlencode
 from litestar import get, post, put
 from litestar.response import Response
 from litestar.types import Receive, Scope, Send
+from markupsafe import Markup
 
 from cloudcore.storage import bucket
 from registry.console.assets import UPLOADING
@@ -147,6 +148,7 @@ async def delete_bucket_object(page: InjectedPage) -> PageResponse:
         return page.show(
             "question.html",
             title=f"Delete {key}?",
+            heading=Markup('Delete <span class="wraps">{}</span>?').format(key),
             words="The object cannot be had back.",
             button="Delete the object",
             back=_path(page),
