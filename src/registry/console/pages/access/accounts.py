@@ -79,12 +79,14 @@ async def suspend_account(page: InjectedPage) -> PageResponse:
         account = (await page.person.get(page.fill(_ONE_API)))["account"]
         return page.show(
             "question.html",
-            title=f"Suspend {account['handle']}?",
+            title=f"Suspend {account['handle']}",
+            heading=f"Suspend {account['handle']}?",
             words="Nobody can act in it until you resume it: its programs, roles and container"
             " clients are refused, within five minutes also for pulls and pushes. Nothing in it is"
             " deleted.",
             button="Suspend the account",
             back=ACCOUNTS,
+            leave="Keep it",
         )
     return await _set_status(
         page, "suspended", "The account is suspended: nobody can act in it until it is resumed."
