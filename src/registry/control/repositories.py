@@ -47,7 +47,7 @@ GivenKey = Annotated[
 
 
 async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> KeyToBind:
-    """Return the key that `value` names, to which the caller may bind something.
+    """Return the key that `value` names, if the caller may use it.
 
     `seals` is False if this registry stores new blobs in plain.
 
@@ -246,10 +246,7 @@ async def create_repository(
     )
 
 
-@get(
-    "/v1/repositories",
-    opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery},
-)
+@get("/v1/repositories", opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery})
 async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
     """List the account's repositories by name."""
     account_id = account_of(ctx)
@@ -327,10 +324,7 @@ async def update_repository(
     )
 
 
-@delete(
-    PATH,
-    opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)},
-)
+@delete(PATH, opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)})
 async def delete_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
