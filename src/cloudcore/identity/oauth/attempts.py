@@ -11,7 +11,6 @@ lock others out for ever.
 from __future__ import annotations
 
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -22,8 +21,8 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import TooManyAttempts, Unavailable
 from cloudcore.iam.passwords import Asker
+from cloudcore.identity.credentials import opened_text, sealed_text
 from cloudcore.identity.rows.users import User
-from cloudcore.keyring import KeyringError
 from cloudcore.serving.clients import rate_subject
 from cloudcore.web.context import RequestContext
 from cloudcore.web.ratelimit import Budget, RateLimitStatus, count_request, give_back
@@ -49,12 +48,8 @@ class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
 
 def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser | None:
     """Return the content of a browser's cookie, or None if it is invalid or expired."""
-    try:
-        opened = ctx.keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
-        known = msgspec.json.decode(opened, type=KnownBrowser)
-    except (KeyringError, ValueError):
-        return None
-    return known if ctx.clock() < known.expires_at else None
+    known = opened_text(ctx.keyring, cookie, _CONTEXT, KnownBrowser)
+    return known if known is not None and ctx.clock() < known.expires_at else None
 
 
 def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser | None) -> str:
@@ -62,8 +57,7 @@ def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser
     same = before is not None and before.user_id == user_id
     browser_id = before.browser_id if before and same else secrets.token_urlsafe(16)
     known = KnownBrowser(user_id, browser_id, ctx.clock() + LIFETIME_SECONDS * MICROSECONDS)
-    sealed = ctx.keyring.seal(msgspec.json.encode(known), _CONTEXT)
-    return urlsafe_b64encode(sealed).decode()
+    return sealed_text(ctx.keyring, known, _CONTEXT)
 
 
 _SECONDS: Final = 300

@@ -14,7 +14,6 @@ from __future__ import annotations
 import hmac
 import re
 from functools import partial
-from hashlib import sha256
 from typing import Final
 
 from msgspec import UNSET, UnsetType
@@ -29,6 +28,7 @@ from cloudcore.identity.audit import (
     record_program_sign_out,
     record_sign_out,
 )
+from cloudcore.identity.credentials import hash_of, id_in
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth import sessions
@@ -44,7 +44,8 @@ from cloudcore.identity.oauth.forms import (
     required,
     wrong_client,
 )
-from cloudcore.identity.oauth.sessions import REFRESH_PREFIX, hash_of
+from cloudcore.identity.oauth.sessions import REFRESH_PREFIX
+from cloudcore.identity.rights.assume_role import SESSION_PREFIX
 from cloudcore.identity.rows import sessions as session_rows
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
@@ -62,7 +63,7 @@ from cloudcore.wire import ResponseBody
 _DURATION: Final = re.compile(r"-?[0-9]+")
 _MAX_DIGITS: Final = 18
 """Maximum digits to parse; longer numbers are clamped, because parsing takes quadratic time."""
-_DUMMY: Final = sha256(b"").hexdigest()
+_DUMMY: Final = hash_of("")
 
 
 class IssuedToken(ResponseBody, kw_only=True):
@@ -107,7 +108,7 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     """
     owner = await ctx.database.read(find_key_owner, client.id or "")
     expected = _DUMMY if owner is None else owner.secret_sha256
-    shown = sha256((client.secret or "").encode()).hexdigest()
+    shown = hash_of(client.secret or "")
     is_right = hmac.compare_digest(shown, expected)
     if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
         note_wrong_key(ctx, owner)
@@ -208,12 +209,6 @@ def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.Signe
     )
 
 
-SESSION_TOKEN: Final = re.compile(
-    r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
-)
-"""Prefix of the session tokens of assumed roles; the session's id follows."""
-
-
 async def revoke(
     ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> None:
@@ -299,10 +294,8 @@ def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
     if token.startswith(REFRESH_PREFIX):
         found = lock_refresh_token(tx, hash_of(token))
         return None if found is None else session_rows.find_live_session(tx, found.sid, now)
-    named = SESSION_TOKEN.fullmatch(token)
-    if named is None:
-        return None
-    session = session_rows.find_live_session(tx, "-".join(named.groups()), now)
+    sid = id_in(SESSION_PREFIX, token)
+    session = None if sid is None else session_rows.find_live_session(tx, sid, now)
     if session is None or not hmac.compare_digest(session.token_sha256 or "", hash_of(token)):
         return None
     return session

@@ -9,14 +9,13 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64encode
 from functools import partial
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.identity.audit import record_sign_in
+from cloudcore.identity.credentials import code_challenge, hash_of
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows import sign_ins
@@ -74,11 +73,6 @@ class SignedIn(NamedTuple):
     """When the session ends for good, or None if each refresh renews it."""
 
 
-def hash_of(secret: str) -> str:
-    """Return the SHA-256 under which a random secret of 256 bits is stored."""
-    return sha256(secret.encode()).hexdigest()
-
-
 def new_code(
     user_id: str, destination: Destination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
@@ -118,11 +112,9 @@ async def begin_session(ctx: RequestContext, spent: SpentCode, proof: Proof) -> 
 
 
 def _fits(code: Code, proof: Proof) -> bool:
-    digest = sha256(proof.verifier.encode()).digest()
-    challenge = urlsafe_b64encode(digest).decode().rstrip("=")
     return (
         _VERIFIER.fullmatch(proof.verifier) is not None
-        and hmac.compare_digest(challenge, code.code_challenge)
+        and hmac.compare_digest(code_challenge(proof.verifier), code.code_challenge)
         and proof.client_id == code.client_id
         and proof.redirect_uri == code.redirect_uri
     )

@@ -12,10 +12,8 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -26,6 +24,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
+from cloudcore.identity.credentials import hash_of, opened_text, sealed_text
 from cloudcore.identity.oauth.attempts import KnownBrowser, attempt_at, attempt_in, attempt_of
 from cloudcore.identity.oauth.forms import CLI, CONSOLE, MAX_PARAMETERS, Form, parse_parameters
 from cloudcore.identity.oauth.sessions import OUT_OF_BAND, Destination, new_code
@@ -34,7 +33,7 @@ from cloudcore.identity.rows.sessions import find_last_signed_in
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user, list_users_by_email, lock_user
 from cloudcore.identity.services.users import change_password
-from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.keyring import Keyring
 from cloudcore.web.context import RequestContext
 from cloudcore.web.query import parse_fields
 
@@ -171,8 +170,7 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
 
     def seal(self, keyring: Keyring) -> str:
         """Return the form as the value of a hidden field."""
-        sealed = keyring.seal(msgspec.json.encode(self), _CONTEXT)
-        return urlsafe_b64encode(sealed).decode()
+        return sealed_text(keyring, self, _CONTEXT)
 
 
 def new_nonce() -> str:
@@ -197,14 +195,10 @@ def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
         AccessDenied: it is forged, from another browser, or expired.
 
     """
-    try:
-        opened = ctx.keyring.open(urlsafe_b64decode(hidden), _CONTEXT)
-        form = msgspec.json.decode(opened, type=SignInForm)
-    except (KeyringError, ValueError):
-        raise _stale() from None
-    if nonce is None or not hmac.compare_digest(form.nonce_sha256, _hash(nonce)):
+    form = opened_text(ctx.keyring, hidden, _CONTEXT, SignInForm)
+    if form is None or ctx.clock() >= form.expires_at:
         raise _stale()
-    if ctx.clock() >= form.expires_at:
+    if nonce is None or not hmac.compare_digest(form.nonce_sha256, hash_of(nonce)):
         raise _stale()
     return form
 
@@ -217,7 +211,7 @@ def renew(
     if user is None:
         return renewed
     return msgspec.structs.replace(
-        renewed, email=user.email, kept_sha256=_hash(user.password), user_id=user.id
+        renewed, email=user.email, kept_sha256=hash_of(user.password), user_id=user.id
     )
 
 
@@ -309,7 +303,7 @@ async def choose_password(
 
     """
     user = await ctx.database.read(find_user, form.user_id)
-    if user is None or user.status != "active" or _hash(user.password) != form.kept_sha256:
+    if user is None or user.status != "active" or hash_of(user.password) != form.kept_sha256:
         raise _stale()
     if password != repeated:
         raise InvalidInput("the two passwords differ")
@@ -335,11 +329,7 @@ def _form(
     ctx: RequestContext, nonce: str, code_challenge: str, destination: Destination, state: str
 ) -> SignInForm:
     expires_at = ctx.clock() + _FORM_SECONDS * MICROSECONDS
-    return SignInForm(_hash(nonce), code_challenge, expires_at, destination, state)
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
+    return SignInForm(hash_of(nonce), code_challenge, expires_at, destination, state)
 
 
 def _stale() -> AccessDenied:

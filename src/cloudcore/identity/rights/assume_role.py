@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 import secrets
-import string
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -24,8 +23,8 @@ from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.credentials import hash_of, new_key_id, text_with_id
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.rights.permissions import load_policies
 from cloudcore.identity.rights.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
 from cloudcore.identity.rows import roles, sessions
@@ -33,6 +32,7 @@ from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.tokens.access_tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Crn, Uuid, parse_uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -42,7 +42,8 @@ CHAINED_SECONDS: Final = 3600
 MAX_LINE: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
-_ID_ALPHABET: Final = string.ascii_uppercase + "234567"
+SESSION_PREFIX: Final = "est_"
+"""Prefix of session tokens; the session's id follows."""
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_=,.@-]")
 _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
@@ -88,7 +89,17 @@ class Credential(NamedTuple):
 
     access_key_id: str
     secret: str
+    secret_sealed: bytes
     session_token: str
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the session's row."""
+        return {
+            "access_key_id": self.access_key_id,
+            "secret_sealed": self.secret_sealed,
+            "token_sha256": hash_of(self.session_token),
+        }
 
 
 class _Asked(NamedTuple):
@@ -130,19 +141,11 @@ async def assume_role(
         source_ip=ctx.source_ip,
         now=ctx.clock(),
     )
-    credential = new_credential(asked.sid)
-    sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
+    credential = new_credential(ctx.keyring, asked.sid)
     ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
-    role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential, sealed)
+    role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential)
     return AssumedRole(
-        access_token=tokens.issue(
-            iam_crn(role.account_id, "role", role.name),
-            ctx.new_id(),
-            expires_at,
-            issued_at=asked.now,
-            account_id=role.account_id,
-            sid=asked.sid,
-        ),
+        access_token=issue_token(tokens, role, ctx.new_id(), asked.sid, expires_at, asked.now),
         expires_in=expires_at // MICROSECONDS - asked.now // MICROSECONDS,
         access_key_id=credential.access_key_id,
         secret_access_key=credential.secret,
@@ -154,17 +157,20 @@ async def assume_role(
     )
 
 
+def issue_token(
+    tokens: AccessTokens, role: AssumableRole, jti: str, sid: str, expires_at: int, now: int
+) -> str:
+    """Return an access token of a role's session, issued at `now`."""
+    crn = iam_crn(role.account_id, "role", role.name)
+    of = {"account_id": role.account_id, "sid": sid}
+    return tokens.issue(crn, jti, expires_at, issued_at=now, **of)
+
+
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
     """Return a role that the caller may assume now; raise what `assume_role` does if not."""
     assert ctx.caller is not None
-    return _allowed_role(ctx, tx, _asked_now(ctx.caller, role, ctx.source_ip, now))
-
-
-def _asked_now(
-    source: Principal, role: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> _Asked:
-    """Return the question whether the source may assume a role, with no session in mind."""
-    return _Asked(source, role, None, None, "", source_ip, now)
+    asked = _Asked(ctx.caller, role, None, None, "", ctx.source_ip, now)
+    return _allowed_role(ctx, tx, asked)
 
 
 def _printable(text: str) -> str:
@@ -172,7 +178,7 @@ def _printable(text: str) -> str:
 
 
 def _assume(
-    ctx: RequestContext, tx: Connection, asked: _Asked, credential: Credential, sealed: bytes
+    ctx: RequestContext, tx: Connection, asked: _Asked, credential: Credential
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(ctx, tx, asked)
     source = asked.source
@@ -210,9 +216,7 @@ def _assume(
         source_access_key_id=source.access_key_id,
         session_name=name,
         first_source=source.source and source.source._replace(session_name=name).stored(),
-        access_key_id=credential.access_key_id,
-        secret_sealed=sealed,
-        token_sha256=hash_of(credential.session_token),
+        **credential.columns,
     )
     sessions.add_session(tx, session)
     ctx.audit(
@@ -319,12 +323,14 @@ def _role_crn(text: str) -> Crn:
     return crn
 
 
-def new_credential(sid: str) -> Credential:
+def new_credential(keyring: Keyring, sid: str) -> Credential:
     """Return a new credential for a session of this id."""
+    secret = secrets.token_urlsafe(30)
     return Credential(
-        "AS" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
-        secrets.token_urlsafe(30),
-        f"est_{sid.replace('-', '')}_{secrets.token_urlsafe(32)}",
+        new_key_id("AS"),
+        secret,
+        keyring.seal(secret.encode(), sealing_context(sid)),
+        text_with_id(SESSION_PREFIX, sid, secrets.token_urlsafe(32)),
     )
 
 

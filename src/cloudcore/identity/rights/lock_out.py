@@ -89,7 +89,7 @@ def _is_in_force(tx: Connection, caller: Principal, now: int) -> bool:
     if caller.access_key_id is None:
         return True
     key = find_key_owner_by_id(tx, caller.access_key_id)
-    return key is not None and key.is_usable(now) and not key.is_suspended
+    return key is not None and key.is_in_force(now)
 
 
 def _refusal(caller: Principal, lost: Sequence[str], words: str) -> Conflict:

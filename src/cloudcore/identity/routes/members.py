@@ -12,8 +12,8 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
+from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import email_address, person_crn
-from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.routes.common import Email, PeopleQuery, read_listed, shown
 from cloudcore.identity.routes.organizations import (
     MemberRole,

@@ -140,6 +140,10 @@ class KeyOwner(NamedTuple):
         """Return True if the service account or its account is suspended."""
         return {self.service_account_status, self.account_status} != {"active"}
 
+    def is_in_force(self, now: int) -> bool:
+        """Return True if the key is usable and its owner is not suspended."""
+        return self.is_usable(now) and not self.is_suspended
+
 
 _OWNERS: Final = (
     select(

@@ -16,8 +16,8 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import OWNED, missing
-from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.identity_providers import unlink_person
