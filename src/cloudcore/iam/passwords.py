@@ -87,8 +87,7 @@ def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -
     Without `salt` (that of the person's e-mail address) a random one is used.
     """
     salt = salt or os.urandom(SALT_BYTES)
-    parts = (salt, cost.derive(password, salt))
-    return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
+    return _stored(cost, salt, cost.derive(password, salt))
 
 
 def unusable_password(salt: bytes) -> str:
@@ -96,8 +95,11 @@ def unusable_password(salt: bytes) -> str:
 
     It has the `salt` of the person's e-mail address, so a sign-in takes as long as with a password.
     """
-    parts = (salt, os.urandom(_HASH_BYTES))
-    return "$".join(["scrypt", *map(str, COST), *(base64.b64encode(p).decode() for p in parts)])
+    return _stored(COST, salt, os.urandom(_HASH_BYTES))
+
+
+def _stored(cost: Cost, *parts: bytes) -> str:
+    return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
 
 
 def salt_of(kept: str) -> bytes:

@@ -115,7 +115,7 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
             raise Conflict("there are several accounts; name one with --account HANDLE")
         account = accounts[0] if accounts else None
     else:
-        account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+        account = _account_of(tx, handle)
     if account is None:
         raise NotFound(f"there is no account {handle or ''}".rstrip())
     program = SERVICE_ACCOUNTS.find_named(tx, account.id, name)
@@ -125,6 +125,10 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
         if status != "active":
             raise Conflict(f"the {what} is suspended; a person who owns it resumes it")
     return account, program
+
+
+def _account_of(tx: Connection, handle: str) -> Account | None:
+    return find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
 
 
 def add_key(
@@ -182,7 +186,7 @@ def restore_admin(
         Conflict: the account or the person is suspended.
 
     """
-    account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+    account = _account_of(tx, handle)
     if account is None:
         raise NotFound(f"there is no account {handle}")
     organization_id = organization_of(tx, account.id)

@@ -17,10 +17,13 @@ from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.rights.permissions import membership
 from cloudcore.identity.routes.common import Handle, Status, shown
-from cloudcore.identity.routes.organizations import membership_policy, organization_reference
+from cloudcore.identity.routes.organizations import (
+    home_of,
+    membership_policy,
+    organization_reference,
+)
 from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account
 from cloudcore.identity.rows.organizations import JOINED, Joined
-from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import check_founds_accounts
@@ -125,8 +128,7 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
         if named not in (None, organization_id):
             raise missing("organization")
         return organization_id, None
-    current = find_current_organization(tx, caller.sid or "") or caller.organization_id
-    joined = JOINED.get(tx, caller.id, named or current or "")
+    joined = home_of(tx, caller, named)
     return joined.id, joined
 
 

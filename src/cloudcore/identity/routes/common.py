@@ -7,8 +7,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
+from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
 from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
+from cloudcore.resource_names import Crn, lower_ids
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
@@ -79,6 +81,15 @@ async def read_listed(
     """Return the page of an owner's that `query` asks for, all or the one of a label."""
     of = owner, label or ""
     return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.sort_key)
+
+
+def parse_crn(text: str, field: str) -> Crn:
+    """Return the CRN in a request's `field`; raise `InvalidInput` if it is malformed."""
+    try:
+        return Crn.parse(lower_ids(text))
+    except InvalidInput as error:
+        words = f"{field}: {error.message}"
+        raise InvalidInput(words, field=field, reason="malformed_crn") from None
 
 
 def reference(rows: OwnedRows[T], found: T) -> ResourceRef:

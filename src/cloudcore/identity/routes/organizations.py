@@ -11,11 +11,14 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
+from cloudcore.db.base import Connection
 from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import membership
 from cloudcore.identity.routes.common import Title, read_listed, shown
 from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
+from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
@@ -90,6 +93,12 @@ async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
     joined = await ctx.database.read(JOINED.get, person.id, organization_id)
     ctx.authorize(_crn(organization_id), resource_policy=membership(joined.role, person.crn))
     return joined
+
+
+def home_of(tx: Connection, person: Principal, named: str | None) -> Joined:
+    """Return the organization that a person names, or else the one that its session works in."""
+    current = named or find_current_organization(tx, person.sid or "") or person.organization_id
+    return JOINED.get(tx, person.id, current or "")
 
 
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:

@@ -27,10 +27,10 @@ from cloudcore.identity.rights.simulation import (
     evaluate,
     load_scene,
 )
-from cloudcore.identity.routes.common import Document, reference, shown
+from cloudcore.identity.routes.common import Document, parse_crn, reference, shown
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.policies import POLICIES
-from cloudcore.resource_names import Crn, lower_ids, parse_uuid
+from cloudcore.resource_names import Crn, parse_uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
@@ -177,12 +177,7 @@ def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
     The `handle` of the caller's own account is replaced. Any other handle is not looked up, or the
     answer would tell whether an account has it: it stands for an account that no policy means.
     """
-    try:
-        crn = Crn.parse(lower_ids(text))
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{field}: {error.message}", field=field, reason="malformed_crn"
-        ) from None
+    crn = parse_crn(text, field)
     if crn.account == handle:
         return crn._replace(account=account_id)
     return crn if parse_uuid(crn.account) else crn._replace(account=_UNKNOWN_ACCOUNT)

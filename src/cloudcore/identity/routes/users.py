@@ -22,10 +22,9 @@ from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.rights.permissions import membership
 from cloudcore.identity.routes.common import Email, PeopleQuery, Status, read_listed, shown
-from cloudcore.identity.routes.organizations import membership_policy
+from cloudcore.identity.routes.organizations import home_of, membership_policy
 from cloudcore.identity.rows.organizations import JOINED, Joined
-from cloudcore.identity.rows.sessions import find_current_organization
-from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
+from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization, new_user
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
@@ -102,12 +101,6 @@ def _new(password: str, user: User) -> OneNewUser:
     return OneNewUser(user=record)
 
 
-def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
-    """Return the organization that a person names, or that its session works in."""
-    current = named or find_current_organization(tx, person.sid or "") or person.organization_id
-    return JOINED.get(tx, person.id, current or "")
-
-
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
     """Return an organization that both the person and the user have joined."""
     organization_id = find_shared_organization(tx, person.id, user_id)
@@ -142,7 +135,7 @@ async def _seen_from(ctx: RequestContext) -> str:
     """Return the organization whose users the caller may list."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
-        joined = await ctx.database.read(_home, ctx.caller, None)
+        joined = await ctx.database.read(home_of, ctx.caller, None)
         _authorize(ctx, joined, "*")
         return joined.id
     ctx.authorize(iam_crn(ctx.caller.account_id, "user", "*"))
@@ -169,7 +162,7 @@ async def create_user(
     """
     person = person_of(ctx)
     named = data.organization and lower_ids(data.organization)
-    joined = await ctx.database.read(_home, person, named)
+    joined = await ctx.database.read(home_of, person, named)
     if joined.is_personal:
         raise AccessDenied("a personal organization has one member; name another organization")
     _authorize(ctx, joined, "*")
@@ -177,17 +170,7 @@ async def create_user(
     password = users.new_password()
     salt = await ctx.database.read(users.find_salt, ctx.keyring, email)
     kept = await ctx.passwords.hash(password, Asker(person.id, is_known=True), salt)
-    now = ctx.clock()
-    user = User(
-        id=ctx.new_id(),
-        email=email,
-        password=kept,
-        must_change_password=True,
-        organization_id=ctx.new_id(),
-        status="active",
-        created_at=now,
-        updated_at=now,
-    )
+    user = new_user(ctx.new_id(), email, kept, ctx.new_id(), ctx.clock())
     return await ctx.commit(
         users.create_user,
         joined.id,

@@ -178,16 +178,9 @@ def _create(
         raise AccessDenied("nobody here has this e-mail address; ask an owner to add the person")
     if users.has_added(tx, provider.organization_id, profile.email):
         raise AccessDenied("this person has left the organization; an owner can invite again")
-    made = User(
-        id=new.user_id,
-        email=profile.email,
-        password=unusable_password(find_salt(tx, keyring, profile.email)),
-        must_change_password=False,
-        organization_id=new.organization_id,
-        status="active",
-        created_at=now,
-        updated_at=now,
-    )
+    password = unusable_password(find_salt(tx, keyring, profile.email))
+    who = new.user_id, profile.email, password, new.organization_id
+    made = users.new_user(*who, now, must_change_password=False)
     return create_user(tx, provider.organization_id, made)
 
 

@@ -9,7 +9,7 @@ they are for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from cloudcore.identity.rights.documents import StoredDocument, ids_of, read_ids
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import (
     ASSIGNMENTS,
@@ -33,6 +34,8 @@ from cloudcore.identity.rows.roles import (
 )
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
+
+T = TypeVar("T", Role, PolicyRow)
 
 PREFIX: Final = "service/"
 _SECONDS: Final = 12 * 3600
@@ -52,6 +55,20 @@ def refuse_platforms(found: Role | PolicyRow) -> None:
             f"{found.name} is the platform's; it goes with what the {service} service made it for"
         )
         raise Conflict(words, reason="platform_owned", service=service)
+
+
+def lock_own(tx: Connection, rows: OwnedRows[T], account_id: str, row_id: str) -> T:
+    """Lock an account's rights, and return a role or policy that its owner may change.
+
+    Raises:
+        NotFound: the account has no such role or policy.
+        Conflict: it is the platform's.
+
+    """
+    increment_revision(tx, account_id)
+    found = rows.get(tx, account_id, row_id)
+    refuse_platforms(found)
+    return found
 
 
 def put_platform_role(
@@ -120,9 +137,7 @@ def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
     """Change the given fields of a role; its sessions end unless its trust policy only grows."""
-    increment_revision(tx, account_id)
-    role = ROLES.get(tx, account_id, role_id)
-    refuse_platforms(role)
+    role = lock_own(tx, ROLES, account_id, role_id)
     ends_sessions = False
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
@@ -159,8 +174,7 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
 
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
-    increment_revision(tx, account_id)
-    refuse_platforms(ROLES.get(tx, account_id, role_id))
+    lock_own(tx, ROLES, account_id, role_id)
     ROLES.remove(tx, account_id, role_id)
 
 
@@ -171,9 +185,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
-    increment_revision(tx, account_id)
-    role = ROLES.get(tx, account_id, role_id)
-    refuse_platforms(role)
+    role = lock_own(tx, ROLES, account_id, role_id)
     user = find_person(tx, organization_id, person)
     is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
     if not is_new and not rows.keep_assignment(tx, role.id, user.id):
