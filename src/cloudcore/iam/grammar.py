@@ -56,7 +56,7 @@ def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
 
 
 def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:  # noqa: ANN401
-    """Return the error for an invalid field: `reason` is a code, `words` say what is required."""
+    """Return the error for an invalid field: `reason` is a code, `words` the requirement."""
     return InvalidInput(f"{field}: {words}", field=field, reason=reason, **params)
 
 

@@ -1,4 +1,4 @@
-"""Parse policy documents, strictly, and cache parsed ones: an ignored part might have been a deny.
+"""Parse policy documents strictly, because an ignored part might be a deny; cache parsed ones.
 
 Tenants decide how many policies there are and how much memory each takes: a list of networks takes
 sixty times its text. So the cache is bounded by bytes, not by the number of entries.
@@ -40,7 +40,7 @@ MAX_STATEMENTS: Final = 50
 EVERYONE: Final = "*"
 """The principal that matches everyone, signed in or not."""
 SERVICE: Final = "crn:iam:::service/"
-"""What the CRN of a service of the platform begins with: it is of no account."""
+"""Prefix of the CRNs of the platform's services, which belong to no account."""
 TRUST_ACTION: Final = "iam:AssumeRole"
 
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"

@@ -66,7 +66,7 @@ class Principal(NamedTuple):
     container_password_id: str | None = None
     """For a role, the id of the container password that stands for a person in it."""
     source: Source | None = None
-    """Who is behind a role session, the caller itself otherwise."""
+    """The person or program behind a role session; otherwise the caller itself."""
 
 
 class SignatureKey(NamedTuple):
@@ -94,7 +94,7 @@ class SignatureKeys(Protocol):
     """Finds key pairs."""
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
-        """Return the key pair of a public id; None if there is none in force."""
+        """Return the active key pair of a public id, or None."""
         ...
 
 

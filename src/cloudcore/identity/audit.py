@@ -39,8 +39,8 @@ def record_sign_in(
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
     """Record what a sign-in at a provider changed, in its transaction.
 
-    The provider is the principal: it said who the person is, and of which groups. The person's
-    sign-in itself is recorded when the code is exchanged.
+    The provider is the principal: it named the person and the groups. The person's sign-in itself
+    is recorded when the code is exchanged.
     """
     user, provider = made.user, made.provider
     person = person_crn(user.organization_id, user.id)
@@ -87,7 +87,7 @@ def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None
 
 
 def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
-    """Count a key pair that was refused: a wrong secret, or what is suspended."""
+    """Count a key pair that was refused: its secret is wrong, or its owner suspended."""
     source = source_of_program(owner.account_id, owner.service_account)
     ctx.note_refusal(
         SIGN_IN,
@@ -101,7 +101,7 @@ def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
 def record_program_sign_out(
     ctx: RequestContext, tx: Connection, account_id: str, service_account: str, ended: str
 ) -> None:
-    """Record that a token or login of a service account was revoked; `ended` says which."""
+    """Record that a token or login of a service account was revoked: `ended` is which of them."""
     source = source_of_program(account_id, service_account)
     details, owners = {"ended": ended}, [account_id]
     ctx.audit(tx, SIGN_OUT, owners, principal=source.crn, source=source, details=details)

@@ -1,4 +1,4 @@
-"""Recovery by the operator: new credentials for who lost them, and lost rights in an account."""
+"""Recovery by the operator: reset passwords, add access keys, restore the role `admin`."""
 
 from __future__ import annotations
 
@@ -177,9 +177,9 @@ def restore_admin(
 ) -> tuple[Account, list[HostChange]]:
     """Give a member of an account's organization the role `admin` with all rights.
 
-    Create or repair role, trust, policy and assignment; return the changes, none if all was well.
-    The policy `admin` allows everything afterwards, wherever else it is attached, and is the only
-    one of the role: another could only deny. A trust policy that denies is replaced.
+    Create or repair role, trust, policy and assignment; return the changes, if any. Afterwards the
+    policy `admin` allows everything, wherever else it is attached, and is the only one of the role:
+    another could only deny. A trust policy that denies is replaced.
 
     Raises:
         NotFound: there is no such account, or no such member of its organization.

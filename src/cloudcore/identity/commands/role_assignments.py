@@ -22,7 +22,7 @@ _PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 
 
 def admit(run: Invocation, crn: str) -> str:
-    """Let the trust policy of the role admit a principal unless it does; return what to tell.
+    """Add a principal to the role's trust policy if it is missing; return the words to print.
 
     Raises:
         CommandFailure: the caller may not change it, or it would be too large.

@@ -2,8 +2,8 @@
 
 The command's code is sent by a redirect to the address where it listens on the browser's machine
 (RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
-redirect to this install's console. Errors are pages, but for what a client asked for wrongly
-(`authorization_request`).
+redirect to this install's console. Errors are pages, except that errors of the client's request are
+sent to the client by a redirect (`sign_in.RequestRefused`).
 """
 
 from __future__ import annotations

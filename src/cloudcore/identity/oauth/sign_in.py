@@ -1,7 +1,7 @@
 """Sign a person in through the page: read the authorization request, check forms, issue the code.
 
 The request is that of RFC 6749 §4.1.1 and RFC 7636 §4.3. A refusal is sent to the redirect URI only
-if that is the client's own; else the person is told, on a page.
+if that is the client's own; otherwise it is shown to the person on a page.
 
 A form is valid in one browser (the nonce in its cookie) for ten minutes. It carries the client's
 request sealed, so the browser cannot change it.
@@ -45,7 +45,7 @@ _NOT_UTF8: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 class AuthorizationRequest(NamedTuple):
-    """What a client asks for."""
+    """The parsed parameters of an authorization request."""
 
     destination: Destination
     code_challenge: str
@@ -56,7 +56,7 @@ class RequestRefused(InvalidInput):
     """A request that is refused by a redirect to `location`."""
 
     def __init__(self, destination: Destination, state: str, code: str, message: str) -> None:
-        """Refuse with an error `code` of RFC 6749 §4.1.2.1; `state` comes back as it was sent."""
+        """Refuse with an error `code` of RFC 6749 §4.1.2.1; the client's `state` is returned."""
         super().__init__(message)
         told = {"error": code, "error_description": message} | ({"state": state} if state else {})
         self.location = f"{destination.redirect_uri}?{urlencode(told)}"
@@ -67,7 +67,8 @@ def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
 
     Raises:
         RequestRefused: a parameter is not supported, or given more than once.
-        InvalidInput: as it; or the client or its address is not known. No address may be told.
+        InvalidInput: the same, but the code is not sent by a redirect; or the client or its
+            `redirect_uri` is unknown.
 
     """
     sent = _values(encoded)
@@ -277,7 +278,7 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 def add_code_of(tx: Connection, user: User, code: Code) -> None:
     """Add the `code` of a person whose password was checked outside of the transaction.
 
-    Whoever resets a password deletes the codes that are there; none is added afterwards.
+    A reset of the password deletes the person's codes, so none may be added after it.
 
     Raises:
         Unauthenticated: see `give_code`.

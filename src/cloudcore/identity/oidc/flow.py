@@ -1,9 +1,9 @@
 """The authorization code flow at an identity provider (OpenID Connect Core 1.0 §3.1, RFC 7636).
 
-What a sign-in needs until the browser comes back is in one sealed cookie: the provider, `state`,
-`nonce`, the PKCE verifier, and the sign-in form that goes on afterwards. So an answer is believed
-only in the browser that asked, and only at the address of the provider that was asked (RFC 9700
-§4.4: an attacker's provider must not get the code of another).
+The state of a pending sign-in is in one sealed cookie: the provider, `state`, `nonce`, the PKCE
+verifier, and the sign-in form to continue with. So an answer is accepted only in the browser that
+asked, and only at the address of the provider that was asked (RFC 9700 §4.4: an attacker's provider
+must not get the code of another).
 """
 
 from __future__ import annotations
@@ -140,10 +140,10 @@ async def fetch_profile(
     redirect_uri: str,
     now: int,
 ) -> Profile:
-    """Exchange a code for what the provider says of the person.
+    """Exchange a code for the person's profile.
 
     Raises:
-        ProviderFailed: the provider refuses the code, or says nothing that can be believed.
+        ProviderFailed: the provider refuses the code, or its answer is not valid.
 
     """
     metadata = await discovery.metadata(provider.issuer, now)

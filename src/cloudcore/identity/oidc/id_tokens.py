@@ -61,7 +61,7 @@ class KeyMismatch(ProviderFailed):
 
 
 def key_id_of(token: str) -> str | None:
-    """Return the id of the key that a token says it was signed with, or None.
+    """Return the id of the signing key in a token's header, or None.
 
     Raises:
         ProviderFailed: it is not a token, or its algorithm is not accepted.
@@ -207,7 +207,7 @@ def profile_of(provider: IdentityProvider, claims: Mapping[str, Any]) -> Profile
 
 
 def lacks_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> bool:
-    """Return True if the userinfo endpoint may tell what the ID token does not."""
+    """Return True if the ID token lacks claims that the userinfo endpoint may have."""
     return not {"email", provider.groups_claim} <= claims.keys()
 
 

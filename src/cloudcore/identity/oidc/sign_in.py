@@ -56,7 +56,7 @@ async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
 async def begin(
     ctx: RequestContext, needs: IdentityNeeds, form: SignInForm, provider_id: str
 ) -> tuple[str, str]:
-    """Return where to send the browser, and the value of the cookie that it needs to come back.
+    """Return the provider's URL for the browser, and the cookie that the answer needs.
 
     Raises:
         TooManyAttempts: `BEGIN_BUDGET` is exhausted.

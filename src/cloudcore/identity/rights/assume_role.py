@@ -244,8 +244,8 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     """Return the requested role; raise the refusal if the source may not assume it.
 
     A refusal by a role of another account looks like a role that does not exist, except to a person
-    the role is assigned to. Whether the caller's own
-    account has a role is told to callers who may assume it, as far as their policies go.
+    who has the role. The existence of a role in the caller's own account is revealed only to
+    callers whose policies allow them to assume it.
     """
     source = asked.source
     is_assigned = False

@@ -1,4 +1,4 @@
-"""What a caller may do on resources, for clients that offer only what would be allowed.
+"""Find the caller's allowed actions on resources, for clients that offer only these.
 
 The decision is the evaluator's own (`cloudcore.iam.decision`), with the policies of the resources.
 """
@@ -97,7 +97,7 @@ def _load(tx: Connection, question: RightsQuestion) -> ResourcePolicy | None:
 
 
 def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy | None) -> Rights:
-    """Return what the caller may do on the question's resource.
+    """Return the caller's allowed actions on the question's resource.
 
     Raises:
         AccessDenied: the policies need more steps than one request has.
@@ -123,10 +123,10 @@ def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy
 
 
 def allowed_prefixes(asking: Asking, action: str, every: Crn) -> list[str]:
-    """Return beginnings of names that policies spell out and on all of which `action` is allowed.
+    """Return the prefixes of names in the policies for which `action` is allowed on all names.
 
-    `every` names the kind and the account; its own name does not matter. A name without a wildcard
-    is none.
+    `every` has the kind and the account of the resources; its name is ignored. A name without a
+    wildcard is not a prefix.
     """
     found = []
     for name in dict.fromkeys(_spelled_out(asking.policies, action, every.type)):
@@ -174,7 +174,7 @@ def _is_allowed(
 def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
     """Yield names of resources of a kind on which policies may allow `action`.
 
-    Each is an example of what a pattern matches; whether it is allowed is to be decided.
+    Each is an example of a pattern's matches, and still has to be decided.
     """
     yield _UNCOMMON
     for name in _spelled_out(policies, action, kind):

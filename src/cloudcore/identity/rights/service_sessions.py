@@ -67,7 +67,7 @@ class SessionsOfService:
         *,
         is_wanted: Callable[[Connection], bool] = lambda _tx: True,
     ) -> RoleSession:
-        """Begin a session of a role for what is called `name`."""
+        """Begin a session of a role under a name; see `ServiceRoles`."""
         now, sid = self.clock(), self.new_id()
         credential = new_credential(self.keyring, sid)
 
@@ -102,13 +102,13 @@ class SessionsOfService:
         return await self.database.read(sessions.find_open, session_ids, self.clock())
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
-        """Revoke all sessions of what is called `name`."""
+        """Revoke all sessions that the service began under a name."""
         sessions.revoke_sessions_of_service(tx, account_id, service_crn(self.service), name, now)
 
     def platform_role(
         self, tx: Connection, account_id: str, name: str, policy: Mapping[str, Any], now: int
     ) -> str:
-        """Return the id of a role of the service's own in an account; make it if there is none."""
+        """Return the id of the service's own role in an account; create it if it is missing."""
         of = self.service, account_id, name
         return platform_roles.put_platform_role(tx, *of, policy, self.new_id, now)
 

@@ -1,8 +1,8 @@
-"""Simulate decisions: what policies say about a principal, actions and a resource, and why.
+"""Simulate decisions on a principal, actions and a resource, with the deciding statements.
 
-The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. A half of the
-policies that belongs to another account is never read: it is unknown unless its document is given,
-so that nothing is told about what other accounts have.
+The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. Policies of another
+account are never read, so that nothing about other accounts is revealed: that half of the decision
+is unknown unless its document is given.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 
 
 class KnownPolicy(NamedTuple):
-    """A policy as the evaluator reads it, and as it was written."""
+    """A parsed policy, and its document."""
 
     policy: Policy
     document: Any

@@ -51,10 +51,10 @@ B = TypeVar("B", bound=ResponseBody)
 
 
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
-    """Return one of the caller's account.
+    """Return a row of the caller's account.
 
     Raises:
-        NotFound: there is none.
+        NotFound: the account has no row of this id.
         AccessDenied: policies do not allow the route's action on it.
 
     """
@@ -78,7 +78,7 @@ async def read_listed(
     query: PageQuery,
     label: str | None = None,
 ) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of an owner's that `query` asks for, all or the one of a label."""
+    """Return the page that `query` asks for, of an owner's rows, or of the one with a label."""
     of = owner, label or ""
     return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.sort_key)
 
@@ -93,12 +93,12 @@ def parse_crn(text: str, field: str) -> Crn:
 
 
 def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
-    """Return what an answer has of one that it refers to."""
+    """Return the reference to a row, for an answer."""
     return ResourceRef(id=rows.key_of(found), crn=rows.crn_of(found), name=rows.label_of(found))
 
 
 def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field
-    """Return what an answer has of a row or another answer: its fields, and `more`.
+    """Return a record with the fields of a row or of another record, and `more`.
 
     Moments of rows (``…_at``) become texts.
     """

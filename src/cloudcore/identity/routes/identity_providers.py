@@ -156,7 +156,7 @@ def _domains(domains: Sequence[str]) -> str:
 
 
 def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of the fields that a request gives; refuse what a provider cannot have."""
+    """Return the columns for the fields of a request, or raise `InvalidInput`."""
     for name, text in given.items():
         if isinstance(text, str) and not text.isprintable():
             raise InvalidInput(f"{name} has control characters", field=name, reason="malformed")

@@ -1,4 +1,4 @@
-"""``/v1/policy-simulations``: may a principal do this to that, and why."""
+"""``/v1/policy-simulations``: decisions for a principal, actions and a resource."""
 
 from __future__ import annotations
 
@@ -174,8 +174,8 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted
 def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
     """Parse a CRN, with the account by id.
 
-    The `handle` of the caller's own account is replaced. Any other handle is not looked up, or the
-    answer would tell whether an account has it: it stands for an account that no policy means.
+    The `handle` of the caller's own account is replaced. Another handle is not looked up, because
+    the answer would reveal if an account has it; it stands for an account that no policy names.
     """
     crn = parse_crn(text, field)
     if crn.account == handle:

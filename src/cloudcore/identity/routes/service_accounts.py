@@ -189,7 +189,7 @@ def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) 
 def _new_key(
     ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey | None
 ) -> tuple[NewAccessKey | None, AccessKey | None]:
-    """Authorize the access key, if there shall be one; return it with its row."""
+    """Authorize the wanted access key, if any, and return it with its row."""
     if wanted is None:
         return None, None
     ctx.authorize(SERVICE_ACCOUNTS.crn_of(owner), action="iam:CreateAccessKey")

@@ -28,7 +28,7 @@ class PolicyRow(NamedTuple):
     created_at: int
     updated_at: int
     account_ids: str = "{}"
-    """The ids of the names in the document, as JSON; see `identity.documents`."""
+    """The ids of the names in the document, as JSON; see `rights.documents`."""
 
 
 class Attachment(NamedTuple):

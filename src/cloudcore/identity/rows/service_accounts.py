@@ -178,6 +178,6 @@ def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
 
 
 def find_key_expiry(tx: Connection, key_id: str) -> int | None:
-    """Return when a key expires, by the id of its row, or None if never, or if there is none."""
+    """Return the expiry of a key by the id of its row; None if it has none or does not exist."""
     row = tx.row(_EXPIRY, key_id=key_id)
     return row[0] if row else None

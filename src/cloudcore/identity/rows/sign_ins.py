@@ -1,4 +1,4 @@
-"""Queries of authorization codes and refresh tokens, and of what was revoked."""
+"""Queries of authorization codes, refresh tokens, revoked access tokens and container logins."""
 
 from __future__ import annotations
 

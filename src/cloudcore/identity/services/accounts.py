@@ -39,8 +39,8 @@ class Founder(NamedTuple):
 AccountAddition = Callable[[Connection], None]
 """Adds what another family gives a new account, in the transaction that creates the account."""
 PrepareAddition = Callable[[str, int], Awaitable[AccountAddition]]
-"""Given the id and the creation time of a new account, prepares its addition: what is slow, or asks
-another server, before the transaction begins."""
+"""Prepares the addition to a new account, given its id and creation time, before the transaction:
+slow work, and calls to other servers."""
 
 
 async def no_addition(_account_id: str, _now: int) -> AccountAddition:

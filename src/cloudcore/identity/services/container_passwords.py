@@ -104,7 +104,7 @@ def create_container_password(
 def check_logs_in(
     ctx: RequestContext, tx: Connection, password: ContainerPassword, permission: LoginPermission
 ) -> None:
-    """Check that the policies of a password's role allow what a login takes.
+    """Check that the policies of a password's role have the permission for a login.
 
     Raises:
         AccessDenied.

@@ -1,10 +1,10 @@
-"""Sign a person in whom an identity provider has named: find or create, give roles, issue a code.
+"""Sign in the person of an identity provider's profile: find or create, give roles, issue a code.
 
-A person is who its provider's subject was linked to. An e-mail address links a subject only if the
-provider is the authority of its domain, and the person was added by the provider's organization and
-is no owner of it: ownership, and the last way in, must not hang on who has an address.
-Linked or not, the person is a member of that organization, has joined no other and owns no account,
-at each sign-in: an organization speaks for its own people only.
+A provider's subject is linked to a person. An e-mail address links them only if the provider is the
+authority of its domain, and the person was added by the provider's organization and does not own
+it: ownership, and the last way to sign in, must not depend on an address. At each sign-in, the
+person must be a member of that organization, of no other, and own no account: an organization may
+sign in only its own people.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GivenRole(NamedTuple):
 
 
 class SignedInPerson(NamedTuple):
-    """The person of a sign-in, and what it changed; for the audit log."""
+    """The person of a sign-in, and its changes for the audit log."""
 
     user: User
     provider: IdentityProvider
@@ -61,7 +61,7 @@ class SignedInPerson(NamedTuple):
 
 
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
-    """Use a state up; raise AccessDenied if it was used before."""
+    """Mark a state as used; raise `AccessDenied` if it was used before."""
     if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
         raise AccessDenied("this answer of the provider was used already; start again")
 
@@ -103,7 +103,7 @@ def _person(
     new: NewPerson,
     now: int,
 ) -> tuple[User, bool, bool]:
-    """Return the person of a profile, and whether it was created and was linked just now."""
+    """Return the person of a profile, with two flags: created now, linked now."""
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
         return _linked(tx, provider, user_id), False, False
@@ -118,7 +118,7 @@ def _person(
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
-    """Lock and return the person that a subject is linked to, if the organization still may."""
+    """Lock and return the person linked to a subject, if the organization may sign it in."""
     try:
         return lock_own_person(tx, provider.organization_id, user_id)
     except NotFound:

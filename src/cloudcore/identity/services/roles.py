@@ -1,9 +1,9 @@
 """Roles and their assignments, and the roles that services of the platform make in accounts.
 
-A role of a service, and its one policy, are rows as others, so that lists show what may act in the
-account. Their names begin with ``service/``. No name in a request has a slash, so nobody else makes
-one, and no request names one. Their owner cannot change or delete them: they are deleted with what
-they are for.
+A role of a service, and its one policy, are ordinary rows, so that lists show everything that may
+act in the account. Their names begin with ``service/``. Names in requests have no slash, so no
+request creates or names one. The account cannot change or delete them: they are deleted with the
+resource that they are for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SECONDS: Final = 12 * 3600
 
 
 def service_of(name: str) -> str | None:
-    """Return the service that a role or policy of this name is of; None if it is of the owner."""
+    """Return the service in the name of a platform's role or policy; None for others."""
     return name.split("/")[1] if name.startswith(PREFIX) else None
 
 
@@ -80,7 +80,7 @@ def put_platform_role(
     new_id: Callable[[], str],
     now: int,
 ) -> str:
-    """Return the id of a service's role with this policy; make or complete what is missing."""
+    """Return the id of a service's role with this policy; create or complete them."""
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
     rights = stored_document(tx, dict(policy), PolicyKind.IDENTITY, account_id)
@@ -154,11 +154,11 @@ def update_role(
 
 
 def _only_adds(stored: StoredDocument, role: Role) -> bool:
-    """Return True if a trust policy still admits all whom a role's present one admits.
+    """Return True if a trust policy still admits every principal that the role's old one admits.
 
-    It does if it has every statement of that one, all others allow, and the names mean whom they
-    meant; with a denial, a name that meant nobody must still mean nobody. What the others name does
-    not count: the answer must not reveal whether an account has a handle.
+    So it must have all old statements, the new ones must allow, and the names must have the same
+    ids; with a denial, a name without an id must still have none. Names in the new statements are
+    ignored: the answer must not reveal if an account has a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
     after = msgspec.json.decode(stored.text)["statements"]
@@ -238,7 +238,7 @@ def unassign_from_group(
 ) -> None:
     """Unassign a role from a group, and from all persons if no other group of the provider has it.
 
-    Which group gave a person the role is not recorded: the next sign-in tells.
+    The group that gave a person the role is not stored: the next sign-in decides again.
     """
     lock_organization(tx, organization_of(tx, account_id))
     role = ROLES.get(tx, account_id, role_id)

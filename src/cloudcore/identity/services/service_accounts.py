@@ -85,10 +85,10 @@ def update_access_key(
     changes: dict[str, Any],
     now: int,
 ) -> AccessKey:
-    """Change the given fields of a key; what was made with it ends with it.
+    """Change the given fields of a key; the sessions and logins made with it end with it.
 
     Raises:
-        Conflict: the key comes to life, and `MAX_ACTIVE` keys live already.
+        Conflict: the key becomes active, and `MAX_ACTIVE` keys are active already.
 
     """
     increment_revision(tx, account_id)
@@ -167,8 +167,8 @@ def set_up_service_account(
 ) -> SetUp:
     """Create a service account, a policy for each grant, and its access key if there is one.
 
-    A policy that is there already with this name and document is attached as it is: it may be left
-    of a service account of the same name that was deleted.
+    An existing policy with this name and document is attached unchanged: it may be left from a
+    deleted service account of the same name.
 
     Raises:
         Conflict: the name of the service account is taken, or that of a policy with another

@@ -142,10 +142,10 @@ def reset_password(
 
 
 def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Lock a member for whom the organization alone may speak; return the member.
+    """Lock and return a member whom only this organization governs.
 
-    Whoever replaces the password of a person, or says that somebody is the person, has all the
-    person has. So this is asked at each sign-in by a provider of the organization, too.
+    Replacing a person's password, or signing the person in, gives access to everything the person
+    has. So a sign-in by a provider of the organization checks this too.
 
     Raises:
         NotFound: the organization has no such member.

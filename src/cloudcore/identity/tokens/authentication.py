@@ -133,7 +133,7 @@ class StoredSignatureKeys:
         self._clock = clock
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
-        """Return the key pair of a public id; None if there is none in force."""
+        """Return the active key pair of a public id, or None."""
         found = await self._database.read(_find, access_key_id, self._clock())
         if found is None:
             return None
