@@ -1,20 +1,19 @@
-"""Common parts of identity's routes: types of fields; find, list and show what accounts own."""
+"""Common parts of identity's routes: types of fields, rows of the caller's account, records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
-from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
+from cloudcore.identity.rows.owned import Owned, OwnedRows
 from cloudcore.resource_names import Crn, lower_ids
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import ResponseBody, rfc3339
 
 Name = Annotated[
@@ -61,26 +60,6 @@ async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> 
     found = await ctx.database.read(rows.get, account_of(ctx), found_id)
     ctx.authorize(rows.crn_of(found))
     return found
-
-
-async def list_of_account(ctx: RequestContext, rows: OwnedRows[T]) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of the caller's account that a request asks for, if policies allow it."""
-    account_id = account_of(ctx)
-    ctx.authorize(rows.crn(account_id, "*"))
-    query = ctx.query(NamedPageQuery)
-    return await read_listed(ctx, rows, account_id, query, query.name)
-
-
-async def read_listed(
-    ctx: RequestContext,
-    rows: Listed[T],
-    owner: Owner,
-    query: PageQuery,
-    label: str | None = None,
-) -> tuple[Sequence[T], PageMeta]:
-    """Return the page that `query` asks for, of an owner's rows, or of the one with a label."""
-    of = owner, label or ""
-    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.sort_key)
 
 
 def parse_crn(text: str, field: str) -> Crn:

@@ -6,11 +6,9 @@ suspend or delete them. Programs and roles of its accounts list them, to assign 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -21,7 +19,8 @@ from cloudcore.iam.passwords import Asker, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.common import Email, PeopleQuery, Status, read_listed, shown
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import Email, PeopleQuery, Status, shown
 from cloudcore.identity.routes.organizations import home_of, membership_policy
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization, new_user
@@ -30,7 +29,6 @@ from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 
@@ -68,37 +66,18 @@ class NewUserRecord(UserRecord):
     one_time_password: str
 
 
-class OneUser(ResponseBody):
-    """A person, wrapped."""
-
-    user: UserRecord
-
-
-class OneNewUser(ResponseBody):
-    """A new person, wrapped."""
-
-    user: NewUserRecord
-
-
-class ManyUsers(ResponseBody):
-    """A page of persons."""
-
-    users: Sequence[UserRecord]
-    meta: PageMeta
-
-
 def user_record(user: User) -> UserRecord:
     """Return a person as a response body."""
     return shown(UserRecord, user, crn=person_crn(user.organization_id, user.id))
 
 
-def _one(user: User) -> OneUser:
-    return OneUser(user=user_record(user))
+def _new(password: str, user: User) -> NewUserRecord:
+    return shown(NewUserRecord, user_record(user), one_time_password=password)
 
 
-def _new(password: str, user: User) -> OneNewUser:
-    record = shown(NewUserRecord, user_record(user), one_time_password=password)
-    return OneNewUser(user=record)
+_USER: Final = Answers(UserRecord, "user", user_record, noun="person")
+_NEW: Final = Answers(NewUserRecord, "user", _new, noun="new person")
+_ONE: Final = "/v1/users/{user_id:str}"
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
@@ -142,19 +121,10 @@ async def _seen_from(ctx: RequestContext) -> str:
     return await ctx.database.read(organization_of, ctx.caller.account_id)
 
 
-@post(
-    "/v1/users",
-    status_code=201,
-    opt={
-        "action": "iam:CreateUser",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (404,),
-    },
-)
+@_NEW.creates("/v1/users", "iam:CreateUser", resource_policy=membership_policy, statuses=(404,))
 async def create_user(
     data: JSONBody[CreateUser], ctx: NamedDependency[RequestContext]
-) -> Reply[OneNewUser]:
+) -> Reply[ResponseBody]:
     """Create a person, a member of the organization with no role yet; for its owners.
 
     The address must be new in the organization. The answer is the same whether or not people of
@@ -175,57 +145,51 @@ async def create_user(
         users.create_user,
         joined.id,
         user,
-        wrap=partial(_new, password),
+        wrap=partial(_NEW.one, password),
         location=lambda made: f"/v1/users/{made.id}",
     )
 
 
-@get("/v1/users", opt={"action": "iam:ListUsers", "query": PeopleQuery})
-async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
+@_USER.lists("/v1/users", "iam:ListUsers", PeopleQuery)
+async def list_users(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the persons of the caller's organization: the account's, or the session's."""
-    organization_id, query = await _seen_from(ctx), ctx.query(PeopleQuery)
-    found, meta = await read_listed(ctx, PEOPLE, organization_id, query, query.address)
-    return ManyUsers(users=[user_record(user) for user in found], meta=meta)
+    return await _USER.page(ctx, PEOPLE, await _seen_from(ctx), query=PeopleQuery)
 
 
-@get("/v1/users/{user_id:str}", opt={"action": "iam:GetUser"})
-async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneUser:
+@_USER.gets(_ONE, "iam:GetUser")
+async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """Return a person of the account's organization, or of one that the caller belongs to."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
         joined = await _governed(ctx, user_id)
-        return _one(await ctx.database.read(PEOPLE.get, joined.id, user_id))
+        return _USER.one(await ctx.database.read(PEOPLE.get, joined.id, user_id))
     organization_id = await ctx.database.read(organization_of, ctx.caller.account_id)
     user = await ctx.database.read(PEOPLE.get, organization_id, user_id)
     ctx.authorize(iam_crn(ctx.caller.account_id, "user", user_id))
-    return _one(user)
+    return _USER.one(user)
 
 
-@patch("/v1/users/{user_id:str}", opt={"action": "iam:UpdateUser", "statuses": (409,)})
+@_USER.updates(_ONE, "iam:UpdateUser", statuses=(409,))
 async def update_user(
     user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[RequestContext]
-) -> Reply[OneUser]:
+) -> Reply[ResponseBody]:
     """Suspend or resume a person who is in no other organization; for owners."""
     joined = await _governed(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(
-        users.set_user_status, joined.id, user_id, status, ctx.clock(), wrap=_one
+        users.set_user_status, joined.id, user_id, status, ctx.clock(), wrap=_USER.one
     )
 
 
-@post(
-    "/v1/users/{user_id:str}/reset-password",
-    status_code=200,
-    opt={
-        "action": "iam:ResetPassword",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (409,),
-    },
+@_NEW.changes(
+    f"{_ONE}/reset-password",
+    "iam:ResetPassword",
+    resource_policy=membership_policy,
+    statuses=(409,),
 )
 async def reset_user_password(
     user_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneNewUser]:
+) -> Reply[ResponseBody]:
     """Give a person of the organization a new one-time password; all its sessions end.
 
     For owners, and for a person who is in no other organization. The password is in this answer
@@ -245,11 +209,11 @@ async def reset_user_password(
         user_id,
         kept,
         ctx.clock(),
-        wrap=partial(_new, password),
+        wrap=partial(_NEW.one, password),
     )
 
 
-@delete("/v1/users/{user_id:str}", opt={"action": "iam:DeleteUser", "statuses": (409,)})
+@deletes(_ONE, "iam:DeleteUser", statuses=(409,))
 async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
     joined = await _governed(ctx, user_id)
