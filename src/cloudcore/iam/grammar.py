@@ -61,7 +61,7 @@ def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:
 
 
 def nearest(value: str, known: Iterable[str]) -> list[str]:
-    """Return up to three of the `known` words that `value` may be a misspelling of, best first."""
+    """Return up to three of the `known` words that are similar to `value`, best first."""
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(value[:_MAX_COMPARED].lower(), by_lower, n=_SUGGESTIONS)
     return [by_lower[each] for each in near]

@@ -102,7 +102,7 @@ class PolicyStatement(NamedTuple):
     conditions: Conditions = NO_CONDITIONS
 
 
-class About(NamedTuple):
+class ActionStatements(NamedTuple):
     """The statements of a policy about one action."""
 
     denies: tuple[PolicyStatement, ...]
@@ -114,14 +114,14 @@ class Policy:
     """A parsed document, indexed by action on demand."""
 
     statements: tuple[PolicyStatement, ...]
-    _by_action: dict[str, About] = field(default_factory=dict, compare=False, repr=False)
+    _by_action: dict[str, ActionStatements] = field(default_factory=dict, compare=False, repr=False)
 
-    def about(self, action: str) -> About:
+    def about(self, action: str) -> ActionStatements:
         """Return the statements about `action`, which must be an action that a route declares."""
         about = self._by_action.get(action)
         if about is None:
             spoken = [each for each in self.statements if each.actions.match(action)]
-            about = self._by_action[action] = About(
+            about = self._by_action[action] = ActionStatements(
                 tuple(each for each in spoken if each.effect is Effect.DENY),
                 tuple(each for each in spoken if each.effect is Effect.ALLOW),
             )

@@ -1,4 +1,4 @@
-"""Principals: of a request, from a verified token and current rows; of a key that signs requests.
+"""Principals of requests and of signing key pairs, and the setting for founders of organizations.
 
 Also the setting for who may create organizations and accounts.
 """
@@ -41,7 +41,7 @@ def stored_source(source: Source | None) -> str | None:
 
 
 def read_source(text: str | None) -> Source | None:
-    """Return the source that a column holds; or None if it holds none."""
+    """Return the source in a column, or None if it is null."""
     return None if text is None else msgspec.json.decode(text, type=Source)
 
 
@@ -70,7 +70,7 @@ class Principal(NamedTuple):
 
 
 class SignatureKey(NamedTuple):
-    """A key pair in force."""
+    """An active key pair that signs requests."""
 
     access_key_id: str
     secret: str

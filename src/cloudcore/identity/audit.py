@@ -29,7 +29,7 @@ _MAX_ORGANIZATIONS: Final = 20
 def record_sign_in(
     ctx: RequestContext, tx: Connection, user: User, action: str = SIGN_IN, **details: str | None
 ) -> None:
-    """Record that a person signed in, in the transaction that begins the session."""
+    """Record a person's sign-in, in the transaction that begins the session."""
     crn = person_crn(user.organization_id, user.id)
     owners = organizations_of(user.id, tx)
     source = Source(crn, user.email)
@@ -63,7 +63,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 
 
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
-    """Count a wrong password for the persons of its e-mail address; of nobody's, nothing is kept.
+    """Count a wrong password for each person of the e-mail address; there may be none.
 
     No query is made now, so that it takes as long as for an address that nobody has.
     """

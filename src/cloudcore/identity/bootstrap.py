@@ -10,7 +10,7 @@ from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address, person_crn
 from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account
+from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
@@ -103,7 +103,7 @@ async def create_first_account(
 
 def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     hold_adding(tx)
-    if is_any_account(tx):
+    if has_accounts(tx):
         raise Conflict("this install has an account already")
     now, user = plan.now, plan.user
     names = {"id": plan.organization_id, "name": _ORGANIZATION}

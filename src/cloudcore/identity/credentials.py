@@ -1,4 +1,4 @@
-"""Secrets that are generated here: their texts and hashes, and sealed values for browsers."""
+"""Generate and hash random secrets, and seal values that browsers keep."""
 
 from __future__ import annotations
 

@@ -203,7 +203,7 @@ def restore_admin(
         )
     role, changes = _restore_role(tx, account.id, person, new_id, now)
     changes += _restore_policies(tx, role, new_id, now)
-    if ASSIGNMENTS.add(tx, Assignment(role.id, person.id, now)) or roles.keep_assignment(
+    if ASSIGNMENTS.add(tx, Assignment(role.id, person.id, now)) or roles.make_assignment_manual(
         tx, role.id, person.id
     ):
         changes.append(HostChange("iam:AssignRole", ROLES.crn_of(role)))

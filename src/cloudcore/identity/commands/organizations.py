@@ -1,4 +1,4 @@
-"""``entrepot users``, ``organizations``, ``members`` and ``invitations``: people, and where."""
+"""``entrepot users``, ``organizations``, ``members``, ``invitations``: people of organizations."""
 
 from __future__ import annotations
 

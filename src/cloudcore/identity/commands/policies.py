@@ -1,4 +1,4 @@
-"""``entrepot policies`` and ``entrepot may``: what service accounts and roles may do, and why."""
+"""``entrepot policies`` and ``entrepot may``: rights of service accounts and roles."""
 
 from __future__ import annotations
 

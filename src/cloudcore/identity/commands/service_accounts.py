@@ -1,4 +1,4 @@
-"""``entrepot service-accounts``: programs of an account; ``access-keys``: how they sign in."""
+"""``entrepot service-accounts``: programs of an account; ``access-keys``: their key pairs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import TooManyAttempts, Unavailable
-from cloudcore.iam.passwords import Asker
+from cloudcore.iam.passwords import PasswordClient
 from cloudcore.identity.credentials import opened_text, sealed_text
 from cloudcore.identity.rows.users import User
 from cloudcore.serving.clients import rate_subject
@@ -81,7 +81,7 @@ class _Charge(NamedTuple):
 class Attempt(NamedTuple):
     """A password attempt: its caller, and the budgets it counts against."""
 
-    asker: Asker
+    client: PasswordClient
     charges: tuple[_Charge, ...]
     lasting: tuple[_Charge, ...] = ()
     """Charges that a success does not credit back."""
@@ -122,7 +122,7 @@ class Attempt(NamedTuple):
         if refused is not None:
             raise TooManyAttempts("too many attempts", retry_after=refused.reset)
         try:
-            return await ctx.passwords.match(password, kept, self.asker)
+            return await ctx.passwords.match(password, kept, self.client)
         except Unavailable:
             await ctx.database.write_relaxed(_give_back, every, ctx.clock())
             raise
@@ -132,7 +132,7 @@ class Attempt(NamedTuple):
         every = (*self.charges, *self.lasting)
         return await ctx.database.write_relaxed(_count, every, ctx.clock()) is None
 
-    async def forgive(self, ctx: RequestContext) -> None:
+    async def credit_back(self, ctx: RequestContext) -> None:
         """Credit this attempt back after a success."""
         await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
 
@@ -140,7 +140,7 @@ class Attempt(NamedTuple):
 def attempt_in(browser: KnownBrowser) -> Attempt:
     """Return a sign-in attempt from a known browser, charged to that browser."""
     charge = _Charge(f"browser {browser.browser_id}", PERSON_BUDGET)
-    return Attempt(Asker(browser.user_id, is_known=True), (charge,))
+    return Attempt(PasswordClient(browser.user_id, is_known=True), (charge,))
 
 
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
@@ -152,7 +152,7 @@ def attempt_at(ctx: RequestContext, email: str) -> Attempt:
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
     return Attempt(
-        Asker(source, is_known=False),
+        PasswordClient(source, is_known=False),
         (
             _Charge(f"address {source}", ADDRESS_BUDGET),
             _Charge(f"{person} {source}", PERSON_BUDGET),
@@ -163,7 +163,9 @@ def attempt_at(ctx: RequestContext, email: str) -> Attempt:
 
 def attempt_of(user: User) -> Attempt:
     """Return an attempt of a person who is signed in or has given a one-time password."""
-    return Attempt(Asker(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),))
+    return Attempt(
+        PasswordClient(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),)
+    )
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:

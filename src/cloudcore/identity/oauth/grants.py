@@ -221,11 +221,11 @@ async def revoke(
         Unauthenticated: the client named itself and its secret is wrong.
 
     """
-    asker: str | None = None
+    requester: str | None = None
     if client.is_public:
-        asker = CLI
+        requester = CLI
     elif client.id is not None or client.secret is not None:
-        asker = (await authenticate_client(ctx, client)).service_account_id
+        requester = (await authenticate_client(ctx, client)).service_account_id
     token = form.get("token")
     if not token:
         return
@@ -233,7 +233,7 @@ async def revoke(
         claims = tokens.verify(token)
     except Unauthenticated:
         claims = None
-    await ctx.database.write(partial(_revoke, ctx), token, claims, asker, ctx.clock())
+    await ctx.database.write(partial(_revoke, ctx), token, claims, requester, ctx.clock())
 
 
 def _revoke(
@@ -241,21 +241,21 @@ def _revoke(
     tx: Connection,
     token: str,
     claims: AccessClaims | None,
-    asker: str | None,
+    requester: str | None,
     now: int,
 ) -> None:
     if claims is not None:
         if not sign_ins.is_token_revoked(tx, claims.jti):
-            _revoke_access_token(ctx, tx, claims, asker, now)
+            _revoke_access_token(ctx, tx, claims, requester, now)
         return
     session = _session_of(tx, token, now)
     if session is not None:
-        if asker in (None, _client_of(tx, session, now)):
+        if requester in (None, _client_of(tx, session, now)):
             session_rows.revoke_session(tx, session.id, now)
             record_sign_out(ctx, tx, session, "session")
         return
     login = sign_ins.find_login(tx, hash_of(token))
-    if login is not None and asker in (None, _client_of_login(tx, login, now)):
+    if login is not None and requester in (None, _client_of_login(tx, login, now)):
         _revoke_login(ctx, tx, login, now)
 
 
@@ -271,16 +271,16 @@ def _revoke_login(
 
 
 def _revoke_access_token(
-    ctx: RequestContext, tx: Connection, claims: AccessClaims, asker: str | None, now: int
+    ctx: RequestContext, tx: Connection, claims: AccessClaims, requester: str | None, now: int
 ) -> None:
     if claims.sid is None:
         owner = find_key_owner(tx, claims.akid or "")
-        if owner is None or asker not in (None, owner.service_account_id):
+        if owner is None or requester not in (None, owner.service_account_id):
             return
         record_program_sign_out(ctx, tx, owner.account_id, owner.service_account, "token")
     else:
         session = session_rows.find_live_session(tx, claims.sid, now)
-        if session is None or asker not in (None, _client_of(tx, session, now)):
+        if session is None or requester not in (None, _client_of(tx, session, now)):
             return
         record_sign_out(ctx, tx, session, "token" if session.role_id is None else "session")
         if session.role_id is not None:

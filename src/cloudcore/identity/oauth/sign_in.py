@@ -87,11 +87,11 @@ def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
 
 
 class _OtherType(InvalidInput):
-    """The client asked for no code."""
+    """The request has a `response_type` other than ``code``."""
 
 
 def _values(encoded: bytes) -> dict[str, list[str]]:
-    """Return the values of each parameter, also of a query that is refused."""
+    """Return the values of each parameter, even of an invalid query."""
     found: dict[str, list[str]] = {}
     fields = parse_fields(
         encoded, max_fields=MAX_PARAMETERS, counts_empty=False, not_utf8="replace"
@@ -102,7 +102,7 @@ def _values(encoded: bytes) -> dict[str, list[str]]:
 
 
 def _only(sent: dict[str, list[str]], name: str) -> str:
-    """Return the value of a parameter; empty unless it is given once."""
+    """Return the value of a parameter, or an empty string unless it is given exactly once."""
     values = sent.get(name, [])
     return values[0] if len(values) == 1 else ""
 
@@ -127,7 +127,7 @@ def _checked(query: Form, destination: Destination) -> tuple[str, str]:
 
 
 def _destination(console_url: str, client_id: str, redirect_uri: str) -> Destination:
-    """Return where a client's code goes: to one address, for the command also to loopback.
+    """Check the client and its `redirect_uri`; the command may use a loopback address too.
 
     Raises:
         InvalidInput: the client or the address is another.
@@ -240,18 +240,18 @@ async def check_password(
         matching = await attempt.find_matching(ctx, password, persons)
         known = [user for user in matching if user.id == browser.user_id]
         if known:
-            await attempt.forgive(ctx)
+            await attempt.credit_back(ctx)
             return known[0]
         # The browser is known for one person; for others with the address it counts as unknown.
         stranger = attempt_at(ctx, address)
         if not await stranger.is_admitted(ctx):
             matching = []
         elif matching:
-            await stranger.forgive(ctx)
+            await stranger.credit_back(ctx)
     if not matching:
         note_failed_sign_ins(ctx, persons)
         raise Unauthenticated("the e-mail address or the password is wrong")
-    await attempt.forgive(ctx)
+    await attempt.credit_back(ctx)
     return await _choose_person(ctx, matching)
 
 
@@ -312,7 +312,7 @@ async def choose_password(
     attempt = attempt_of(user)
     if await attempt.verify(ctx, password, user.password):
         raise InvalidInput("choose another password than the one you were given")
-    kept = await ctx.passwords.hash(password, attempt.asker, salt_of(user.password))
+    kept = await ctx.passwords.hash(password, attempt.client, salt_of(user.password))
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(partial(_change_password, ctx), user, kept, row, ctx.clock())
     return user, code

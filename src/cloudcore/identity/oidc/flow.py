@@ -94,7 +94,7 @@ def resume(
 def authorization_url(
     provider: IdentityProvider, metadata: Metadata, pending: PendingSignIn, redirect_uri: str
 ) -> str:
-    """Return where to send the browser."""
+    """Return the URL of the provider for the browser."""
     query = urlencode(
         {
             "response_type": "code",

@@ -1,4 +1,4 @@
-"""Sign a person in at an identity provider: from the sign-in page there, and back with a code."""
+"""Sign a person in at an identity provider: redirect the browser there, and take its answer."""
 
 from __future__ import annotations
 

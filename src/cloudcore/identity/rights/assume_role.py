@@ -26,7 +26,12 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.credentials import hash_of, new_key_id, text_with_id
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import load_policies
-from cloudcore.identity.rights.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
+from cloudcore.identity.rights.role_trust import (
+    ASSIGNED,
+    find_role_caller,
+    has_permission,
+    verdict_on,
+)
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.service_accounts import find_key_expiry
@@ -39,7 +44,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """Maximum duration of a role session assumed from another role session."""
-MAX_LINE: Final = 10
+MAX_CHAIN: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
 SESSION_PREFIX: Final = "est_"
@@ -102,7 +107,7 @@ class Credential(NamedTuple):
         }
 
 
-class _Asked(NamedTuple):
+class _RoleRequest(NamedTuple):
     """A request to assume a role, with everything the decision needs."""
 
     source: Principal
@@ -132,7 +137,7 @@ async def assume_role(
 
     """
     assert ctx.caller is not None
-    asked = _Asked(
+    asked = _RoleRequest(
         source=ctx.caller,
         role=request.role,
         seconds=request.duration_seconds,
@@ -169,7 +174,7 @@ def issue_token(
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
     """Return a role that the caller may assume now; raise what `assume_role` does if not."""
     assert ctx.caller is not None
-    asked = _Asked(ctx.caller, role, None, None, "", ctx.source_ip, now)
+    asked = _RoleRequest(ctx.caller, role, None, None, "", ctx.source_ip, now)
     return _allowed_role(ctx, tx, asked)
 
 
@@ -178,11 +183,11 @@ def _printable(text: str) -> str:
 
 
 def _assume(
-    ctx: RequestContext, tx: Connection, asked: _Asked, credential: Credential
+    ctx: RequestContext, tx: Connection, asked: _RoleRequest, credential: Credential
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(ctx, tx, asked)
     source = asked.source
-    if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
+    if source.sid is not None and sessions.count_chain(tx, source.sid) >= MAX_CHAIN:
         raise AccessDenied("roles were assumed from one another too many times in a row")
     lock_account(tx, role.account_id)
     use = sessions.OPEN.check(
@@ -240,7 +245,7 @@ def _session_name(source: Principal) -> str | None:
     return _NO_NAME.sub("-", text)[:64].ljust(2, "-")
 
 
-def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> AssumableRole:
+def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> AssumableRole:
     """Return the requested role; raise the refusal if the source may not assume it.
 
     A refusal by a role of another account looks like a role that does not exist, except to a person
@@ -255,7 +260,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
         policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    asker = find_asker(tx, source, asked.source_ip, asked.now)
+    role_caller = find_role_caller(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
         ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
@@ -263,13 +268,13 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()
         named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
-        if not has_permission(asker, policies, named):
+        if not has_permission(role_caller, policies, named):
             if is_known:
                 raise _refused()
             refusal = _refused()
     if role is None:
         raise refusal
-    verdict = verdict_on(asker, role, policies)
+    verdict = verdict_on(role_caller, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
     if is_known:
@@ -277,7 +282,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     raise refusal
 
 
-def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
+def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
     """Return the name of the role of the caller's account that a program refers to.
 
     It is ``*`` for an id, or the CRN of another account, that is of no role of this one.
@@ -292,7 +297,7 @@ def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
     return crn.name if crn.account == asked.source.account_id else "*"
 
 
-def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
+def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | None, PlatformError]:
     """Return the role referred to, or None, and the error to raise for a missing role."""
     source, text = asked.source, asked.role
     if (role_id := parse_uuid(text)) is not None:

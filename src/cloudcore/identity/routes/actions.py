@@ -1,4 +1,4 @@
-"""``/v1/actions``, ``/v1/policy-templates``: what policies are made of; ``/v1/allowed-actions``."""
+"""``/v1/actions`` and ``/v1/policy-templates``, the parts of policies; ``/v1/allowed-actions``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from cloudcore.iam.templates import find_template
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 from cloudcore.identity.rights.own_rights import (
     ANY_NAME,
-    Asking,
     RightsQuestion,
+    RightsRequest,
     load_own_policies,
     rights_of,
 )
@@ -169,7 +169,7 @@ async def ask_allowed_actions(
     assert ctx.caller is not None
     questions = await ctx.database.read(_questions, ctx, account_id, data.questions)
     own_policies = await ctx.database.read(load_own_policies, questions)
-    asking = Asking.of(ctx.caller, await ctx.own_policies(), ctx.source_ip, ctx.clock())
+    asking = RightsRequest.of(ctx.caller, await ctx.own_policies(), ctx.source_ip, ctx.clock())
     records = []
     for given, question, attached in zip(data.questions, questions, own_policies, strict=True):
         found = rights_of(asking, question, attached)

@@ -1,4 +1,4 @@
-"""The answers about a kind of rows (one of them, and a page), and the decorators of its routes."""
+"""Bodies of answers with one record or a page of them, and decorators of the routes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import Work
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.identity.oauth.attempts import attempt_of
-from cloudcore.identity.rights.role_trust import ASSIGNED, Asker, find_asker, verdict_on
+from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
 from cloudcore.identity.routes.common import shown
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
@@ -96,8 +96,8 @@ async def change_own_password(
         raise InvalidInput(
             "the current password is wrong", field="current_password", reason="wrong"
         )
-    await attempt.forgive(ctx)
-    kept = await ctx.passwords.hash(data.password, attempt.asker, salt_of(user.password))
+    await attempt.credit_back(ctx)
+    kept = await ctx.passwords.hash(data.password, attempt.client, salt_of(user.password))
     await ctx.database.write(
         change_password, user.id, user.password, kept, person.sid or "", ctx.clock()
     )
@@ -150,14 +150,14 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     of = person.id, query.name or ""
     pager = ctx.pager(query, *of)
     (after,) = pager.position or ("",)
-    find = partial(find_asker, locks=False)
-    asker = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
+    find = partial(find_role_caller, locks=False)
+    role_caller = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
     total, last, work = 0, "", Work(_STEPS)
     while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
-            if _may_let_in(asker, role, work):
+            if _may_let_in(role_caller, role, work):
                 total += 1
                 if role.id > after and len(found) < pager.wanted:
                     found.append(role)
@@ -166,8 +166,8 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     return ManyMyRoles(roles=[_role(role) for role in rows], meta=meta)
 
 
-def _may_let_in(asker: Asker, role: AssumableRole, work: Work) -> bool:
-    verdict = verdict_on(asker, role, (ASSIGNED,), work)
+def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: Work) -> bool:
+    verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
     return verdict.is_allowed or verdict is Verdict.TOO_COSTLY
 
 

@@ -21,11 +21,11 @@ from cloudcore.identity.rights.simulation import (
     MAX_ACTIONS,
     Decided,
     Decision,
-    Half,
+    PolicyOutcome,
     Result,
-    Wanted,
+    Simulation,
     evaluate,
-    load_scene,
+    load_policies_of,
 )
 from cloudcore.identity.routes.common import Document, parse_crn, reference, shown
 from cloudcore.identity.rows.accounts import find_account
@@ -83,9 +83,9 @@ class ActionResult(ResponseBody):
     decision: Decision
     """``unknown`` if it depends on policies of another account."""
     reason: str
-    identity: Half
+    identity: PolicyOutcome
     """What the principal's policies say; ``unknown`` if they are another account's."""
-    resource: Half
+    resource: PolicyOutcome
     """What the resource's own policy says; ``unknown`` also where a deny made it needless."""
     statements: Sequence[DecidingStatement]
 
@@ -123,7 +123,7 @@ async def simulate_policy(
     source_ip = _address(data.source_ip)
     wanted = await ctx.database.read(_wanted, ctx, data)
     await _authorize(ctx, wanted, data.actions)
-    scene = await ctx.database.read(load_scene, wanted)
+    scene = await ctx.database.read(load_policies_of, wanted)
     if wanted.policies is not None:
         for each in scene.identity or ():
             # As written: an error must not show the id that a handle means.
@@ -138,7 +138,7 @@ async def simulate_policy(
     return OneSimulation(simulation=record)
 
 
-def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted:
+def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Simulation:
     account_id = account_of(ctx)
     own = find_account(tx, account_id)
     handle = "" if own is None else own.handle
@@ -160,7 +160,7 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted
             field="resource_policy",
             reason="not_allowed",
         )
-    return Wanted(
+    return Simulation(
         principal=principal,
         resource=resource,
         account_id=account_id,
@@ -202,7 +202,7 @@ def _address(text: str | None) -> IPv4Address | IPv6Address | None:
         ) from None
 
 
-async def _authorize(ctx: RequestContext, wanted: Wanted, actions: Sequence[str]) -> None:
+async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[str]) -> None:
     """Check that the caller may simulate for the principal, and see the resource's policy."""
     account_id, own = wanted.account_id, wanted.own_policy
     if wanted.principal is not None and wanted.principal.account == account_id:

@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
-from cloudcore.iam.passwords import Asker, salt_of
+from cloudcore.iam.passwords import PasswordClient, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.rights.permissions import membership
@@ -97,7 +97,7 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
     )
 
 
-async def _governed(ctx: RequestContext, user_id: str) -> Joined:
+async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
     """Return an organization of the caller and the user, preferably owned by the caller.
 
     Raises:
@@ -110,7 +110,7 @@ async def _governed(ctx: RequestContext, user_id: str) -> Joined:
     return joined
 
 
-async def _seen_from(ctx: RequestContext) -> str:
+async def _listed_organization(ctx: RequestContext) -> str:
     """Return the organization whose users the caller may list."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
@@ -139,7 +139,7 @@ async def create_user(
     email = email_address(data.email)
     password = users.new_password()
     salt = await ctx.database.read(users.find_salt, ctx.keyring, email)
-    kept = await ctx.passwords.hash(password, Asker(person.id, is_known=True), salt)
+    kept = await ctx.passwords.hash(password, PasswordClient(person.id, is_known=True), salt)
     user = new_user(ctx.new_id(), email, kept, ctx.new_id(), ctx.clock())
     return await ctx.commit(
         users.create_user,
@@ -153,7 +153,7 @@ async def create_user(
 @_USER.lists("/v1/users", "iam:ListUsers", PeopleQuery)
 async def list_users(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the persons of the caller's organization: the account's, or the session's."""
-    return await _USER.page(ctx, PEOPLE, await _seen_from(ctx), query=PeopleQuery)
+    return await _USER.page(ctx, PEOPLE, await _listed_organization(ctx), query=PeopleQuery)
 
 
 @_USER.gets(_ONE, "iam:GetUser")
@@ -161,7 +161,7 @@ async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext])
     """Return a person of the account's organization, or of one that the caller belongs to."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
-        joined = await _governed(ctx, user_id)
+        joined = await _authorized_organization(ctx, user_id)
         return _USER.one(await ctx.database.read(PEOPLE.get, joined.id, user_id))
     organization_id = await ctx.database.read(organization_of, ctx.caller.account_id)
     user = await ctx.database.read(PEOPLE.get, organization_id, user_id)
@@ -174,7 +174,7 @@ async def update_user(
     user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[RequestContext]
 ) -> Reply[ResponseBody]:
     """Suspend or resume a person who is in no other organization; for owners."""
-    joined = await _governed(ctx, user_id)
+    joined = await _authorized_organization(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(
         users.set_user_status, joined.id, user_id, status, ctx.clock(), wrap=_USER.one
@@ -196,13 +196,13 @@ async def reset_user_password(
     only; at the next sign-in the person chooses another.
     """
     person = person_of(ctx)
-    joined = await _governed(ctx, user_id)
+    joined = await _authorized_organization(ctx, user_id)
     if user_id == person.id:
         raise Conflict("change your own password with PUT /v1/users/me/password")
     user = await ctx.database.read(PEOPLE.get, joined.id, user_id)
     password = users.new_password()
-    asker = Asker(person.id, is_known=True)
-    kept = await ctx.passwords.hash(password, asker, salt_of(user.password))
+    client = PasswordClient(person.id, is_known=True)
+    kept = await ctx.passwords.hash(password, client, salt_of(user.password))
     return await ctx.commit(
         users.reset_password,
         joined.id,
@@ -216,7 +216,7 @@ async def reset_user_password(
 @deletes(_ONE, "iam:DeleteUser", statuses=(409,))
 async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
-    joined = await _governed(ctx, user_id)
+    joined = await _authorized_organization(ctx, user_id)
     await ctx.database.write(users.delete_user, joined.id, user_id, ctx.clock())
 
 

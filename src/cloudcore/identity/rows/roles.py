@@ -87,7 +87,7 @@ _LIST_ASSIGNED: Final = Statement(
 )
 
 
-def keep_assignment(tx: Connection, role_id: str, user_id: str) -> bool:
+def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> bool:
     """Turn a provider's assignment into a manual one; return False if there is none."""
     return tx.execute(_KEEP, held_role_id=role_id, user_id=user_id) == 1
 
@@ -139,7 +139,7 @@ def roles_of_groups(
     return [(row[0], row[1]) for row in rows if row[2] in groups]
 
 
-def given_by_groups(
+def assignments_of_groups(
     tx: Connection, provider_id: str, *, role_id: str = "", user_id: str = ""
 ) -> Sequence[tuple[str, str, str]]:
     """Return (account id, role id, person's id) of the assignments by a provider's groups.

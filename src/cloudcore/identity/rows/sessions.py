@@ -120,7 +120,7 @@ _FIND: Final = Statement(_SESSIONS.where(_s.expires_at > bindparam("now")))
 _FIND_UNREVOKED: Final = Statement(_SESSIONS)
 
 
-def _line() -> Statement:
+def _chain() -> Statement:
     """Return the query for a session and its ancestors, each with a flag: it has ended.
 
     A role session depends on the session (with its person or account) or the access key (with its
@@ -162,7 +162,7 @@ def _line() -> Statement:
     )
 
 
-_LINE: Final = _line()
+_CHAIN: Final = _chain()
 _END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
 _sign_ins: Final = sessions.alias("sign_ins")
 _SIGN_IN_EXPIRY: Final = Statement(
@@ -284,9 +284,9 @@ def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
     return row[0] if row else None
 
 
-def count_line(tx: Connection, sid: str) -> int:
+def count_chain(tx: Connection, sid: str) -> int:
     """Count the sessions in a session's chain, itself included."""
-    return len(tx.rows(_LINE, sid=sid, now=0))
+    return len(tx.rows(_CHAIN, sid=sid, now=0))
 
 
 def find_session_end(tx: Connection, sid: str) -> int | None:
@@ -379,6 +379,6 @@ def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSess
         return None
     found = LiveSession(*row)
     hangs = found.parent_sid is not None or found.source_access_key_id is not None
-    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=found.id, now=now)):
+    if hangs and any(has_ended for (has_ended,) in tx.rows(_CHAIN, sid=found.id, now=now)):
         return None
     return found

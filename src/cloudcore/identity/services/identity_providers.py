@@ -15,7 +15,7 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.oidc.provider import check_url
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import JOINED
-from cloudcore.identity.rows.roles import given_by_groups
+from cloudcore.identity.rows.roles import assignments_of_groups
 from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.roles import unassign_role
@@ -98,7 +98,7 @@ def delete_provider(tx: Connection, organization_id: str, provider_id: str, now:
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     # Assignments before the provider's row: the order in which AssumeRole locks them.
-    for account_id, role_id, user_id in given_by_groups(tx, provider.id):
+    for account_id, role_id, user_id in assignments_of_groups(tx, provider.id):
         unassign_role(tx, account_id, role_id, user_id, now)
     _turn_off(tx, provider._replace(status="inactive", updated_at=now), now)
     IDENTITY_PROVIDERS.remove(tx, organization_id, provider.id)

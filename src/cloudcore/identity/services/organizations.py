@@ -30,7 +30,7 @@ from cloudcore.identity.rows.organizations import (
     Membership,
     Organization,
     count_owned,
-    lock_if_there,
+    lock_if_exists,
     put_invitation,
 )
 from cloudcore.identity.rows.sessions import switch_organization
@@ -196,7 +196,7 @@ def accept_invitation(
         Conflict: the organization has another member with this address meanwhile.
 
     """
-    lock_if_there(tx, organization_id)
+    lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)
     user = find_user(tx, user_id)
     email = "" if user is None else user.email

@@ -69,7 +69,7 @@ def update_policy(
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
         if len(stored.text) > len(policy.document):
-            _check_size(len(stored.text) + rows.largest_size_beside(tx, policy.id))
+            _check_size(len(stored.text) + rows.largest_size_of_others(tx, policy.id))
         new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}
         is_other = policy._replace(**new) != policy
         changes = {**changes, **new, "revision": policy.revision + is_other}
@@ -95,7 +95,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
 
     """
     policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
-    count, size = rows.held_by(tx, _principal_of(tx, attachment))
+    count, size = rows.totals_on(tx, _principal_of(tx, attachment))
     if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
     _check_size(size + len(policy.document))

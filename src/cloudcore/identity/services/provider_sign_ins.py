@@ -21,7 +21,7 @@ from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows import roles, sign_ins, users
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.rows.organizations import MEMBERS, lock_if_there
+from cloudcore.identity.rows.organizations import MEMBERS, lock_if_exists
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import PEOPLE, User
@@ -41,7 +41,7 @@ class NewPerson(NamedTuple):
     """The personal organization."""
 
 
-class GivenRole(NamedTuple):
+class RoleChange(NamedTuple):
     """A role that a sign-in gave to a person, or took."""
 
     account_id: str
@@ -57,7 +57,7 @@ class SignedInPerson(NamedTuple):
     is_created: bool
     is_linked: bool
     """True if the subject was linked to the person just now."""
-    roles: Sequence[GivenRole]
+    roles: Sequence[RoleChange]
 
 
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
@@ -82,7 +82,7 @@ def sign_in(
 
     """
     provider = rows.find_provider(tx, provider_id)
-    if provider is None or not lock_if_there(tx, provider.organization_id):
+    if provider is None or not lock_if_exists(tx, provider.organization_id):
         raise AccessDenied("there is no such identity provider any more")
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
@@ -186,11 +186,11 @@ def _create(
 
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
-) -> list[GivenRole]:
+) -> list[RoleChange]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
-    given = {each[:2] for each in roles.given_by_groups(tx, provider.id, user_id=user_id)}
-    changed: list[GivenRole] = []
+    given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
+    changed: list[RoleChange] = []
     # By account, then role: the order in which all lock accounts.
     for account_id, role_id in sorted(wanted ^ given):
         increment_revision(tx, account_id)
@@ -203,5 +203,5 @@ def _give_roles(
         # A role that was assigned by hand stays so.
         elif not ASSIGNMENTS.add(tx, Assignment(role_id, user_id, now, provider.id)):
             continue
-        changed.append(GivenRole(account_id, role.name, is_taken))
+        changed.append(RoleChange(account_id, role.name, is_taken))
     return changed

@@ -30,7 +30,7 @@ from cloudcore.identity.rows.roles import (
     Assignment,
     GroupAssignment,
     Role,
-    given_by_groups,
+    assignments_of_groups,
 )
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
@@ -188,7 +188,7 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     role = lock_own(tx, ROLES, account_id, role_id)
     user = find_person(tx, organization_id, person)
     is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
-    if not is_new and not rows.keep_assignment(tx, role.id, user.id):
+    if not is_new and not rows.make_assignment_manual(tx, role.id, user.id):
         raise Conflict("the role is assigned to this person")
     return ASSIGNMENTS.get(tx, role.id, user.id)
 
@@ -246,5 +246,5 @@ def unassign_from_group(
     GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
     others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
     if all(other.provider_id != found.provider_id for other in others):
-        for _, _, user_id in given_by_groups(tx, found.provider_id, role_id=role.id):
+        for _, _, user_id in assignments_of_groups(tx, found.provider_id, role_id=role.id):
             unassign_role(tx, account_id, role.id, user_id, now)
