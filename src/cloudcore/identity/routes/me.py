@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
@@ -20,6 +19,7 @@ from cloudcore.iam.patterns import Work
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.identity.oauth.attempts import attempt_of
 from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import shown
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
@@ -32,7 +32,7 @@ from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RequestBody, ResponseBody
 
 _Password = Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -120,13 +120,6 @@ class MyRole(ResponseBody):
     max_session_seconds: int
 
 
-class ManyMyRoles(ResponseBody):
-    """A page of roles."""
-
-    roles: Sequence[MyRole]
-    meta: PageMeta
-
-
 def account_of_role(role: AssumableRole) -> ResourceRef:
     """Return a reference to the account in which a role acts."""
     crn = iam_crn(role.account_id, "account", role.handle)
@@ -138,8 +131,11 @@ def _role(role: AssumableRole) -> MyRole:
     return shown(MyRole, role, crn=crn, account=account_of_role(role))
 
 
-@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": NamedPageQuery})
-async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
+_ROLE: Final = Answers(MyRole, "role", _role)
+
+
+@_ROLE.lists("/v1/users/me/roles", "iam:GetUser", NamedPageQuery)
+async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the roles that the caller can assume: assigned to it, by trust policies that let it in.
 
     One whose trust policy takes too long to evaluate is listed, too.
@@ -163,7 +159,7 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
                     found.append(role)
         await asyncio.sleep(0)  # a portion may take milliseconds; let other requests run
     rows, meta = pager.cut(found, total, lambda role: (role.id,))
-    return ManyMyRoles(roles=[_role(role) for role in rows], meta=meta)
+    return _ROLE.many([_role(role) for role in rows], meta)
 
 
 def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: Work) -> bool:
