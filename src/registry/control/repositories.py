@@ -12,7 +12,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.errors import AccessDenied, InvalidInput
-from cloudcore.identity.rights.own_rights import Asking, allowed_prefixes
+from cloudcore.identity.rights.own_rights import RightsRequest, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_names import Crn, Uuid, check_tags
@@ -282,7 +282,7 @@ def _authorize_list(ctx: RequestContext, crn: str) -> None:
     except AccessDenied as error:
         if ctx.caller is None or ctx.action is None or not ctx.allowed_somewhere:
             raise
-        asking = Asking.of(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
+        asking = RightsRequest.of(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
         prefixes = allowed_prefixes(asking, ctx.action, Crn.parse(crn))[:_MOST_PREFIXES]
         if not prefixes:
             raise

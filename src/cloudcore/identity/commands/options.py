@@ -58,10 +58,10 @@ def people(run: Invocation) -> ApiCalls:
 
 
 def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Record:
-    """Return the organization of a name or id; without one the obvious one.
+    """Return the organization of a name or id, or the default one if nothing is written.
 
-    That is the person's only one apart from the personal one, or the owner of the account in which
-    other commands act.
+    The default is the person's only organization apart from the personal one, or the owner of the
+    account in which other commands act.
 
     Raises:
         Missing: there is none.

@@ -1,4 +1,4 @@
-"""``entrepot roles assign``, ``assign-group``, ``mine``, ``assume`` and their like."""
+"""``entrepot roles``: its verbs to assign and unassign, ``mine``, ``assume`` and ``groups``."""
 
 from __future__ import annotations
 

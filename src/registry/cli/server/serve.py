@@ -20,7 +20,7 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.family import skus_of
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import check_handle, email_address
-from cloudcore.identity.rows.accounts import is_any_account
+from cloudcore.identity.rows.accounts import has_accounts
 from cloudcore.identity.tokens.signing_keys import SigningKeys, list_signing_keys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.services import KeyMaker
@@ -246,7 +246,7 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
             ``entrepot dev``, or the root key cannot be used.
 
     """
-    if not await ctx.database.read(is_any_account):
+    if not await ctx.database.read(has_accounts):
         raise no_account(settings)
     if await ctx.database.read(_is_of_dev):
         raise _dev_data(settings)
