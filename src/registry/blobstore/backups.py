@@ -1,8 +1,8 @@
-"""What a backup does beside the blobs: it holds deletions, and notes when it runs, for metrics.
+"""Locks by which a backup holds deletions, and notes of when backups run, for metrics.
 
 A backup is another process, and its folder may be out of the server's reach. While one holds the
 lock of deletions, no process of this machine deletes an object (of other machines: `fleet_locks`).
-Both locks, that and the one of its note, are of a descriptor (``flock``), and end with the process.
+This lock and that of the note belong to a descriptor (``flock``), and end with the process.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def noted_backup(
 ) -> Iterator[Callable[[], None]]:
     """Note that a backup of the store at `root` runs during the block; yields what completes it.
 
-    What cannot be noted, as on a full disk, is left out: a backup matters more than its note. So
-    is a second backup at the same time.
+    A failure to write the note, as on a full disk, is ignored: a backup matters more than its note.
+    A second backup at the same time is not noted.
     """
     descriptor = None
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a `ThreadedStore` calls, in threads: the calls of a `BlobStore`, which block here."""
+"""The interfaces of blocking stores, whose calls `ThreadedStore` makes in threads."""
 
 from __future__ import annotations
 

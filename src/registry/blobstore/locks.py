@@ -98,7 +98,7 @@ class FleetLocks:
 
 
 def fleet_locks(database: str, store: str) -> FleetLocks | None:
-    """Return the locks that nodes share by the database at a URL; None if one machine has it."""
+    """Return the locks that nodes share in the database at a URL; None for SQLite."""
     return FleetLocks(database, store) if is_postgresql(database) else None
 
 
@@ -112,10 +112,10 @@ _LOOK_SECONDS: Final = 0.02
 
 
 class HeldDeletions(Protocol):
-    """Deletions that are held."""
+    """A lock on all deletions."""
 
     def check(self) -> None:
-        """Raise if they are not held any more."""
+        """Raise if the lock was lost."""
         ...
 
 
@@ -197,7 +197,7 @@ class MachineLocks:
 
 
 class _Held:
-    """A lock of a file, which nobody can take away."""
+    """A lock on a file, which cannot be lost."""
 
     def check(self) -> None:
         """Do nothing."""

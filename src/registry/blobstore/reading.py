@@ -1,4 +1,4 @@
-"""Open objects, whose calls block, read in threads; and staged bytes, read while they grow."""
+"""Objects with blocking calls, read in threads; and staged bytes, read while they grow."""
 
 from __future__ import annotations
 

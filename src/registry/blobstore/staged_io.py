@@ -1,4 +1,4 @@
-"""The open file of staged bytes, and how those that are stored as they arrive are laid in it."""
+"""The open file of staged bytes, and the writer of plain ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _READ_BYTES: Final = 1024 * 1024
 
 
 class StagedBytes(Protocol):
-    """How the bytes of one hold become those of its file. Every method may raise OSError."""
+    """The encoder of the bytes of one hold into its file. Every method may raise OSError."""
 
     @property
     def encoding(self) -> str:
@@ -121,11 +121,11 @@ class StagedBytes(Protocol):
         ...
 
     def settle(self) -> None:
-        """Write to the file what a flush must make durable."""
+        """Write pending bytes to the file, before a flush."""
         ...
 
     def finish(self) -> None:
-        """Write to the file what an object needs."""
+        """Write the end of the object to the file."""
         ...
 
     def checksum(self) -> str | None:
@@ -141,7 +141,7 @@ class StagedBytes(Protocol):
         ...
 
     def close(self) -> None:
-        """Keep for the next hold of this process what spares it reading the bytes again."""
+        """Keep hash states for the next hold of this process."""
         ...
 
 

@@ -46,7 +46,7 @@ class Recent(Generic[K, V]):
         self.get = self._entries.get
 
     def put(self, key: K, value: V) -> None:
-        """Store an entry; drop the oldest if there are too many."""
+        """Store an entry; evict the oldest above `size`."""
         self._entries.pop(key, None)
         if len(self._entries) >= self._size:
             del self._entries[next(iter(self._entries))]
@@ -140,7 +140,7 @@ class TokenAccess:
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
     def note_refused_login(self, scope: Scope, refused: RefusedLogin) -> None:
-        """Count a credential that may not log in, such as by a wrong secret."""
+        """Count a refused login, such as one with a wrong secret."""
         account_id, principal, source, resources = refused
         self._note_refusal(scope, account_id, SIGN_IN, principal, source, resources=resources)
 
@@ -155,7 +155,7 @@ class TokenAccess:
         resources: Sequence[str] = (),
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Count a refusal for the audit log of the caller's account; nothing is written now."""
+        """Count a refusal for the audit log of the caller's account; a later flush writes it."""
         if self._auditor is None:
             return
         refusal = AuditEvent(
@@ -218,7 +218,7 @@ class TokenAccess:
         return bearer
 
     def _find_verified(self, credential: bytes) -> Bearer | None:
-        """Return the content of a token that was verified before, or None."""
+        """Return the content of an already verified token, or None."""
         token = _split_bearer(credential)
         if token is None:
             return None

@@ -151,7 +151,7 @@ def _recover(
 def _own_target(
     tx: Connection, repository_id: str, found: WholeBytes, made: Wraps, object_id: str
 ) -> Target:
-    """Return what the link names that reads the recovered bytes; write its wrap."""
+    """Return the target of a link to the recovered bytes, and write its wrap."""
     account_id = found.swept.account_id
     if found.swept.encoding == PLAIN:
         return Target(object_id, None)
@@ -171,7 +171,7 @@ def _kept_target(
     kept: blobs.KeptObject,
     seen: SeenBytes | None,
 ) -> Target:
-    """Return what the link names that reads the bytes that the account keeps; write its wrap."""
+    """Return the target of a link to the bytes that the account keeps, and write its wrap."""
     if kept.encoding == PLAIN:
         return Target(kept.id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
@@ -192,7 +192,7 @@ class WholeBytes(NamedTuple):
 
 
 async def find_whole_bytes(ctx: ServiceContext, account_id: str, digest: str) -> WholeBytes:
-    """Return quarantined bytes with this sha256 digest that are whole; such as open, if any do.
+    """Return whole quarantined bytes with this sha256 digest; preferably those that can be opened.
 
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.

@@ -166,7 +166,7 @@ class ObjectScrub:
 
 
 class _Turn:
-    """What one turn has counted and found."""
+    """The counts and findings of one turn."""
 
     def __init__(self, ctx: ServiceContext) -> None:
         self._ctx = ctx
@@ -182,7 +182,7 @@ class _Turn:
         self._counted_objects, self._counted_bytes = objects, read
 
     def note(self, found: FoundDamage | DamagedPiece) -> None:
-        """Tell of a damaged blob or piece."""
+        """Report a damaged blob or piece."""
         tell_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self._counted_objects + 1 == _SUSPICIOUS:
@@ -244,7 +244,7 @@ _WHOLE_PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ScrubScope:
-    """What a scrub reads."""
+    """The scope of a scrub."""
 
     repository_ids: Sequence[str] = ()
     """The repositories whose blobs and manifests are read; none: everything."""
@@ -274,12 +274,12 @@ async def scrub_all(
     tell: Callable[[CheckProgress], None],
     buckets: BlobReader | None = None,
 ) -> ScrubReport:
-    """Read the blobs and manifests of a scope; return what was found.
+    """Read the blobs and manifests of a scope; return the result.
 
     If it is everything, read the pieces in the store of the `buckets` too.
 
-    Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a next one
-    that skips what was verified of late goes on where this one stopped.
+    Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a later scrub
+    that skips recently verified blobs continues where this one stopped.
     """
     report = ScrubReport()
     is_whole = not scope.repository_ids

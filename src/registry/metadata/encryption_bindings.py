@@ -1,4 +1,4 @@
-"""Bindings: under which KMS key a repository writes its blobs.
+"""Bindings of repositories and accounts to the KMS keys under which blobs are written.
 
 A repository's own binding counts, else the default of its account, else the account's platform
 key. A binding that is replaced or deleted ends; it stays as history.
@@ -49,7 +49,7 @@ class SharedKey(NamedTuple):
 
 
 class BoundKey(NamedTuple):
-    """The key of a binding, in whatever state."""
+    """The key of a binding, in any state."""
 
     id: str
     account_id: str
@@ -162,7 +162,7 @@ _ADD: Final = Statement(
 
 
 def effective_key(tx: Connection, account_id: str, repository_id: str) -> EffectiveKey:
-    """Return the key that a repository of this account writes under, in whatever state."""
+    """Return the key that a repository of this account writes under, in any state."""
     row = tx.row(_EFFECTIVE, account_id=account_id, repository_id=repository_id)
     assert row is not None, "each account has a platform key"
     return EffectiveKey(*row)
@@ -171,7 +171,7 @@ def effective_key(tx: Connection, account_id: str, repository_id: str) -> Effect
 def effective_keys(
     tx: Connection, account_id: str, repository_ids: Collection[str]
 ) -> list[SharedKey]:
-    """Return the keys that these repositories of an account write under, in whatever state."""
+    """Return the keys that these repositories of an account write under, in any state."""
     ids = sorted(repository_ids)
     if not ids:
         return []

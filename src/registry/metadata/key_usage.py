@@ -1,4 +1,4 @@
-"""What a KMS key protects: repositories, blobs and images; each query reads a bounded part."""
+"""The repositories, blobs and images that a KMS key protects; each query reads a bounded part."""
 
 from __future__ import annotations
 

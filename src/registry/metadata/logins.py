@@ -1,4 +1,4 @@
-"""Login credentials of container clients, valid only while the keys they depend on are."""
+"""Login credentials of container clients, which end with the key or session they depend on."""
 
 from __future__ import annotations
 

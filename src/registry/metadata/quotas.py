@@ -76,7 +76,7 @@ class NotCounted(Exception):
 
 
 class Allowance(NamedTuple):
-    """What a statement has found on its way of an account's bytes."""
+    """The stored bytes of an account and their limit, as a statement has read them."""
 
     limit: int | None
     """None if no operator has set one."""
@@ -106,14 +106,14 @@ def _used_of(account_id: Any) -> Any:  # noqa: ANN401
 def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """Return the columns that `read_use` reads: both null if the account has no limit.
 
-    Neither database looks for what is used then.
+    In that case the sum is not computed.
     """
     limit = limit_query(BLOB_BYTES, account_id)
     return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
 
 
 def read_use(row: Row) -> Use | None:
-    """Return what an account has and may have, of the columns of `use_of`; None: any number."""
+    """Return the account's bytes and limit in the columns of `use_of`; None without a limit."""
     limit, used = row
     return None if limit is None else Use(int(used), int(limit))
 
@@ -173,7 +173,7 @@ _RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.a
 
 
 def find_use(tx: Connection, account_id: str) -> Use | None:
-    """Return what an account has and may have; None: any number."""
+    """Return the account's bytes and limit, or None without a limit."""
     row = tx.row(_USE, account_id=account_id)
     assert row is not None
     return read_use(row)
@@ -191,7 +191,7 @@ def check_bytes(use: Use | None, adding: int) -> None:
 
 
 def begin_counting(tx: Connection, account_id: str) -> None:
-    """Count the bytes of an account, from now on too; or anew, if it is counted.
+    """Begin to count the bytes of an account, or count them again.
 
     On PostgreSQL, all pushes wait meanwhile: about a second for a million blobs.
     """
@@ -202,7 +202,7 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now: int) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
 
-    Tell the account if it has most or all of its bytes now.
+    Notify the account if it has most or all of its bytes now.
 
     Raises:
         QuotaExceeded: the account may not have it.
@@ -222,7 +222,7 @@ def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now:
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
-    """Count objects that nobody may refuse, or that are gone, if the account is counted."""
+    """Count objects that no quota refuses, or that are deleted, if the account is counted."""
     if change:
         tx.row(_ADD, account_id=account_id, adding=change)
 
@@ -233,7 +233,7 @@ def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
 
 
 def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
-    """Return what is wrong with the number of an account; None if it is right, or not counted."""
+    """Return the miscount of an account's bytes; None if it is right, or not counted."""
     row = tx.row(_RECOUNT, account_id=account_id)
     if row is None or row[0] == row[1]:
         return None
@@ -242,7 +242,7 @@ def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
 
 
 def correct_count(tx: Connection, account_id: str) -> Miscount | None:
-    """Count an account anew if its number is wrong; return what was wrong. See `begin_counting`."""
+    """Count an account again if its number is wrong; return the miscount. See `begin_counting`."""
     tx.execute(_HOLD_OBJECTS)
     wrong = find_miscount(tx, account_id)
     if wrong is not None:
@@ -276,9 +276,9 @@ _LOCK_ACCOUNT: Final = Statement(
 def check_added(
     tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
 ) -> None:
-    """Check that an account may have what `tx` has added; `limit` is None if none is set.
+    """Check the quota of a resource that `tx` has added; `limit` is None if none is set.
 
-    Tell the account if it has most or all of it now.
+    Notify the account if it has most or all of its quota now.
 
     Raises:
         QuotaExceeded: it has more than it may have.

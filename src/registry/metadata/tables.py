@@ -9,8 +9,8 @@ text; documents are JSON text. Names and tags sort by byte on both databases.
 - Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
 - A child of an index cannot be deleted; deleting an index deletes its edges and tags.
 - One live repository per name, one current object per digest and account; counters never negative.
-- What a deleted image needs to be restored cannot be deleted before its tombstone.
-- What is counted of an account's bytes is not negative.
+- Content that a deleted image needs for its restoration cannot be deleted before its tombstone.
+- The counted bytes of an account are not negative.
 - A link is read through a wrap of its object's data key, and one repository, or account, has one
   current binding to a KMS key.
 

@@ -1,4 +1,4 @@
-"""Runs of the registry: start one, and record in the log and the audit log how it has ended."""
+"""Runs of the registry: start them, and record their results in the log and the audit log."""
 
 from __future__ import annotations
 

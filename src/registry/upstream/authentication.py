@@ -61,7 +61,7 @@ def check_realm(origin: str, realm: str, allowed: Allowed) -> Destination:
 
 
 def _domain(host: str) -> str | None:
-    """Return the domain that a host's owner has to itself, or None if that is not known.
+    """Return the domain that belongs to a host's owner alone, or None if unknown.
 
     It is the name without its first label, unless strangers have names there.
     """
@@ -84,7 +84,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class Challenge(NamedTuple):
-    """What a registry wants: ``basic``, or a ``bearer`` token from a realm."""
+    """A challenge: ``basic``, or a ``bearer`` token from a realm."""
 
     scheme: str
     realm: str = ""
@@ -96,7 +96,7 @@ class Challenge(NamedTuple):
 def read_challenges(headers: Sequence[str]) -> list[Challenge]:
     """Return the Bearer and Basic challenges of ``WWW-Authenticate`` headers, Bearer first.
 
-    What cannot be read is left out; so is a parameter given twice, with its challenge.
+    Malformed challenges are skipped, also those with a repeated parameter.
     """
     found = [each for header in headers for each in _challenges(header[:_MAX_HEADER])]
     return sorted(found, key=lambda each: each.scheme == "basic")
@@ -165,9 +165,9 @@ class Tokens:
         self._locks: dict[_Key, asyncio.Lock] = {}
 
     async def known(self, remote: Remote, scope: str) -> str | None:
-        """Return the header if it is known what the upstream wants, or else None.
+        """Return the header for a known challenge of the upstream, or else None.
 
-        What leads to no header is forgotten: the upstream may want something else by now.
+        A challenge that leads to no header is forgotten, since the upstream may have changed it.
 
         Raises:
             UpstreamFailed: a token is wanted, and its realm cannot be asked.

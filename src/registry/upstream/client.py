@@ -1,7 +1,7 @@
-"""The client of upstream registries: what the seam asks, over HTTP.
+"""The HTTP client of upstream registries (`Upstream`).
 
-Nothing that an upstream says is believed beyond its form: lengths bound what is read, a digest of
-a header is a claim, and an answer in another encoding than asked for is refused.
+Answers are untrusted: lengths bound the bytes that are read, a digest in a header is only a claim,
+and an answer in an unrequested encoding is refused.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class RegistryClient:
     async def ping(self, remote: Remote) -> int:
         """Ask for ``/v2/``, with a token if the upstream wants one; return the last status.
 
-        It asks also when the upstream is left alone for a while.
+        It asks even while requests to the upstream are paused.
         """
         await self._check_lock(remote)
         request = Request("GET", "/v2/", {}, "", _OK)
@@ -108,9 +108,9 @@ class RegistryClient:
     async def head_manifest(
         self, remote: Remote, reference: str | Digest, known_etag: str | None = None
     ) -> ManifestHead | None:
-        """Return what the upstream says of a manifest; None if it is still the one of the ETag.
+        """Return the headers of a manifest; None if it still has the given ETag.
 
-        One that answers no HEAD is asked by GET.
+        An upstream that does not answer HEAD is asked by GET.
         """
         headers = dict(_ACCEPT_MANIFESTS)
         is_conditional = known_etag is not None and response_headers.is_etag(known_etag)
@@ -269,9 +269,9 @@ class RegistryClient:
         headers: Mapping[str, str],
         expected: frozenset[int],
     ) -> AsyncIterator[Answer]:
-        """Ask, unless the upstream is left alone, and tell the watch how it answered.
+        """Ask, unless requests are paused, and record in the watch how the upstream answered.
 
-        What the block finds wrong with the answer is told too.
+        Failures that the block raises about the answer are recorded too.
         """
         await self._check_lock(remote)
         await self._watch.check(remote)
@@ -303,8 +303,8 @@ class RegistryClient:
     def _is_hidden(self, remote: Remote, path: str, refused: UpstreamRefused) -> bool:
         """Return True if the repository was refused, and not the credential.
 
-        There is none, or it was accepted a while ago: for another repository; or for this one, if
-        its tags are asked for, which not everybody may list who may pull.
+        True if there is no credential, or if it was accepted recently: for another repository, or
+        for this one if the request lists its tags, which needs more rights than a pull.
         """
         if not refused.is_of_repository or remote.credential is None:
             return refused.is_of_repository
@@ -313,7 +313,7 @@ class RegistryClient:
         )
 
     async def _check_lock(self, remote: Remote) -> None:
-        """Raise UpstreamRefused, and tell the watch, if the credential cannot be opened."""
+        """Raise UpstreamRefused, and record it in the watch, if the credential cannot be opened."""
         if remote.is_locked:
             failure = UpstreamRefused(
                 "the rule's secret was sealed under another root key; give it again"
@@ -338,7 +338,7 @@ def _path(remote: Remote, kind: str, reference: str) -> str:
 
 
 def _next_referrers(head: Head, origin: str, first: str) -> str | None:
-    """Return the path of the next page of referrers; what is behind a refused link is left out."""
+    """Return the path of the next page of referrers; None if its link is refused."""
     try:
         return next_page(head, origin, first)
     except RefusedLink:

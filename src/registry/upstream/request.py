@@ -34,7 +34,7 @@ _SHORT: Final = 16 * 1024
 
 
 class Request(NamedTuple):
-    """What an upstream is asked for."""
+    """A request to an upstream."""
 
     method: str
     path: str
@@ -181,8 +181,8 @@ class Exchange:
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
     """Return True if a new token was refused for what is asked, and not as a token.
 
-    Its realm has given it, so the credential is right. Docker Hub says ``insufficient_scope``, also
-    to those who have a credential; others say nothing, which is believed of anonymous requests.
+    The realm issued the token, so the credential is right. Docker Hub says ``insufficient_scope``,
+    also with a credential. Others say nothing, which counts as hidden for anonymous requests.
     """
     if not request.scope:
         return False
@@ -191,7 +191,7 @@ def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> b
 
 
 def _errors(challenges: Sequence[str]) -> set[str]:
-    """Return why a token was refused, as the challenges for other tokens say."""
+    """Return the errors in the challenges of a response that refused a token."""
     return {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
 
 
@@ -200,7 +200,7 @@ def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str,
 
 
 async def _drain(answer: Answer) -> None:
-    """Read a short body that says nothing, so that the connection can be used again."""
+    """Read a short body and discard it, so that the connection can be reused."""
     if (answer.head.length or 0) <= _SHORT:
         with suppress(RequestFailed):
             await answer.read(_SHORT)

@@ -56,8 +56,8 @@ class DiskFiles:
 
     An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
     while it is open. So the orphan scan of any process of this machine skips the bytes of a push in
-    one request, which have no row yet. Who may write to an upload session is decided by the lease
-    in its row.
+    one request, which have no row yet. The lease in an upload session's row decides which process
+    may write to it.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class DiskFiles:
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
     ) -> StoredFile | SealedObject | None:
-        """Open an object if what that needs of it is in the kernel's memory; never block.
+        """Open an object if the file data that this needs is in the kernel's memory; never block.
 
-        Return None if it is not, or there is no such object: then call `open`.
+        Return None if it is not, or the object is absent: then call `open`.
         """
         path = object_path(canonical_id(object_id))
         if data_key is None:

@@ -78,10 +78,10 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
 
 
 class Shared:
-    """What the staged files of a store have in common.
+    """Settings and caches that the staged files of a store share.
 
-    The caches are what a hold leaves for the next in this process. With `compresses`, sealed bytes
-    are compressed if that pays.
+    The caches keep hash states from one hold to the next in this process. With `compresses`, sealed
+    bytes are compressed if that pays.
     """
 
     def __init__(self, *, compresses: bool) -> None:
@@ -111,7 +111,7 @@ class _OnFailure:
 class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
-    Whether resumed bytes are sealed, `rewind` tells by its data key.
+    Resumed bytes are sealed if `rewind` is given a data key.
     """
 
     def __init__(

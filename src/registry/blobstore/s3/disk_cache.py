@@ -1,15 +1,15 @@
 """A cache of stored objects on the disk of one machine, so that hot ones are not fetched again.
 
 It has the bytes as they are stored: sealed ones stay sealed. It serves all processes of a machine,
-and may be deleted at any time. Of an object that is not there, one process fetches the bytes, and
-whoever reads it meanwhile follows in the growing file.
+and may be deleted at any time. One process fetches the bytes of an absent object, and other readers
+follow in the growing file.
 
 A file is ``<aa>/<id>``, ``aa`` being the last two digits of the id: the stored bytes, then
 `_MAGIC` and their BLAKE3. A process checks that the first time it opens a file that it did not
 fetch itself, so neither a crash nor a failing disk makes it send other bytes. While an object is
 fetched, its file is ``fetching/<id>``, locked (``flock``) by the thread that does.
 
-Whatever goes wrong with the cache, a read goes on without it.
+After any error of the cache, a read goes on without it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class DiskCache:
     def kept(
         self, object_id: str, stored: StoredBytes, reopen: Callable[[], StoredBytes]
     ) -> StoredBytes:
-        """Return what reads an object that `open` did not find, and fetch it into the cache.
+        """Return a reader of an object that `open` did not find, and fetch it into the cache.
 
         `stored` is the object, open in the bucket; it is closed with what is returned, or once it
         is fetched. A reader opens the object again by `reopen` if the cache is of no use.
@@ -195,7 +195,7 @@ class DiskCache:
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
-        """Return True if this thread is to fetch: nobody does, and nobody has since."""
+        """Return True if this thread must fetch: no other does, or has done so since."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -276,7 +276,7 @@ class DiskCache:
                         yield _Entry(found.st_mtime, found.st_size, Path(each.path))
 
     def _fetched_so_far(self) -> int:
-        """Return the bytes of what is being fetched; delete what a process that died has left."""
+        """Return the bytes of the files being fetched; delete those of processes that died."""
         size = 0
         for path in (self._folder / FETCHING).iterdir():
             with suppress(FileNotFoundError):
@@ -312,7 +312,7 @@ class DiskCache:
         self._count(CACHE_SERVED, amount)
 
     def close(self) -> None:
-        """Stop to fetch, and end the threads; what is open can be read on."""
+        """Stop fetching, and end the threads; open objects stay readable."""
         with self._lock:
             self._is_closed = True
         self._fetchers.shutdown()

@@ -27,7 +27,7 @@ _PART_BYTES: Final = 256 * 1024
 
 
 class Sealed(NamedTuple):
-    """What a tail has of sealed bytes beside the stored ones."""
+    """The state of a sealed upload in a tail, besides the stored bytes."""
 
     header: bytes | None = None
     entries: bytes = b""

@@ -1,8 +1,8 @@
 """Staged bytes of a bucket, read while they grow.
 
-In the process of their writer, a reader has what is still in memory. In another, it has what was
-acknowledged. But of parts that were sent, S3 gives no bytes before the commit: a reader that needs
-them waits for that.
+In the process of the writer, a reader gets the bytes that are still in memory. In another process,
+it gets the acknowledged bytes. But S3 returns no bytes of parts before the commit: a reader that
+needs them waits for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _END: Final = 1 << 62
 
 
 class Seen(NamedTuple):
-    """What a look has found."""
+    """The readable bytes that a look has found."""
 
     part: bytes
     """Bytes from where the reader is; empty if they cannot be read yet."""

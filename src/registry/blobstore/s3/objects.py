@@ -1,4 +1,4 @@
-"""Objects of a bucket, open for reading: by ranges, each asked again from where it broke."""
+"""Objects of a bucket, open for reading by ranges, which resume where a connection broke."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ class _Gone(StoreUnavailable):
 class _Stream:
     """A range on its way, from `position` to `end`.
 
-    It is asked for at once, since a deleted object can be read on, but not be opened. The system
-    reads ahead, as much as fits the buffers of the connection.
+    It is requested at once, since a deleted object can be read on, but not opened. The system reads
+    ahead as much as fits the buffers of the connection.
     """
 
     def __init__(

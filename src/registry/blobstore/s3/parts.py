@@ -1,4 +1,4 @@
-"""The stored bytes of an upload on their way: in memory up to a part, then sent.
+"""The stored bytes of an upload: collected in memory up to a part, then sent.
 
 All parts but the last have the sizes of `part_bytes`. An upload that fits the first is stored by
 one call.
@@ -43,12 +43,12 @@ def part_bytes(number: int) -> int:
 
 
 class Senders:
-    """The threads in which the parts of a process are sent, and the memory that they may have."""
+    """The threads that send the parts of a process, and their memory."""
 
     def __init__(
         self, memory_bytes: int, sizes: PartBytes = part_bytes, folder: Path | None = None
     ) -> None:
-        """Take the memory, the sizes of parts, and a folder for what finds no room in the memory.
+        """Take the memory, the sizes of parts, and a folder for bytes that do not fit the memory.
 
         Without one, it is that of the system for temporary files.
         """
@@ -89,7 +89,7 @@ class PartWriter:
     """
 
     def __init__(self, bucket: Bucket, key: str, token: str, senders: Senders) -> None:
-        """Begin with no bytes; `token` tells later that this writer has stored the object."""
+        """Begin with no bytes; `token` identifies this writer's object later on."""
         self._bucket = bucket
         self._key = key
         self.token = token
@@ -174,7 +174,7 @@ class PartWriter:
     def complete(self) -> None:
         """Make the bytes the object of the key.
 
-        If the answer is lost, the object tells whether it is this one.
+        If the response is lost, the object's token shows whether it was stored.
 
         Raises:
             StageBusy: there is an object already, which another has stored.

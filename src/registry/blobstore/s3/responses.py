@@ -1,8 +1,7 @@
 """Responses of an S3: errors as exceptions; a circuit breaker for a server that does not answer.
 
-A load balancer in front of it, or one that was named in its place, answers too: 404 for every key,
-or 200 with a page of its own. Neither may be taken for an absent object, an empty bucket or a
-stored part.
+A load balancer, in front of it or configured by mistake, answers too: 404 for every key, or 200
+with an HTML page. Neither may be taken for an absent object, an empty bucket or a stored part.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class KeyMissing(Exception):
 
 
 class KeyExists(Exception):
-    """The bucket has such a key already, or another than was asked for."""
+    """The bucket has the key already, or an object with another ETag."""
 
 
 class OutsideObject(Exception):
@@ -100,7 +99,7 @@ class Refused(StoreUnavailable):
 
 
 class NoDocumentOfS3(ValueError):
-    """A good answer has no document, or another than its call has."""
+    """A successful response lacks the document of its call, or has another one."""
 
 
 class Unnamed(Refused):
@@ -111,8 +110,8 @@ class Unnamed(Refused):
 def answered(what: str, circuit: Circuit) -> Iterator[None]:
     """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block.
 
-    The block reads what it needs of the answer: what is missing there is such an error too.
-    `circuit` is told whether the server answers.
+    The block also reads the response: a missing field is such an error too. `circuit` records
+    whether the server answers.
     """
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
@@ -149,9 +148,9 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
 
 
 def check_document(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:  # noqa: ANN401 - botocore's
-    """Raise NoDocumentOfS3 if a good answer is not the document that its call has.
+    """Raise NoDocumentOfS3 if a successful response is not the document of its call.
 
-    botocore takes any document, and none, for an empty list. It calls this before it parses one.
+    botocore takes any document, or none, for an empty list. It calls this before parsing.
     """
     root = _DOCUMENTS.get(operation_model.name)
     if root is None or response_dict["status_code"] >= _GOOD:

@@ -1,4 +1,4 @@
-"""The staged bytes of an upload: parts that were sent, and what is still in memory."""
+"""The staged bytes of an upload: parts that were sent, and bytes still in memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from registry.oci.digest import Digest, new_hasher
 class S3Staged:
     """Staged bytes of `S3Files`; see `Staged`.
 
-    Whether resumed bytes are sealed, `rewind` tells by its data key.
+    Resumed bytes are sealed if `rewind` is given a data key.
     """
 
     def __init__(self, shared: Shared, upload_id: str, found: Found, state: State) -> None:
@@ -82,9 +82,9 @@ class S3Staged:
 
     @classmethod
     def take_up(cls, shared: Shared, upload_id: str) -> S3Staged:
-        """Hold what the bucket has of an upload; raise ObjectUnknown if that is nothing.
+        """Hold the bytes of an upload in the bucket; raise ObjectUnknown if there are none.
 
-        What this process knows of it need not be asked for.
+        State that this process remembers is not requested.
         """
         shared.holds.take(upload_id)
         try:
@@ -132,7 +132,7 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, by the tail that has it, or what is in memory.
+        """Go to the acknowledged `offset`, by the tail that has it, or by the bytes in memory.
 
         An object becomes staged bytes again. So do parts, if the bytes are not in a tail: they are
         read, and sent again.
@@ -166,7 +166,7 @@ class S3Staged:
         self._digests.update(view)
 
     def flush(self) -> Mapping[str, str]:
-        """Send what fills a part, and store the rest as a tail."""
+        """Send full parts, and store the rest as a tail."""
         self._held()
         self._unfold()
         if self._flushed is not None:
@@ -180,8 +180,8 @@ class S3Staged:
     def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes and make them an object.
 
-        If not all of them were hashed here, and they are not in memory, they become one first, and
-        are then read: it has no row, so nobody takes it for a blob.
+        If not all of them were hashed here, and they are not in memory, they become an object
+        first, and are then read: it has no row, so it is not taken for a blob.
         """
         self._held()
         algorithm = IDENTITY if expected is None else expected.algorithm
@@ -247,7 +247,7 @@ class S3Staged:
         self._is_whole = False
 
     def _claim(self) -> None:
-        """Store a tail without bytes, so that nobody else begins with this id."""
+        """Store a tail without bytes, so that no other writer begins with this id."""
         if self._shared.bucket.find(self._key) is not None:
             raise StageBusy(self._upload_id)
         if any(True for _ in self._shared.tails_of(self._upload_id)):
@@ -264,7 +264,7 @@ class S3Staged:
         self._last = name
 
     def _go_to(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset in what the bucket has."""
+        """Go to an offset in the bytes that the bucket has."""
         if self._is_remembered:
             name = tail_for(self._found, offset)
             if offset and name is not None and name.offset == offset:
@@ -297,7 +297,7 @@ class S3Staged:
         self._restage(offset, algorithm)
 
     def _go_back(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset before the end of what is held."""
+        """Go to an offset before the end of the held bytes."""
         if self._is_whole:
             self._unfold()
         if not offset:
@@ -316,7 +316,7 @@ class S3Staged:
         self._digests = RunningDigests({}, {})
 
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
-        """Go on behind a tail; its bytes hash to what is `known`."""
+        """Continue behind a tail, whose bytes have the `known` digests."""
         with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
             self._load_in_memory(name, known)
 
@@ -427,7 +427,7 @@ class S3Staged:
             self._shared.discard(self._upload_id)
 
     def _known_digests(self, algorithm: str) -> dict[str, str] | None:
-        """Return the digests of all bytes, as far as those in memory tell, or None."""
+        """Return the digests of all bytes if they can be computed from memory, or None."""
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:
             return self._digests.finished()

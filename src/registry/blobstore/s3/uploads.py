@@ -21,7 +21,7 @@ _REMEMBERED: Final = 1024
 
 
 class Found(NamedTuple):
-    """What the bucket has of an upload."""
+    """The state of an upload in the bucket."""
 
     head: Head | None
     """Of the object that it has become, or of its parts that were made readable (`copying`)."""
@@ -104,10 +104,10 @@ class Holds:
 
 
 class Shared:
-    """What the staged bytes of a store have in common.
+    """Settings and caches that the staged bytes of a store share.
 
-    The caches are what a hold leaves for the next in this process. With `compresses`, sealed bytes
-    are compressed if that pays.
+    The caches keep hash states from one hold to the next in this process. With `compresses`, sealed
+    bytes are compressed if that pays.
     """
 
     def __init__(self, bucket: Bucket, senders: Senders, holds: Holds, *, compresses: bool) -> None:
@@ -121,14 +121,14 @@ class Shared:
         self._tails: OrderedDict[str, frozenset[TailName]] = OrderedDict()
 
     def find(self, upload_id: str) -> Found:
-        """Return what the bucket has of an upload; raise ObjectUnknown if that is nothing."""
+        """Return the state of an upload in the bucket; raise ObjectUnknown if it has nothing."""
         found = self.look(upload_id)
         if found.is_nothing:
             raise ObjectUnknown(upload_id)
         return found
 
     def look(self, upload_id: str) -> Found:
-        """Return what the bucket has of an upload, which may be nothing."""
+        """Return the state of an upload in the bucket, which may have nothing."""
         head = self.bucket.find(object_key(upload_id))
         tails = frozenset(self.tails_of(upload_id))
         if head is not None or tails:
@@ -136,7 +136,7 @@ class Shared:
         return Found(None, tails, tuple(self.uploads_of(upload_id)))
 
     def judged(self, head: Head | None, tails: frozenset[TailName]) -> Found:
-        """Return what an object and tails of an upload are; ask whether a tail replaces the object.
+        """Return the state by object and tails; check in the bucket if a tail replaces the object.
 
         By its size alone, the object of old parts would look like a committed one beside the tail
         of an upload that went back to fewer bytes.

@@ -49,7 +49,7 @@ _local = threading.local()
 def pays(piece: memoryview) -> bool:
     """Return True if an object that begins with this piece should be compressed.
 
-    Four samples of the piece tell, since the first bytes of a tar are always compressible.
+    It tries four samples of the piece, since the first bytes of a tar are always compressible.
     """
     if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
         return False

@@ -56,7 +56,7 @@ _LARGE_BYTES: Final = 128 * 1024
 
 
 class FrameKind(IntEnum):
-    """What a frame is; its associated data has the number."""
+    """The kind of a frame; the number is part of its associated data."""
 
     WHOLE = 1
     """`FRAME_BYTES` of an object; others follow."""

@@ -68,7 +68,7 @@ class Record(NamedTuple):
 
 
 class Layout(Protocol):
-    """Where frames are. It knows those before the frame that staged bytes end in, or all."""
+    """The positions of frames: of those before the frame that staged bytes end in, or of all."""
 
     entry_bytes: int
     """Bytes before the nonce of each frame."""
@@ -99,15 +99,15 @@ class Layout(Protocol):
         ...
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield what a file of `size` bytes may have in the place behind the known frames.
+        """Yield the records that a file of `size` bytes may have behind the known frames.
 
-        Whether it is there, only its key tells.
+        Only decryption shows which one is there.
         """
         ...
 
 
 class Slots(Layout):
-    """Frames in slots: nothing needs to be known of them."""
+    """Frames in slots of one size, whose positions are computed."""
 
     entry_bytes = 0
 
@@ -156,7 +156,7 @@ class Packed(Layout):
     def walk(cls, descriptor: int, size: int, count: int) -> Packed:
         """Return the layout of the first `count` whole frames in a file of `size` bytes, or fewer.
 
-        The file is believed; whether they are there, only their key tells.
+        The entries in the file are trusted; only decryption shows whether the frames are there.
         """
         found = cls()
         for number in range(count):

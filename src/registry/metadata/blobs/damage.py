@@ -137,7 +137,7 @@ def images_of(
 
 
 def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Return by which tags these images, or indexes that list them, are pulled; the first of all.
+    """Return the first tags by which these images, or indexes that list them, are pulled.
 
     Images without a tag have an empty list.
     """
@@ -158,11 +158,11 @@ _QUARANTINE_KEYS: Final = Statement(
 def switch_bytes(
     tx: Connection, account_id: str, old_id: str, new: NewObject, quarantined_id: str, now: int
 ) -> bool:
-    """Let the object `new.id` have the bytes `new.stored_id`, verified `now`.
+    """Switch the object `new.id` to the bytes `new.stored_id`, which were verified `now`.
 
-    Quarantine the bytes `old_id`, which it has, under the new id `quarantined_id`, with their
-    wrapped data keys. Return False, and change nothing, if the object is gone or has other bytes.
-    The new bytes are durable already. This locks the object; lock its links after it.
+    Quarantine its bytes `old_id` under the new id `quarantined_id`, with their wrapped data keys.
+    Return False, and change nothing, if the object is gone or has other bytes. The new bytes are
+    durable already. This locks the object; lock its links after it.
     """
     of = {"account_id": account_id, "object_id": new.id}
     if tx.row(_LOCK, **of, old_id=old_id) is None:

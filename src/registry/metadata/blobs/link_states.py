@@ -1,9 +1,8 @@
-"""State of links that an answer about a blob depends on, read for many blobs by one statement.
+"""The state of links that answers about blobs depend on, read for many blobs by one statement.
 
 It is read for the kept answers of a repository after each commit, so it has no column that follows
-from others: the bytes of an object, and all that is said of them, have a new `stored_id` whenever
-they are another's. Rows stay as the database gives them; to make something of each takes as long as
-to read it.
+from others: whenever an object gets other bytes, it has a new `stored_id`. Rows are compared as the
+database returns them; converting each would take as long as reading it.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ def see_links(
 
 
 def seen_of(link: Link) -> SeenLink:
-    """Return the part of a link that `see_links` returns."""
+    """Return the state of a link, equal to the row that `see_links` returns."""
     return SeenLink(
         link.digest,
         link.repository_id,

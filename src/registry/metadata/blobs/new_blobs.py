@@ -1,13 +1,14 @@
-"""Places that were pushed to, and all rows of a small new blob, written by one statement.
+"""Cached places of pushes, and one statement that writes all rows of a small new blob.
 
-One look in the push's own transaction, that the repository and the KMS key are those of the last
-push, stands for all that it would have to read before.
+One check in the push's own transaction, that the repository and its KMS key are unchanged since the
+last push, replaces all reads before the push.
 
 On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
-some bytes to a place that is known makes one instead of nine: it proves the place and the upload
-session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends the
-session. If one is not as it was seen, the account has the bytes already, or the repository a link,
-it changes nothing. Then the rows are written one by one, which shows what differs.
+some bytes to a cached place runs one statement instead of nine: it verifies the place and the
+upload session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends
+the session. If place or session has changed, or the account has the bytes already, or the
+repository the link, it changes nothing. Then the rows are written one by one, which shows the
+difference.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ _l = repository_blobs.c
 
 
 class Place(NamedTuple):
-    """A repository that takes pushes, and what new bytes in it are sealed under."""
+    """A repository that accepts pushes, and the KMS key that it writes under."""
 
     repository_id: str
     account_id: str
@@ -125,7 +126,7 @@ _BEGIN_SEALED: Final = Statement(beginning(_WITH_ROOM.join(kms_keys, _IS_SEALED_
 
 
 def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
-    """Return what the link of a digest names in a place, or None if the place is not as it was.
+    """Return the target of a digest's link in a place, or None if the place has changed.
 
     Its KMS key is held enabled until `tx` ends.
     """
@@ -140,9 +141,9 @@ def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
 def takes_more(
     tx: Connection, place: Place, room: FullParameters, upload_id: str | None
 ) -> Room | None:
-    """Return the room in a place that is as it was, for the row of one more upload session.
+    """Return the room for one more upload session in a place; None if a condition fails.
 
-    With `upload_id`, this one has no row and has not ended. None says nothing: look at each.
+    The place must be unchanged. With `upload_id`, that session must have no row and not have ended.
     """
     parameters = room._asdict() | place_parameters(place)
     if upload_id is None:
@@ -162,7 +163,7 @@ def begin_there(
     received: Received,
     expires_at: int,
 ) -> bool:
-    """Insert the row of a session that nobody holds, if the place `takes_more`; False if not.
+    """Insert the row of a session without a holder; return False unless the place `takes_more`.
 
     Idempotent.
     """
@@ -189,7 +190,7 @@ def _number(name: str) -> Any:  # noqa: ANN401
 
 
 class _Session(Enum):
-    """What there is of the upload session that ends."""
+    """The state of the upload session that ends with the push."""
 
     NONE = auto()
     UNWRITTEN = auto()
@@ -197,7 +198,7 @@ class _Session(Enum):
 
 
 def _statement(session: _Session, *, is_sealed: bool) -> Statement:
-    """Return the statement for a push that ends such a session."""
+    """Return the statement for a push that ends a session in this state."""
     place = _place(session, is_sealed=is_sealed).cte("place")
     made = {
         "id": _text("id"),
@@ -255,7 +256,7 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
 def _place(session: _Session, *, is_sealed: bool) -> Select[Any]:
     """Return a query that finds a place without the link, and the session, which are locked.
 
-    Whose bytes are counted or limited has no such place.
+    Places of accounts whose bytes are counted or limited are not found.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE
@@ -296,9 +297,9 @@ def add_new_blob(
 ) -> bool:
     """Insert all rows of an inline blob in a place whose KMS key is enabled, and end a session.
 
-    Return False, and change nothing, if it is not a new one, or place or session are not as they
-    were. `wrap` is under the place's KMS key. Only as the first of a change, and if
-    `tx.joins_changes`; the whole change is made then.
+    Return False, and change nothing, if the blob is not new, or place or session have changed.
+    `wrap` is under the place's KMS key. Only as the first of a change, and if `tx.joins_changes`;
+    the whole change is made then.
     """
     parameters = place_parameters(place) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:

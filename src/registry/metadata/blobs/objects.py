@@ -300,7 +300,7 @@ def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | Non
 
 
 def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
-    """Return a link like `find_link`, without stored bytes that are in a row."""
+    """Return a link like `find_link`, without the bytes of an inline object."""
     row = tx.row(_FIND_ALONE, handle=handle, name=name, digest=digest)
     return Link(*row) if row else None
 
@@ -417,9 +417,9 @@ def link_object(
 ) -> Target | None:
     """Insert the link of an object in a live repository, or let the existing link name it.
 
-    It reads a sealed object through a wrap under `kms_key_id`; a plain one through none. Return
-    what the link named before, of which it is moved, or None if the repository is not live. If the
-    caller has just `seen` what it names, that is not read again.
+    It reads a sealed object through a wrap under `kms_key_id`, a plain one through none. Return the
+    former target of the link, or None if the repository is not live. If the caller has just `seen`
+    the target, it is not read again.
     """
     of = {"repository_id": repository_id, "digest": digest}
     while (before := seen or _target(tx, of)) is not None:
@@ -463,7 +463,7 @@ def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
 
 
 def retire_object(tx: Connection, account_id: str, object_id: str) -> None:
-    """Let an object, which is locked, no longer be the account's current one with its digest.
+    """Retire a locked object: it is no longer the account's current one with its digest.
 
     Links and tombstones keep it; the next push of the same bytes makes another.
     """

@@ -118,8 +118,8 @@ def _documents(
 ) -> Select[Any]:
     """Return a query for manifests, live or deleted, and the number of their edges.
 
-    `blobs`, `missing` and `children` are the columns of the edges' parents. A blob that the cache
-    has yet to fetch is an edge too, like a child that it has yet to fetch.
+    `blobs`, `missing` and `children` are the columns of the edges' parents. Blobs and children that
+    the cache has yet to fetch are edges too.
     """
     m = of.c
     return (

@@ -1,11 +1,10 @@
-"""Delete what nothing references: links, then objects, then their bytes.
+"""Delete unreferenced content: links, then objects, then their bytes.
 
 There are four steps, each in its own transaction. Until the last, a push or `entrepot gc recover`
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; if others are left, those of its wrapped
-  data keys go that they do not need;
+- an object without links and tombstones is *condemned*; if some are left, only the wraps go
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
@@ -251,7 +250,7 @@ _COUNT_QUARANTINED: Final = _amount(quarantined_objects, _q.stored_size)
 
 
 def _due() -> Select[Any]:
-    """Return a query for accounts in which something is due for collection."""
+    """Return a query for accounts with content that is due for collection."""
     account_id = accounts.c.id
     return (
         select(account_id)
@@ -451,7 +450,7 @@ def accounts_due(
     after: str,
     limit: int,
 ) -> list[str]:
-    """Return up to `limit` ids, after `after`, of accounts in which something is due."""
+    """Return up to `limit` ids, after `after`, of accounts with content that is due."""
     rows = tx.rows(
         _DUE,
         touched_before=touched_before,

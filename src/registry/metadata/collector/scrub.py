@@ -1,8 +1,7 @@
 """Queries of the scrub: objects and manifests in the order in which they are verified.
 
-``ix_blob_objects_verified_at`` lists the objects that are not known to be damaged, the one whose
-bytes were verified longest ago first (0: never, or that is unknown). So whoever continues a scrub
-needs no other record of where it stopped.
+``ix_blob_objects_verified_at`` lists the objects without a mark of damage, those verified longest
+ago first (0: never, or unknown). So no other record of a scrub's progress is needed.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class StoredManifest(NamedTuple):
 
 
 class ManifestUse(NamedTuple):
-    """An image with some manifest."""
+    """An image that has a given manifest."""
 
     handle: str
     repository: str
@@ -126,7 +125,7 @@ def objects_of_repository(
 def oldest_verified_at(tx: Connection) -> int | None:
     """Return the earliest moment at which an undamaged object was verified; None without one.
 
-    The moment of an object that was never verified is that of its storing.
+    An object that was never verified counts as verified when it was stored.
     """
     rows = tx.rows(_OLDEST, limit=1)
     return int(rows[0][0]) if rows else None

@@ -1,4 +1,4 @@
-"""Queries of fsck: whether links, wrapped data keys and sealed objects agree."""
+"""Queries of fsck: contradictions between links, wrapped data keys and sealed objects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _IS_REFERRED: Final = or_(
 
 
 class ObjectFault(NamedTuple):
-    """An object for which something holds that never should."""
+    """An object in a state that should never occur."""
 
     object_id: str
     digest: str
@@ -163,7 +163,7 @@ _IS_WRAP: Final = Statement(
 
 
 def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
-    """Return what is wrong, and with which objects; up to `limit` of each fault."""
+    """Return faults with their objects, up to `limit` of each fault."""
     return {
         (problem, ObjectFault(*row))
         for problem, statement in _FAULTS.items()

@@ -264,13 +264,13 @@ def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> Store
 
 
 def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
-    """Return what `find_by_tag` finds, without its bytes."""
+    """Return the manifest of `find_by_tag` without its bytes."""
     row = tx.row(_SEE_BY_TAG, handle=handle, name=name, tag=tag)
     return StoredManifest(*row) if row else None
 
 
 def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
-    """Return what `find_by_digest` finds, without its bytes."""
+    """Return the manifest of `find_by_digest` without its bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row) if row else None
 
@@ -280,7 +280,7 @@ def _of_digest(row: Row) -> StoredManifest:
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
-    """Return what a change needs to know of a manifest, or None."""
+    """Return the columns of a manifest that a change needs, or None."""
     row = tx.row(_ROW, repository_id=repository_id, digest=digest)
     return ManifestRow(*row) if row else None
 
@@ -326,7 +326,7 @@ def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> Kept
 def add_blob_edges(
     tx: Connection, manifest_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Record which blobs of its repository a manifest references."""
+    """Insert the edges of a manifest to blobs of its repository."""
     tx.execute(
         _ADD_BLOB_EDGES,
         manifest_id=manifest_id,
@@ -338,7 +338,7 @@ def add_blob_edges(
 def add_child_edges(
     tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Record which manifests of its repository an index lists."""
+    """Insert the edges of an index to manifests of its repository."""
     tx.execute(
         _ADD_CHILD_EDGES,
         parent_id=parent_id,

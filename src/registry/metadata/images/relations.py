@@ -1,9 +1,9 @@
-"""What stands around images: what is attached to them, lists them, pins them; what an index lists.
+"""Relations of images: referrers, indexes that list them, pins; and the trees of indexes.
 
-Around the images of a page, each is a bounded range of an index. What needs the manifests under an
-index costs by their number and their references, not by the repository. The walk that measures a
-tree runs inside a write transaction, so it stops one beyond its bounds; the caller compares the
-counts with the bounds.
+For the images of a page, each relation is a bounded range of an index. The cost of a tree depends
+on its manifests and their references, not on the repository. The walk that measures a tree runs
+inside a write transaction, so it stops one beyond its bounds; the caller compares the counts with
+the bounds.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list
 def detach_children(
     tx: Connection, repository_id: str, ids: Sequence[str], parents: Sequence[str]
 ) -> None:
-    """Let the indexes `parents` lack the manifests `ids`, which are about to be deleted."""
+    """Detach the manifests `ids`, which are about to be deleted, from the indexes `parents`."""
     tx.execute(_DETACH, repository_id=repository_id, ids=text_list(ids), parents=text_list(parents))
 
 

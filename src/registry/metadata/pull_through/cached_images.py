@@ -1,4 +1,4 @@
-"""What a rule has cached: its blobs, and its images, those pulled longest ago first."""
+"""The cached content of a rule: its blobs, and its images, those pulled longest ago first."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _LINKS: Final = Statement(
 
 
 class Retention(NamedTuple):
-    """What a rule keeps of what it has cached."""
+    """The limits of age and size for the cached images of a rule."""
 
     rule_id: str
     account_id: str
@@ -112,12 +112,12 @@ _STILL: Final = Statement(_unneeded().where(given(_m.id)))
 
 
 def list_retentions(tx: Connection) -> list[Retention]:
-    """Return what all rules keep that do not keep everything."""
+    """Return the limits of all rules that have any."""
     return [Retention(*row) for row in tx.rows(_ALL)]
 
 
 def find_retention(tx: Connection, rule_id: str) -> Retention | None:
-    """Return what a rule keeps, or None if it was deleted."""
+    """Return the limits of a rule, or None if it was deleted."""
     row = tx.row(_FIND, rule_id=rule_id)
     return Retention(*row) if row else None
 
@@ -160,8 +160,8 @@ def _names(rule: Retention) -> dict[str, str]:
 def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> list[Link]:
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
-    Nobody has pushed there: the repositories were created by the cache since there is the rule. One
-    that an earlier rule has left behind may have taken pushes in between, and is left out.
+    Nobody has pushed to these repositories: the cache created them under this rule. A repository
+    that an earlier rule has left behind may have had pushes in between, and is left out.
     """
     rows = tx.rows(
         _LINKS,

@@ -1,4 +1,4 @@
-"""What cached manifests list and their repository does not have yet: blobs and children."""
+"""Blobs and children that cached manifests list and their repository does not have yet."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ _KEPT_CHILDREN: Final = Statement(
 def add_missing_blobs(
     tx: Connection, manifest_id: str, repository_id: str, missing: Sequence[MissingBlob]
 ) -> None:
-    """Record which of the blobs that a manifest lists its repository does not have."""
+    """Insert the blobs that a manifest lists and its repository does not have."""
     for each in missing:
         tx.execute(_ADD, manifest_id=manifest_id, repository_id=repository_id, **each._asdict())
 
@@ -159,7 +159,7 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
 
 
 def take_wanting(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[Wanting]:
-    """Return the manifests that lack a blob, by any of its `digests`, and forget that they do.
+    """Delete and return the records of manifests that lack a blob, by any of its `digests`.
 
     The caller holds the repository's lock.
     """
@@ -199,7 +199,7 @@ def add_missing_children(
 def add_found_child(
     tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
 ) -> bool:
-    """Let the indexes that lack a child, by any of its `digests`, have it; return False if none.
+    """Add a child to the indexes that lack it, by any of its `digests`; return False if none do.
 
     The caller holds the repository's lock.
     """
@@ -228,7 +228,7 @@ def missing_under(tx: Connection, manifest_id: str) -> list[str]:
 
 
 def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
-    """Note in the tombstones of these manifests which blobs they lack."""
+    """Copy the missing blobs of these manifests to their tombstones."""
     tx.execute(_KEEP, ids=text_list(ids))
 
 

@@ -1,4 +1,4 @@
-"""The size and the pulls of repositories and accounts by day, in UTC; and what grew."""
+"""The size and the pulls of repositories and accounts by day in UTC, and their growth."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(lis
 
 
 def _upsert(*which: ColumnElement[bool]) -> Insert:
-    """Return the insertion of a row of today for each live repository that is `which`."""
+    """Return the insertion of today's row for each live repository that meets `which`."""
     found = select(
         _r.id,
         bindparam("day", type_=_d.day.type),
@@ -197,7 +197,7 @@ class AccountDay(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How the size of a repository has changed; `before` is 0 if it did not exist."""
+    """The change of a repository's size; `before` is 0 if it did not exist."""
 
     repository_id: str
     name: str

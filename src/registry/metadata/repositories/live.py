@@ -153,7 +153,7 @@ class Repository(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """The state of a repository's tags and images: while it is the same, they are."""
+    """The revision of a repository's tags and images; it changes whenever they do."""
 
     repository_id: str
     account_id: str
@@ -220,7 +220,7 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
 
 
 def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, Use | None] | None:
-    """Return a repository as `find_repository`, and what its account has and may have of bytes."""
+    """Return a repository like `find_repository`, with its account's bytes and their limit."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))
 
@@ -306,7 +306,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Note that an index of a repository lacks a child; the caller holds its lock."""
+    """Record that an index of a repository lacks a child; the caller holds its lock."""
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

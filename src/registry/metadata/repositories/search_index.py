@@ -1,6 +1,6 @@
 """The index of parts of names: read a page of matches, and bring the index up to date.
 
-`registry.metadata.search_tables` tells how the tables are made and what writes them.
+`registry.metadata.search_tables` describes the tables and what writes them.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Tag(NamedTuple):
 
 
 def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
-    """Return what a column says of the repository of a name."""
+    """Return a column of the repository with a name."""
     return (
         select(column)
         .join_from(repositories, accounts, accounts.c.id == repositories.c.account_id)

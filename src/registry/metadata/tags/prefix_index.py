@@ -1,4 +1,4 @@
-"""The images that have a tag with a prefix: all of them, or what changed since an event.
+"""The images that have a tag with a prefix: all of them, or the changes since an event.
 
 Each query is one statement, so that it reads one state of the database.
 """

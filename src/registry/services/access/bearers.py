@@ -1,4 +1,4 @@
-"""Sign and verify bearer tokens of the data plane: five minutes, one registry, rights included.
+"""Sign and verify bearer tokens of the data plane, which carry rights for five minutes.
 
 Neither needs the database, so that ``/v2`` authorizes a request without a read.
 """

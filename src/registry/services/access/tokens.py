@@ -66,7 +66,7 @@ Address = IPv4Address | IPv6Address
 
 
 class DecisionTurns:
-    """Limits the steps of one request, and yields to other requests in between."""
+    """Limits the policy steps of one request, and yields to other requests in between."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
         self.work = Work(steps)
@@ -76,8 +76,8 @@ class DecisionTurns:
     async def give(self) -> None:
         """Yield to other requests before a decision, if the last ones took long.
 
-        They did if they used `SLICE_STEPS`. Of decisions about what others do not share the steps
-        are not counted (`verdict_on`); so there are at most `SLICE_DECISIONS` between two turns.
+        Yields after `SLICE_STEPS` steps. Steps of some decisions are not counted (`verdict_on`), so
+        it also yields after `SLICE_DECISIONS` decisions.
         """
         self._decisions += 1
         if self.work.left <= self._next or self._decisions > SLICE_DECISIONS:
@@ -196,10 +196,10 @@ class BearerTokens:
         return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted, source)
 
     async def rights_of(self, login: Login | None, name: Name) -> Entry:
-        """Return whether a role may pull from a repository, by the policies that `exchange` asks.
+        """Return a role's rights to pull from a repository, by the same policies as `exchange`.
 
-        It is for what runs as a role on a machine of the platform: its `login` is in no table, and
-        leaves this process in no form. Without one, the rights are those of public access.
+        For workloads that run as a role on a machine of the platform: their `login` is in no table
+        and never leaves this process. Without a login, the rights are those of public access.
 
         Raises:
             Unauthenticated: the role may not log container clients in.
@@ -367,7 +367,7 @@ def _is_own(subject: AccessSubject, target: Target) -> bool:
 
 
 def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
-    """Return an entry; reasons only for the own account, as they reveal what exists."""
+    """Return an entry; with reasons only for the own account, since they reveal what exists."""
     granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
     denied = tuple(action for action in verdicts if action not in granted)
     reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()

@@ -1,4 +1,4 @@
-"""Handle damaged files: mark and log them once, and answer as if the blob were absent.
+"""Damaged blobs: mark and log them once, and treat them as absent until a push heals them.
 
 To a client, a marked blob is absent: 404 to GET and HEAD, no source for a mount, unknown to a new
 manifest. So the next push sends its bytes, to which the object is switched.
@@ -78,7 +78,7 @@ class BrokenWraps:
         self._logged: set[tuple[str, str | None]] = set()
 
     def log(self, link: Link) -> None:
-        """Log that the wrap of a link does not open, unless that was logged before."""
+        """Log that the wrap of a link does not open, once for each stored id and KMS key."""
         wrap = link.stored_id, link.kms_key_id
         if wrap in self._logged:
             return

@@ -73,7 +73,7 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
 
 
 def leave(tx: Connection, account_id: str, before: Target, after: Target, now: int) -> None:
-    """Drop the wrap and condemn the object that a link named before, if nothing needs them now."""
+    """Drop the wrap and condemn the object that a link has left, if nothing else needs them."""
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

@@ -1,8 +1,8 @@
 """Mount blobs: link a blob of the same account into a repository without copying bytes.
 
-Most mounts find nothing, so the first look is a read. A sealed blob needs a wrap under the KMS key
-of the target. It is made after that look, and the transaction that links the blob checks that it
-still has the bytes that the wrap belongs to.
+Most mounts find nothing, so the search is a read transaction. A sealed blob needs a wrap under the
+KMS key of the target. It is made after the search, and the transaction that links the blob checks
+that the blob still has the bytes of that wrap.
 """
 
 from __future__ import annotations
@@ -230,9 +230,9 @@ def _source_link(
 ) -> Link | None:
     """Return the link to mount from: the one in `source`, or the first that may be pulled.
 
-    It comes without the bytes of an inline blob, which nobody needs here. A link whose KMS key
-    cannot be used is none, even if the key of another repository opens the blob: else the mount
-    would give what the key has shut to those who could read it before.
+    The link comes without the bytes of an inline blob. Links whose KMS key cannot be used are
+    skipped, even if the key of another repository opens the blob: disabling a key must also stop
+    mounts from the repositories that use it.
     """
     if source is not None:
         if source.handle != name.handle or not (source == name or may_pull(source)):

@@ -1,8 +1,7 @@
-"""Remember the repositories and KMS keys of recent pushes, so that small ones need no look-up.
+"""A cache of the repositories and KMS keys of recent pushes, which saves small pushes a look-up.
 
-The transaction that writes a push's rows verifies that both are as they were, or writes nothing
-(`registry.metadata.blobs.new_blobs`). Then the push looks them up, and is refused or goes on as if
-nothing had been kept here.
+The transaction that writes a push's rows verifies that both are unchanged, or writes nothing
+(`registry.metadata.blobs.new_blobs`). In that case the push looks them up, as without a cache.
 """
 
 from __future__ import annotations

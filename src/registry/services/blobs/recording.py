@@ -90,7 +90,7 @@ class _Kept(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """What was found out for a transaction before it began."""
+    """The results of the reads before the transaction."""
 
     seen: SeenBytes | None = None
     """The kept bytes."""
@@ -99,11 +99,11 @@ class _Looked(NamedTuple):
 
 
 class _NotSeenError(Exception):
-    """The account keeps bytes that were not checked."""
+    """The account has a copy of these bytes that was not checked."""
 
 
 class PlaceChangedError(Exception):
-    """The place has changed since it was read; nothing is written."""
+    """The repository or its KMS key has changed since it was cached; nothing is written."""
 
 
 class _NoRepositoryError(Exception):
@@ -139,7 +139,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
             stay.
         QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
         NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
-        PlaceChangedError: `NewBytes.place` is not so. Inline bytes only may have one.
+        PlaceChangedError: `NewBytes.place` is outdated. Only inline bytes may have a place.
         NotWrapped: the data key must be opened, to wrap it under more KMS keys.
         StoreUnavailable: the store failed.
 
@@ -169,7 +169,7 @@ async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
 
 
 async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
-    """Return True if an object names these bytes, though another is the account's current one."""
+    """Return True if another object than the account's current one has these bytes."""
     return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
@@ -223,10 +223,10 @@ async def _after_loss(
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first try has recorded, if the end of its session tells so.
+    """Return the bytes that the first try has recorded, if it ended its session.
 
     Raises:
-        OutcomeUnknown: that is not known; the first try may have written the object's row.
+        OutcomeUnknown: the first try may or may not have written the object's row.
         UploadLeaseLost: another request has the session.
 
     """

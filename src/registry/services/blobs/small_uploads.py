@@ -1,9 +1,10 @@
-"""Upload sessions whose bytes are few: kept in the session's row, and written without a lease.
+"""Upload sessions with few bytes, which are in the session's row and written without a lease.
 
-What a request brings is read into memory, joined with what the row has, sealed anew, and written
-together with the row's progress, or with the blob's rows, in one transaction. That transaction
-checks that the session is still as it was seen. A last request without bytes seals nothing: what
-the row has becomes the object as it is, by the digests that are kept with it.
+The body of a request is read into memory, appended to the bytes in the row, sealed under a new data
+key, and written with the row's progress, or with the blob's rows, in one transaction. That
+transaction checks that the session has not changed since it was read. A last request without a body
+seals nothing: the sealed bytes in the row become the object, verified by the digests that are
+stored with them.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ from registry.services.context import ServiceContext
 
 
 def room_for_few(ctx: ServiceContext, session: Session) -> int:
-    """Return how many bytes more a session may receive and stay small; -1 if it is not small.
+    """Return how many more bytes a session may receive and stay small; -1 if it is not small.
 
-    A session that a request holds, or has held while it had no bytes, may have staged ones.
+    A session that is or was held by a request may have staged bytes.
     """
     upload, limit = session.upload, ctx.limits.inline_max_bytes
     if limit <= 0 or upload.lease_holder is not None:
@@ -96,7 +97,7 @@ async def keep_few(
 async def seal_received(
     ctx: ServiceContext, upload: Upload, writing: WritingKey | None, data: bytes
 ) -> Received:
-    """Return all that a small session has received as its row has it.
+    """Return the received bytes of a small session, sealed as they are in its row.
 
     Raises:
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
@@ -113,7 +114,7 @@ async def seal_received(
 
 
 def has_digests(session: Session) -> bool:
-    """Return True if `finish_as_it_is` can do without the data key of what was received."""
+    """Return True if `finish_as_it_is` needs no data key: the row has the digests of its bytes."""
     return session.upload.body is not None and bool(session.upload.digests)
 
 
@@ -127,9 +128,9 @@ async def finish_as_it_is(
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
-    Return False if they must be opened for that: to verify another digest, to wrap their data key
-    under another KMS key, or because they are damaged; or if a `place` that is still to be proved
-    is not as it was, or not that of the session.
+    Return False if that is not possible: if the bytes must be opened, to verify another digest or
+    to wrap their data key under another KMS key; if they are damaged; or if an unproved `place` has
+    changed, or is not that of the session.
 
     Raises:
         UploadUnknown, UploadBusy.
@@ -198,10 +199,10 @@ async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
 
 
 async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys | None) -> bytes:
-    """Return what a small session has received, opened.
+    """Return the received bytes of a small session, decrypted.
 
     Raises:
-        UploadUnknown: it is lost, as its row was damaged, and the session has ended.
+        UploadUnknown: the row was damaged, so the bytes are lost, and the session has ended.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that seals it cannot be used.
 
     """
@@ -211,7 +212,7 @@ async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys
 async def _open_received(
     ctx: ServiceContext, session: Session, keys: UploadKeys | None
 ) -> tuple[bytes, Seal | None]:
-    """Return what a small session has received, opened, and how it was sealed; see above."""
+    """Return the received bytes of a small session, decrypted, and their seal; see above."""
     upload = session.upload
     if upload.body is None:
         return b"", None
@@ -251,9 +252,9 @@ def _keep(
 
 
 def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | None:
-    """Return where the body of a request may be written as a whole, or None if that is not known.
+    """Return the cached place to write a whole body to, or None if it is unknown.
 
-    Others look first, so that they are refused before they are received.
+    Other requests look the repository up first, so that they are refused before the body arrives.
     """
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
@@ -269,9 +270,9 @@ def find_unwritten(
     now: int,
     adding: int,
 ) -> tuple[Session, UploadKeys] | None:
-    """Return a session that has no row and may get one, and the keys to seal its bytes with.
+    """Return a session without a row that may get one, and the keys to seal its bytes with.
 
-    There is room for `adding` bytes. Return None if that is not so, or not known: look at each.
+    There is room for `adding` bytes. Return None if a check failed: the caller must find out which.
     """
     session = unwritten_session(ctx, place_of(known.place), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
@@ -285,9 +286,9 @@ def find_unwritten(
 async def begin_there(
     ctx: ServiceContext, name: Name, known: KnownPlace, upload_id: str, chunk: Chunk
 ) -> int | None:
-    """Keep a whole small body in the row of a session that gets it now; return how long it is.
+    """Insert the row of a session with a whole small body in it; return the body's length.
 
-    Return None if nothing was written, as `push_there`; the body is given back then.
+    Return None, and give the body back, if nothing was written; see `push_there`.
 
     Raises:
         SizeInvalid: the body is not as long as its span.
@@ -330,10 +331,10 @@ async def push_there(
     expected: Digest,
     ending: Ending | None = None,
 ) -> bool:
-    """Make a whole small body a blob, and end its session; return False if nothing was written.
+    """Make a whole small body a blob and end its session; return False if nothing was written.
 
-    That is so if the place or the session is not as assumed, or the body not whole, too large, or
-    of another digest: whoever looks at each tells why. The body is given back then.
+    Nothing is written if the place or the session has changed, or the body is incomplete, too
+    large, or of another digest. Then the body is given back, and the caller must find the reason.
 
     Raises:
         SizeInvalid: the body is not as long as its span.

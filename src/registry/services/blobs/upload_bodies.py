@@ -1,4 +1,4 @@
-"""The body of a request that uploads bytes: how it is declared, moved to a file, or read whole."""
+"""The body of an upload request: its declared length and position, and ways to receive it."""
 
 from __future__ import annotations
 

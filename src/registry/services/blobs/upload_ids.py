@@ -1,13 +1,12 @@
-"""Ids of upload sessions, which also say what a session is that has no row.
+"""Ids of upload sessions, which carry the state of a session before it has a row.
 
-Before there is a row, the id says what it would say. It is a UUIDv7: 48 bits of time
-(milliseconds), 34 random bits, and 40 bits of a MAC over these, the repository and the hash
-algorithm (HMAC-SHA-256, cut off). So ``POST`` writes nothing, and every process of an install that
-has the key recognizes the session.
+An id is a UUIDv7: 48 bits of time (milliseconds), 34 random bits, and 40 bits of a MAC over these,
+the repository and the hash algorithm (HMAC-SHA-256, cut off). So ``POST`` writes no row, and every
+process of an install that has the key recognizes the session.
 
-The MAC tells ids that were given out from others. It protects no right: every request is authorized
-for its repository, and who may push there gets an id for the asking. So 40 bits are plenty, and an
-id stays a UUID, which clients expect in ``Docker-Upload-UUID``.
+The MAC only distinguishes issued ids from others. It protects no right: every request is authorized
+for its repository, and anyone who may push there can get an id. So 40 bits are plenty, and an id
+stays a UUID, which clients expect in ``Docker-Upload-UUID``.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Place(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What an id says."""
+    """The content of an id."""
 
     algorithm: str | None
     """The hash algorithm that the client announced, or None."""
@@ -70,7 +69,7 @@ class UploadIds:
     """Makes and recognizes the ids of one install."""
 
     def __init__(self, key: bytes = _OPEN_KEY) -> None:
-        """Sign with `key`; the default is no secret, and is for ``entrepot dev`` without keys."""
+        """Sign with `key`; the default is public, for ``entrepot dev`` without keys."""
         self._key = key
 
     def new(self, place: Place, algorithm: str | None, now: int) -> str:
@@ -82,7 +81,7 @@ class UploadIds:
         return str(uuid.UUID(int=value | self._mac(value, place, algorithm)))
 
     def read(self, upload_id: str, place: Place) -> Given | None:
-        """Return what an id says, or None if `new` did not make it for this repository."""
+        """Return the content of an id, or None if `new` did not make it for this repository."""
         number = _number(upload_id)
         mac = number & ((1 << _MAC_BITS) - 1)
         for algorithm in (None, *ALGORITHMS):

@@ -283,7 +283,7 @@ class Leases:
     def _take(self, tx: Connection, claim: _Claim, now: int) -> UploadHold:
         """Take the lease of a session after the transactions that have locked its row.
 
-        Raise UploadUnknown if there is none any more, UploadBusy if another request holds it.
+        Raise UploadUnknown if the session has ended, UploadBusy if another request holds it.
         """
         upload_id = claim.upload.id
         before = rows.lock_upload(tx, *claim.name, upload_id, now)

@@ -1,4 +1,4 @@
-"""Find an upload session: by its row, or by its id alone while it has received nothing."""
+"""Find upload sessions: by their rows, or by their ids alone while they have received nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def get_session(
 def unwritten_session(
     ctx: ServiceContext, place: Place, upload_id: str, now: int
 ) -> Session | None:
-    """Return a session of this id as it is without a row; None if it was not given out, or expired.
+    """Return the rowless session of an id; None if the id was not issued here, or has expired.
 
     It may have a row, or have ended.
     """
@@ -72,9 +72,9 @@ def check_room(
 ) -> Use | None:
     """Check that a repository and its account may have one more session with a row.
 
-    It is to bring `adding` bytes, as far as it is known. Return what the account has and may have
-    of bytes. This is a read before the write transaction, so that a refusal does not occupy
-    SQLite's writer; concurrent requests may exceed the maximum of sessions by a few.
+    `adding` is the number of bytes to come, if known. Return the account's stored bytes and their
+    limit. This is a read before the write transaction, so that a refusal does not occupy SQLite's
+    writer; concurrent requests may exceed the maximum of sessions by a few.
 
     Raises:
         TooManyUploads: one of them has its maximum.
@@ -106,9 +106,10 @@ def room_there(
     upload_id: str | None = None,
     adding: int = 0,
 ) -> Room | None:
-    """Return the room in a place that is unchanged, and where `check_room` raises nothing.
+    """Return the room in a place that is unchanged and passes `check_room`, or None.
 
-    With `upload_id`, the session has no row and has not ended. None says nothing: look at each.
+    With `upload_id`, None too if the session has a row or has ended. None gives no reason: the
+    caller must check each condition.
     """
     room = room_of(ctx, now, adding)
     return None if room is None else new_blobs.takes_more(tx, place, room, upload_id)

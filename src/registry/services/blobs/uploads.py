@@ -1,8 +1,8 @@
-"""Upload sessions: start, append, finish and cancel them, on any worker; and pushes without one.
+"""Upload sessions: start, append, finish and cancel them on any worker; push a blob without one.
 
-``POST`` writes nothing: the session's id says all there is (`upload_ids`). A session gets its row
-with the first bytes that are kept. Few bytes are kept in the row itself (`small_uploads`), more are
-staged in the store (`staged_uploads`).
+``POST`` writes nothing: the session's id is its state (`upload_ids`). A session gets its row with
+its first bytes. Few bytes are stored in the row itself (`small_uploads`), more are staged in the
+store (`staged_uploads`).
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _may_start(
 def _check_may_start(
     tx: Connection, ctx: ServiceContext, repository: Repository, now: int
 ) -> tuple[Repository, WritingKey | None]:
-    """Check that a repository takes pushes, and that it may have one more open session."""
+    """Check that a repository accepts pushes and may have one more open session."""
     refuse_push(tx, repository)
     writing = key_for(tx, ctx, repository)
     check_room(tx, ctx, repository.id, repository.account_id, now)
@@ -226,7 +226,7 @@ def _find(
 
 
 def _check_place(session: Session, chunk: Chunk) -> None:
-    """Raise UploadOutOfOrder if the chunk does not begin where the session is."""
+    """Raise UploadOutOfOrder unless the chunk begins at the received offset."""
     received = session.upload.received_bytes
     if chunk.span is not None and chunk.span.first != received:
         raise UploadOutOfOrder(received)

@@ -1,4 +1,4 @@
-"""Delete an index with the manifests under it that nothing else needs.
+"""Delete an index and those manifests under it that nothing else needs.
 
 `divide` alone decides which manifests are deleted with an index. The storage report
 (`services.storage_usage`), the preview and the deletion all use it.

@@ -85,8 +85,8 @@ async def get_whole_manifest(
 ) -> StoredManifest:
     """Return a manifest by tag or digest.
 
-    The bytes are hashed before the answer, large ones read and hashed in threads, in the turns of
-    accounts: neither the event loop nor a transaction waits for that.
+    The bytes are verified before the response. Large ones are read and hashed in threads, which
+    accounts share fairly, so that neither the event loop nor a transaction waits.
 
     Raises:
         ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
@@ -107,7 +107,7 @@ async def get_whole_manifest(
 
 
 def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
-    """Return all that `get_whole_manifest` depends on, or None if there is no such manifest."""
+    """Return the rows that `get_whole_manifest` depends on; None if the manifest is missing."""
     if not isinstance(reference, Digest):
         return manifests.see_by_tag(tx, name.handle, name.repository, reference)
     canonical = blobs.canonical_digest(tx, name.handle, reference)
@@ -117,7 +117,7 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> Sto
 
 
 def seen_of(found: StoredManifest) -> StoredManifest:
-    """Return what `look_at_manifest` returned when `found` was read."""
+    """Return the result that `look_at_manifest` had when `found` was read."""
     return found._replace(body=b"")
 
 
@@ -215,8 +215,8 @@ def put_manifest(
 ) -> tuple[PutResult, KeptBody]:
     """Store a parsed manifest under this id, unless it is there, and point its tags to it.
 
-    Return the result and what was done to its body. The pull-through cache may store it before what
-    it lists.
+    Return the result, and how its body was found. The pull-through cache may store a manifest
+    before the blobs and children that it lists.
 
     Raises:
         ManifestInvalid, ManifestBlobUnknown, TagImmutable, PreconditionFailed: see `push_manifest`.
@@ -293,10 +293,10 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Insert a manifest with its edges, and update the counters.
 
-    What a descriptor names is decided by its digest, also in an index: a manifest of the
-    repository, else a blob of it. A fetched one may list what its repository does not have yet.
+    A descriptor refers to the manifest with its digest in the repository, else to the blob, also in
+    an index. A fetched manifest may list content that its repository does not have yet.
 
-    Return its row, the digests of the descriptors with a wrong size, and what was done to the body.
+    Return its row, the digests of the descriptors with a wrong size, and how the body was found.
     """
     listed = {each.digest: each for each in (*parsed.blobs, *parsed.children)}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))

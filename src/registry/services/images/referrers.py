@@ -1,4 +1,4 @@
-"""List referrers (signatures, SBOMs, attestations), and what else stands around images."""
+"""Referrers of images (signatures, SBOMs, attestations), and their other relations."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReferrerPage(NamedTuple):
 
 
 class SeenReferrers(NamedTuple):
-    """All that the pages of a subject's referrers depend on."""
+    """The rows that the pages of a subject's referrers depend on."""
 
     revision: Revision
     subjects: tuple[str, ...]
@@ -53,7 +53,7 @@ class SeenReferrers(NamedTuple):
 
 
 def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> SeenReferrers | None:
-    """Return what `list_described_referrers` depends on, or None if there is no repository."""
+    """Return the rows that `list_described_referrers` depends on; None without a repository."""
     revision = repositories.find_revision(tx, name.handle, name.repository)
     if revision is None:
         return None
@@ -89,7 +89,7 @@ def list_described_referrers(
 
 
 class Relations(NamedTuple):
-    """What stands around one image."""
+    """The relations of one image: referrers, attached tags, indexes that list it, pins."""
 
     attached_types: Sequence[str]
     """Artifact types of its newest referrers."""
@@ -103,7 +103,7 @@ class Relations(NamedTuple):
 def read_relations(
     tx: Connection, found: VisibleRepository, rows: Sequence[ImageRow], now: int
 ) -> dict[str, Relations]:
-    """Return what stands around each of these images, by its id."""
+    """Return the relations of each of these images, by image id."""
     repository = found.repository
     digests = [row.digest for row in rows]
     types = attached_types(tx, repository.id, repository.account_id, digests, MAX_REFERRERS)

@@ -1,11 +1,12 @@
 """Limit the requests of a process to upstreams at one time, in all and for each account.
 
-An account gets one more turn only while it has fewer than half as many as are left. So the first
-has at most a third of all, and some are left for accounts that have none. What one account asks of
-one upstream, and what all ask of one, have bounds too: an upstream that is slow holds few.
+An account gets another slot only while it has fewer than half as many as are free. So the first
+account has at most a third of all slots, and some stay free for others. The requests of one account
+to one upstream, and those of all accounts to it, are limited too: a slow upstream cannot take all
+slots.
 
-Those who wait are looked at whenever a turn ends or somebody comes, and they wait also when their
-clients have left. So of each account only so many do.
+Waiting requests are checked whenever a slot is taken or freed, and keep waiting after their clients
+have left. So the number of waiting requests of an account is limited.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _TURN_SECONDS: Final = 10
 
 
 class NoTurn(Unavailable):
-    """Too much is being fetched for long, or too much waits for it."""
+    """No slot became free in time, or too many requests of the account are waiting."""
 
 
 class _Wish(NamedTuple):
-    """Somebody who waits for a turn."""
+    """A request that waits for a slot."""
 
     account: str
     bounds: dict[tuple[str, ...], int]
@@ -46,10 +47,10 @@ class _Wish(NamedTuple):
 
 
 class Turns:
-    """The turns of one process; of those who may have one, the earlier comes first."""
+    """The slots of one process, given to waiting requests in the order in which they came."""
 
     def __init__(self, wait_seconds: float) -> None:
-        """Let each wait at most so long."""
+        """Let each request wait at most this long."""
         self._wait_seconds = wait_seconds
         self._waiting: list[_Wish] = []
         self._of: Counter[tuple[str, ...]] = Counter()
@@ -60,10 +61,10 @@ class Turns:
     async def turn(
         self, account: str, upstream: str, *, is_listed: bool = True
     ) -> AsyncIterator[None]:
-        """Wait for a turn of an account at an upstream, and keep it in the block.
+        """Wait for a slot for an account at an upstream, and hold it in the block.
 
         Raises:
-            NoTurn: none came in time, or `MOST_WAITING` of the account wait.
+            NoTurn: none was free in time, or `MOST_WAITING` requests of the account are waiting.
 
         """
         bounds: dict[tuple[str, ...], int] = {
@@ -88,7 +89,7 @@ class Turns:
             self._end(wish)
 
     def _give(self) -> None:
-        """Give turns to those who may have one, in the order in which they came."""
+        """Give slots to the waiting requests that may have one, in the order in which they came."""
         for wish in list(self._waiting):
             if not wish.given.done() and self._may_have(wish):
                 self._waiting.remove(wish)
@@ -102,7 +103,7 @@ class Turns:
         return is_fair and all(self._of[key] < most for key, most in wish.bounds.items())
 
     def _end(self, wish: _Wish) -> None:
-        """End a turn, or the wish for one."""
+        """Free a slot, or stop waiting for one."""
         if wish in self._waiting:
             self._waiting.remove(wish)
             return
@@ -120,9 +121,9 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """The tasks under way in one process, by what they are for; not too many at once.
+    """The running tasks of one process, by key; their number is limited by slots.
 
-    They go on when their callers leave, so callers alone do not limit them.
+    Tasks go on when their callers leave, so the number of callers does not limit them.
     """
 
     def __init__(self) -> None:
@@ -143,10 +144,10 @@ class SingleFlight(Generic[T]):
     ) -> T:
         """Return the result of the task for `key`, or raise its error; begin it if none runs.
 
-        It begins in the account's turn at the upstream, and goes on when its callers leave.
+        It begins once the account has a slot at the upstream, and goes on when its callers leave.
 
         Raises:
-            NoTurn: too much is asked for at once, by the account or in all.
+            NoTurn: too many requests are running or waiting, of the account or of all.
 
         """
         task = self._running.get(key)
@@ -157,7 +158,7 @@ class SingleFlight(Generic[T]):
         return await asyncio.shield(task)
 
     async def aclose(self) -> None:
-        """Break off what is under way."""
+        """Cancel all tasks."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()

@@ -1,7 +1,7 @@
 """Fetch the manifests that clients ask for and a cached repository does not have.
 
-One process fetches a reference; its other callers, and other processes, wait for that. What the
-upstream does not have is remembered for a while, for all processes.
+One process fetches a reference; its other callers, and other processes, wait for it. References
+that the upstream does not have are remembered for a while, for all processes.
 
 The first pull of a name under a rule creates its repository.
 """
@@ -55,7 +55,7 @@ def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
 async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
     """Return the cached repository of a name; create it if there is none and a rule has the name.
 
-    The right to pull suffices: the rule is the permission.
+    The right to pull suffices, since the rule permits the creation.
 
     Raises:
         NameUnknown: no rule covers the name, or its repository is not a cached one.
@@ -90,7 +90,7 @@ _WAIT_SECONDS: Final = 0.05
 
 
 class Way(NamedTuple):
-    """How a name's content is fetched."""
+    """The rule and the upstream from which a name's content is fetched."""
 
     rule: CacheRule
     upstream: Upstream
@@ -98,7 +98,7 @@ class Way(NamedTuple):
 
 
 def way_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Way | None:
-    """Return how a name under a rule is fetched, or None if it is not."""
+    """Return the rule and upstream of a name, or None if it is not fetched."""
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
     return Way(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
@@ -110,7 +110,7 @@ async def fetch_missing(
     reference: str | Digest,
     missing: ManifestUnknown | NameUnknown,
 ) -> StoredManifest:
-    """Return a manifest that is not here, fetched from the upstream of its name.
+    """Fetch a manifest that is not stored here from the upstream of its name, and return it.
 
     Raises:
         ManifestUnknown, NameUnknown: the error `missing`, if the name has no upstream that is
@@ -144,7 +144,7 @@ def not_upstream(name: Name, reference: str) -> ManifestUnknown:
 async def store_fetched(
     ctx: ServiceContext, way: Way, name: Name, reference: str | Digest, fetched: FetchedManifest
 ) -> None:
-    """Store what the upstream sent for a reference, and point the tag to it if that is one.
+    """Store a fetched manifest; if the reference is a tag, point it to the manifest.
 
     Raises:
         UpstreamBroken: the bytes are not a manifest, or have another digest.
@@ -176,7 +176,7 @@ async def store_fetched(
 def _find_rule(
     tx: Connection, name: Name, reference: str, now: int
 ) -> tuple[CacheRule | None, bool]:
-    """Return the rule of a name that the cache may fill, and whether it is known to be absent."""
+    """Return the rule of a name, and True if the upstream is known not to have the reference."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None:
         return None, False

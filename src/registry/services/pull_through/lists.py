@@ -3,8 +3,8 @@
 An upstream's answer is kept for the rule's `tag_ttl_seconds`, and given again when it is stale if
 the upstream cannot be asked.
 
-*Tags*: those that the upstream has, and those that are here. It is asked before the first pull,
-too; that makes no repository.
+*Tags*: those of the upstream, and those that are stored here. The upstream is asked before the
+first pull too; that creates no repository.
 
 *Referrers* (signatures, SBOMs, attestations): by the upstream's referrers API; or, where it has
 none, by the tag made of the digest, under which older clients keep the list.
@@ -69,8 +69,8 @@ async def list_cached_tags(
     """Return a page of tags that sort after `after`, given the same page of those that are `here`.
 
     Raises:
-        NameUnknown: the error that is `here`, if neither the upstream lists the repository.
-        Unavailable: the upstream gave no usable answer, and there is no other.
+        NameUnknown: the error in `here`, if the upstream does not list the repository either.
+        Unavailable: the upstream gave no usable answer, and no answer is stored.
 
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
@@ -189,10 +189,10 @@ _decoder = msgspec.json.Decoder(_Index)
 async def list_upstream_referrers(
     ctx: ServiceContext, name: Name, subject: Digest
 ) -> UpstreamReferrers | None:
-    """Return the referrers of a digest in a cached repository, or None if nobody told them.
+    """Return the referrers of a digest in a cached repository, or None if they are unknown.
 
     Raises:
-        Unavailable: the upstream gave no usable answer, and there is none from before.
+        Unavailable: the upstream gave no usable answer, and none is stored.
 
     """
     known = await ctx.database.read(_find_cached, name, subject)

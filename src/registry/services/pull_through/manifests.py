@@ -1,8 +1,8 @@
-"""Pull manifests by way of the pull-through cache: what is cached, fresh as the rule says.
+"""Pull manifests through the cache, revalidating tags as often as the rule says.
 
-A digest is never asked for again. A tag is fresh for the rule's `tag_ttl_seconds`; then one caller
-asks the upstream whether it has moved, and all others have the old answer meanwhile. If the
-upstream cannot be asked, the old answer is told to be stale.
+A stored digest is never requested again. A tag is fresh for the rule's `tag_ttl_seconds`; then one
+caller asks the upstream whether it has moved, and all others get the stored answer meanwhile. If
+the upstream cannot be asked, the stored answer is marked as stale.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ async def _look(
 async def _stay_stale(
     ctx: ServiceContext, found: StoredManifest, tag: str, until: int
 ) -> StoredManifest:
-    """Return the old answer as such; the upstream is asked again at `until`."""
+    """Return the stored answer, marked as stale; the upstream is asked again at `until`."""
     since = await ctx.database.write(lookups.stay_stale, found.repository_id, tag, until)
     return found._replace(stale_since=since)
 
@@ -143,7 +143,7 @@ async def _ask(
     found: StoredManifest,
     last: LastLook | None,
 ) -> None:
-    """Ask whether a tag has moved; renew it, or let it follow."""
+    """Ask the upstream whether a tag has moved; renew it, or move it."""
     etag = last.etag if last else None
     async with asyncio.timeout(_LOOK_SECONDS):
         head = await way.upstream.head_manifest(way.remote, tag, etag)
@@ -171,7 +171,7 @@ async def _renew(
 
 
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
-    """Delete a tag that the upstream has no more; its image stays, and is found by its digest.
+    """Delete a tag that the upstream no longer has; its image stays and is found by digest.
 
     Return False if the tag must stay: its repository is immutable, or nothing fills it any more.
     """

@@ -28,7 +28,7 @@ _OTHER_NAMES: Final = {
 
 
 class ShownRule(NamedTuple):
-    """A rule as it is shown."""
+    """A rule with the state of its upstream, as ``/v1`` shows it."""
 
     details: RuleDetails
     condition: Condition
@@ -153,10 +153,9 @@ def update_rule(
 ) -> ShownRule:
     """Change the given columns of a rule, and return it.
 
-    If another upstream is asked, or with another credential, its limits and failures so far are
-    forgotten, as are what it does not have, and the tags that it lists: they were told to somebody
-    else, or by somebody else. What it does not have is forgotten, too, if that is to be remembered
-    for a shorter time.
+    If the upstream or its credential changes, the stored limits, failures, absences and tag lists
+    are deleted: they are of another upstream, or for another client. Absences are also deleted if
+    they are to be remembered for a shorter time.
 
     Raises:
         InvalidInput: the upstream changes, and its credential is not given anew: who may change a
