@@ -25,7 +25,7 @@ from registry.services.access.tokens import (
     LISTING_STEPS,
     Bearer,
     BearerTokens,
-    DecisionTurns,
+    DecisionBudget,
     Entry,
 )
 
@@ -369,8 +369,8 @@ class BearerGrant:
         if subject is None or login is None:
             challenge = self._access.challenges.bearer(self._scope, error="invalid_token")
             raise TokenRequired("sign in again", challenge)
-        turns = DecisionTurns(LISTING_STEPS)
-        return Listing(login.handle, partial(tokens.may_describe, subject, login, turns))
+        budget = DecisionBudget(LISTING_STEPS)
+        return Listing(login.handle, partial(tokens.may_describe, subject, login, budget))
 
     async def _allowed(self, action: str, names: Sequence[Name]) -> frozenset[Name]:
         source_ip = self._access.source_ip(self._scope)

@@ -35,12 +35,12 @@ from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.quotas import add_bytes
 from registry.oci.digest import new_hasher
 from registry.services.blobs.deduplication import (
+    CheckedCopy,
     NotWrapped,
-    SeenBytes,
     Wraps,
+    check_copy,
     open_any,
     replace_bytes,
-    see_kept_bytes,
     wrap_under,
 )
 from registry.services.blobs.links import leave
@@ -74,7 +74,7 @@ async def recover_blob(
     """
     found = await find_whole_bytes(ctx, account_id, digest)
     made: Wraps = MappingProxyType({})
-    seen: SeenBytes | None = None
+    seen: CheckedCopy | None = None
     for _ in range(_TRIES):
         try:
             await ctx.database.write(
@@ -83,7 +83,7 @@ async def recover_blob(
         except NotWrapped as error:
             made = {**made, **await _wrap(ctx, account_id, found, error)}
         except _KeptNotSeenError:
-            seen = await see_kept_bytes(ctx, account_id, repository_id, digest)
+            seen = await check_copy(ctx, account_id, repository_id, digest)
         else:
             return
     raise KmsKeyDisabled(_LOCKED)
@@ -103,7 +103,7 @@ def _recover(
     repository_id: str,
     found: WholeBytes,
     made: Wraps,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
     new_id: Callable[[], str],
     now: int,
 ) -> None:
@@ -169,7 +169,7 @@ def _kept_target(
     repository_id: str,
     account_id: str,
     kept: blobs.KeptObject,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
 ) -> Target:
     """Return the target of a link to the bytes that the account keeps, and write its wrap."""
     if kept.encoding == PLAIN:

@@ -1,6 +1,6 @@
 """Quotas of an account: the limits of operators; counts of its repositories, images, tags, bytes.
 
-Limits are read by the statements that need them (`limit_query`), so an account without a limit
+Limits are read by the statements that need them (`limit_set`), so an account without a limit
 costs no statement of its own, and is not counted.
 
 *Stored bytes.* The first push that meets a limit begins to count (`begin_counting`). From then on
@@ -43,25 +43,12 @@ from cloudcore.quotas.limits import (
     Use,
     level_told,
     limit_of,
-    quota_defaults,
-    quotas,
+    limit_set,
     refuse,
 )
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
 from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
-
-
-def limit_query(quota: Quota, account_id: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the limit of an account as a scalar: its own, or the install's; null if none is set.
-
-    `account_id` is a parameter, or a column of the statement.
-    """
-    name: ColumnElement[str] = literal_column(f"'{quota.name}'")
-    own = select(quotas.c.maximum).where(quotas.c.account_id == account_id, quotas.c.name == name)
-    every = select(quota_defaults.c.maximum).where(quota_defaults.c.name == name)
-    return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
-
 
 _o = blob_objects.c
 _s = stored_bytes.c
@@ -108,7 +95,7 @@ def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
 
     In that case the sum is not computed.
     """
-    limit = limit_query(BLOB_BYTES, account_id)
+    limit = limit_set(BLOB_BYTES, account_id)
     return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
 
 
@@ -119,7 +106,7 @@ def read_use(row: Row) -> Use | None:
 
 
 _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
-ALLOWANCE: Final = (limit_query(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
+ALLOWANCE: Final = (limit_set(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
 """The columns of `Allowance` for ``:account_id``."""
 IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
 """``:account_id`` has no limit, and is not counted."""

@@ -48,7 +48,7 @@ from registry.upstream.lists import (
     next_page,
 )
 from registry.upstream.request import ANSWER_SECONDS, Exchange, Request
-from registry.upstream.response_headers import failure_of, told
+from registry.upstream.response_headers import failure_of, origin_name
 
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
@@ -95,7 +95,7 @@ class RegistryClient:
             async with self._exchange.ask(remote, request) as answer:
                 status = answer.head.status
         except NotUpstream as error:
-            failure = UpstreamBroken(f"{told(remote.origin)} is no registry: it has no /v2/")
+            failure = UpstreamBroken(f"{origin_name(remote.origin)} is no registry: it has no /v2/")
             failure.http_status = 404
             raise failure from error
         except UpstreamBroken as error:
@@ -159,7 +159,7 @@ class RegistryClient:
         while path is not None:
             if time.monotonic() - began > MAX_LIST_SECONDS:
                 failure = UpstreamUnreachable(
-                    f"{told(remote.origin)} is too slow to list referrers"
+                    f"{origin_name(remote.origin)} is too slow to list referrers"
                 )
                 await self._watch.failed(remote, failure)
                 raise failure
@@ -194,7 +194,7 @@ class RegistryClient:
                     except AnswerTooLong:
                         pages.cut()
                     except RequestFailed as error:
-                        raise failure_of(told(remote.origin), error) from None
+                        raise failure_of(origin_name(remote.origin), error) from None
                     except BadTagPage as error:
                         raise self._broken(remote, str(error)) from None
             if status == 200:
@@ -205,7 +205,7 @@ class RegistryClient:
             elif status == _BAD_REQUEST and path != first:
                 path = first  # it gives no pages of this size
             else:
-                raise NotUpstream(f"{told(remote.origin)} lists no tags (status {status})")
+                raise NotUpstream(f"{origin_name(remote.origin)} lists no tags (status {status})")
         return pages.listed(is_whole=path is None)
 
     async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
@@ -258,7 +258,7 @@ class RegistryClient:
             if wanted is not None and received < wanted:
                 raise self._broken(remote, "sent less of a blob than it said")
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
 
     @asynccontextmanager
     async def _asked(
@@ -327,10 +327,10 @@ class RegistryClient:
                 raise self._broken(remote, "answered in an encoding that was not asked for")
             return await answer.read(MAX_BYTES)
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
 
     def _broken(self, remote: Remote, words: str) -> UpstreamBroken:
-        return UpstreamBroken(f"{told(remote.origin)} {words}")
+        return UpstreamBroken(f"{origin_name(remote.origin)} {words}")
 
 
 def _path(remote: Remote, kind: str, reference: str) -> str:

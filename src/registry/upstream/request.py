@@ -22,7 +22,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.response_headers import failure_of, failure_of_status, told
+from registry.upstream.response_headers import failure_of, failure_of_status, origin_name
 
 MAX_REDIRECTS: Final = 5
 ANSWER_SECONDS: Final = 60
@@ -74,14 +74,14 @@ class Exchange:
                 answer = await opened.__aenter__()
         except TimeoutError:
             seconds = self._answer_seconds
-            words = f"{told(remote.origin)} did not answer within {seconds:g} seconds"
+            words = f"{origin_name(remote.origin)} did not answer within {seconds:g} seconds"
             raise UpstreamUnreachable(words) from None
         except NotAllowed as error:
-            failure = UpstreamUnreachable(f"{told(remote.origin)} may not be asked: {error}")
+            failure = UpstreamUnreachable(f"{origin_name(remote.origin)} may not be asked: {error}")
             failure.stage = "dns"
             raise failure from None
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
         try:
             yield answer
         finally:
@@ -99,7 +99,7 @@ class Exchange:
                     await _drain(answer)
                     break
                 if status != _UNAUTHORIZED:
-                    self._check(answer, told(remote.origin), request)
+                    self._check(answer, origin_name(remote.origin), request)
                     yield answer
                     return
                 await _drain(answer)
@@ -110,8 +110,12 @@ class Exchange:
                 )
         else:
             if _is_hidden(remote, request, challenges):
-                raise HiddenUpstream(f"{told(remote.origin)} does not have it, or does not show it")
-            failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
+                raise HiddenUpstream(
+                    f"{origin_name(remote.origin)} does not have it, or does not show it"
+                )
+            failure = UpstreamRefused(
+                f"{origin_name(remote.origin)} refuses the request (status 401)"
+            )
             failure.http_status = _UNAUTHORIZED
             failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
             raise failure
@@ -126,7 +130,7 @@ class Exchange:
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
         for _ in range(MAX_REDIRECTS):
-            source = told(check_url(url, self._http.allowed).origin)
+            source = origin_name(check_url(url, self._http.allowed).origin)
             url = self._target(url, answer, source)
             destination = check_url(url, self._http.allowed)
             if destination.origin != upstream:
@@ -147,7 +151,7 @@ class Exchange:
                 ) from None
             except RequestFailed as error:
                 raise failure_of(destination.authority, error) from None
-        raise UpstreamBroken(f"{told(upstream)} redirects more than {MAX_REDIRECTS} times")
+        raise UpstreamBroken(f"{origin_name(upstream)} redirects more than {MAX_REDIRECTS} times")
 
     def _target(self, url: str, answer: Answer, source: str) -> str:
         location = answer.head.get("location")

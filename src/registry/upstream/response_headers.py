@@ -23,7 +23,7 @@ from registry.upstream.base import (
 _TOO_MANY: Final = 429
 
 
-def told(origin: str) -> str:
+def origin_name(origin: str) -> str:
     """Return the name of an origin in messages: host and port."""
     return origin.partition("://")[2]
 

@@ -34,7 +34,7 @@ class Sealed(NamedTuple):
     partial: bytes = b""
 
 
-class Form(Protocol):
+class Encoder(Protocol):
     """The bytes of an upload, appended to its `PartWriter`; another thread may `read` them."""
 
     @property
@@ -83,7 +83,7 @@ class Form(Protocol):
         ...
 
 
-class PlainForm(Form):
+class PlainEncoder(Encoder):
     """Bytes that are stored as they come."""
 
     encoding = PLAIN
@@ -97,7 +97,7 @@ class PlainForm(Form):
         return self._writer.length
 
     def restore(self, tail: Tail) -> bool:
-        """See `Form.restore`."""
+        """See `Encoder.restore`."""
         return tail.about.header is None and self._writer.length == tail.about.offset
 
     def append(self, view: memoryview, /) -> None:
@@ -109,7 +109,7 @@ class PlainForm(Form):
         return Sealed()
 
     def cut(self, offset: int) -> bool:
-        """See `Form.cut`."""
+        """See `Encoder.cut`."""
         if not self._writer.sent <= offset <= self._writer.length:
             return False
         self._writer.cut(offset)
@@ -122,7 +122,7 @@ class PlainForm(Form):
         """Return None."""
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """See `Form.hash_into`."""
+        """See `Encoder.hash_into`."""
         if self._writer.sent:
             return False
         for start in range(0, self.length, _PART_BYTES):
@@ -133,11 +133,11 @@ class PlainForm(Form):
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """See `Form.read`."""
+        """See `Encoder.read`."""
         return self._writer.peek(offset, min(offset + count, self.length))
 
 
-class SealedForm(Form):
+class SealedEncoder(Encoder):
     """Bytes that are sealed under a data key; those of the frame that is not full are in memory."""
 
     encoding = SEALED
@@ -163,7 +163,7 @@ class SealedForm(Form):
         return self._number * FRAME_BYTES + len(self._buffer)
 
     def restore(self, tail: Tail) -> bool:
-        """See `Form.restore`."""
+        """See `Encoder.restore`."""
         about = tail.about
         if about.header is None:
             return False
@@ -214,7 +214,7 @@ class SealedForm(Form):
         return Sealed(cipher.header, entries, bytes(out[:length]))
 
     def cut(self, offset: int) -> bool:
-        """See `Form.cut`."""
+        """See `Encoder.cut`."""
         number, count = divmod(offset, FRAME_BYTES)
         if not 0 <= offset <= self.length:
             return False
@@ -243,7 +243,7 @@ class SealedForm(Form):
         return None if self._hasher is None else self._hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """See `Form.hash_into`."""
+        """See `Encoder.hash_into`."""
         if self._writer.sent:
             return False
         for number in range(self._number):
@@ -256,7 +256,7 @@ class SealedForm(Form):
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """See `Form.read`."""
+        """See `Encoder.read`."""
         number, skipped = divmod(offset, FRAME_BYTES)
         buffer = self._buffer
         if number == self._number and buffer is self._buffer:  # else the frame is stored by now

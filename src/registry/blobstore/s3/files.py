@@ -145,7 +145,7 @@ class S3Files:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         held = self.held(name)
-        if held is None or held.form is None:
+        if held is None or held.encoder is None:
             with suppress(ObjectUnknown):
                 return self.open_committed(name, data_key)
             if not self.is_staged(name):

@@ -78,9 +78,9 @@ class GrowingUpload:
         held = self._files.held(self._upload_id)
         if self._files.is_set_aside(self._upload_id):
             raise StagedDropped(f"the upload {self._upload_id} was set aside")
-        if held is not None and held.form is not None:
+        if held is not None and held.encoder is not None:
             size = held.offset
-            part = held.form.read(offset, count) if offset < size else b""
+            part = held.encoder.read(offset, count) if offset < size else b""
             return Seen(part or b"", size)
         try:
             self._object = self._files.open_committed(self._upload_id, self._data_key)

@@ -17,7 +17,7 @@ from registry.blobstore.base import (
 )
 from registry.blobstore.s3.bucket_layout import Description, Tail, TailName, object_key
 from registry.blobstore.s3.copying import prefix_of, read_tail, tail_for
-from registry.blobstore.s3.encodings import Form, PlainForm, SealedForm
+from registry.blobstore.s3.encodings import Encoder, PlainEncoder, SealedEncoder
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.parts import PartWriter
 from registry.blobstore.s3.responses import KeyExists
@@ -42,7 +42,7 @@ class S3Staged:
         self._state = state
         self._data_key: DataKey | None = None
         self._digests = RunningDigests({}, {})
-        self._writer, self._form = self._new_form()
+        self._writer, self._encoder = self._new_encoder()
         self._last: TailName | None = None
         """The tail that has all bytes, if there is one."""
         self._acknowledged = 0
@@ -102,7 +102,7 @@ class S3Staged:
         """Return the number of bytes; before `rewind`, of those that a tail has."""
         if self._state is State.OPENED:
             return max((each.offset for each in self._found.tails), default=0)
-        return self._form.length
+        return self._encoder.length
 
     @property
     def is_staged(self) -> bool:
@@ -112,9 +112,9 @@ class S3Staged:
         return self._state is State.HELD
 
     @property
-    def form(self) -> Form | None:
+    def encoder(self) -> Encoder | None:
         """Return the bytes, if they are held and not committed."""
-        return self._form if self._state is State.HELD else None
+        return self._encoder if self._state is State.HELD else None
 
     @property
     def closes_slowly(self) -> bool:
@@ -161,7 +161,7 @@ class S3Staged:
         self._held()
         self._unfold()
         with self._condemning():
-            self._form.append(view)
+            self._encoder.append(view)
         self._last = None
         self._digests.update(view)
 
@@ -188,11 +188,11 @@ class S3Staged:
         size, digests = self.offset, self._known_digests(algorithm)
         if digests is not None:
             digest, alias = verified(digests, expected)
-        checksum = self._form.checksum()
+        checksum = self._encoder.checksum()
         if not self._is_whole:
             with self._condemning():
-                self._form.finish()
-                checksum = self._form.checksum()
+                self._encoder.finish()
+                checksum = self._encoder.checksum()
                 stored_size = self._writer.length
                 self._complete()
             self._is_whole = True
@@ -203,7 +203,7 @@ class S3Staged:
             digest, alias = verified(digests, expected)
         self._state = State.COMMITTED
         self._drop_tails()
-        encoding = self._form.encoding
+        encoding = self._encoder.encoding
         return Stored(self._upload_id, digest, alias, size, self._stored_size, encoding, checksum)
 
     def discard(self) -> None:
@@ -231,17 +231,17 @@ class S3Staged:
         for view in views:
             self.write(view)
 
-    def _new_form(self) -> tuple[PartWriter, Form]:
+    def _new_encoder(self) -> tuple[PartWriter, Encoder]:
         shared = self._shared
         writer = PartWriter(shared.bucket, self._key, str(uuid.uuid4()), shared.senders)
         key = self._data_key
         if key is None:
-            return writer, PlainForm(writer)
-        return writer, SealedForm(writer, self._upload_id, key, compresses=shared.compresses)
+            return writer, PlainEncoder(writer)
+        return writer, SealedEncoder(writer, self._upload_id, key, compresses=shared.compresses)
 
     def _begin_anew(self, algorithm: str | None) -> None:
         self._writer.abort()
-        self._writer, self._form = self._new_form()
+        self._writer, self._encoder = self._new_encoder()
         self._digests = RunningDigests.of_nothing(algorithm)
         self._last = None
         self._is_whole = False
@@ -291,7 +291,7 @@ class S3Staged:
             raise ObjectUnknown(self._upload_id)
         if found.head is None and name is not None:
             self._load(name, {})
-            if self._form.cut(offset):
+            if self._encoder.cut(offset):
                 self._last = None
                 return
         self._restage(offset, algorithm)
@@ -305,7 +305,7 @@ class S3Staged:
             return
         if offset == self.offset:
             return
-        if not self._form.cut(offset):
+        if not self._encoder.cut(offset):
             name = tail_for(self._found, offset)
             if name is None or name.offset != offset:
                 raise ObjectUnknown(self._upload_id)
@@ -326,18 +326,18 @@ class S3Staged:
         except ObjectUnknown:
             self._shared.forget(self._upload_id)
             raise
-        self._writer, self._form = self._new_form()
+        self._writer, self._encoder = self._new_encoder()
         about = tail.about
         if about.upload is not None:
             self._writer.token = about.token
             self._writer.restore(about.upload, about.parts, name.sent)
         self._writer.refill(tail.stored)
-        if not self._form.restore(tail):
+        if not self._encoder.restore(tail):
             self._writer.close()
             raise ObjectUnknown(self._upload_id)
         hasher = self._shared.checksums.take(self._upload_id, tail)
-        if hasher is not None and isinstance(self._form, SealedForm):
-            self._form.take_hasher(hasher)
+        if hasher is not None and isinstance(self._encoder, SealedEncoder):
+            self._encoder.take_hasher(hasher)
         self._last = name
         hashers = self._shared.hashers.take(self._upload_id, known)
         self._digests = RunningDigests(hashers, known)
@@ -352,13 +352,13 @@ class S3Staged:
             found = Found(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
         self._writer.close()
-        self._writer, self._form = self._new_form()  # no abort: the views read its parts
+        self._writer, self._encoder = self._new_encoder()  # no abort: the views read its parts
         self._begin_anew(algorithm)
         with closing(views), self._condemning():  # type: ignore[type-var]
             for view in views:
-                self._form.append(view)
+                self._encoder.append(view)
                 self._digests.update(view)
-            if self._form.length != offset:
+            if self._encoder.length != offset:
                 raise ObjectUnknown(self._upload_id)
             replaced = shared.bucket.find(self._key)
             self._store_tail("" if replaced is None else replaced.token)
@@ -375,7 +375,7 @@ class S3Staged:
 
     def _store_tail(self, replaces: str = "") -> None:
         """Store the tail of all bytes; `replaces` is the token of an object to be deleted."""
-        sealed = self._form.sealed()
+        sealed = self._encoder.sealed()
         self._writer.settle()
         about = Description(
             self.offset,
@@ -390,8 +390,8 @@ class S3Staged:
         with self._shared.senders.passing.taken(2 * self._writer.unsent):
             tail = Tail(about, self._writer.tail(), sealed.partial)
             self._shared.bucket.put(name.key, tail.encoded(), replaces=replaces)
-            if isinstance(self._form, SealedForm) and self._form.hasher is not None:
-                self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
+            if isinstance(self._encoder, SealedEncoder) and self._encoder.hasher is not None:
+                self._shared.checksums.put(self._upload_id, tail, self._encoder.hasher)
         self._last = name
         kept = {each for each in self._found.tails if each.offset == self._acknowledged}
         dropped = self._found.tails - kept - {name}
@@ -432,7 +432,7 @@ class S3Staged:
         if not missing:
             return self._digests.finished()
         hashers = {name: new_hasher(name) for name in missing}
-        if self._is_whole or not self._form.hash_into(hashers):
+        if self._is_whole or not self._encoder.hash_into(hashers):
             return None
         return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
 

@@ -13,7 +13,7 @@ from blake3 import blake3
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.s3.bucket import Bucket, Head
 from registry.blobstore.s3.bucket_layout import Tail, TailName, object_key, tail_name, tails_of
-from registry.blobstore.s3.encodings import Form
+from registry.blobstore.s3.encodings import Encoder
 from registry.blobstore.s3.parts import Senders
 from registry.blobstore.staging import HasherCache
 
@@ -64,7 +64,7 @@ class HeldUpload(Protocol):
         ...
 
     @property
-    def form(self) -> Form | None:
+    def encoder(self) -> Encoder | None:
         """Return the bytes, if they are held and not committed."""
         ...
 

@@ -25,7 +25,7 @@ from registry.metadata.tables import (
 )
 
 
-class SeenLink(NamedTuple):
+class LinkState(NamedTuple):
     """A row of the statement below; the fields are those of `Link`."""
 
     digest: str
@@ -62,17 +62,17 @@ _SEE: Final = Statement(
 )
 
 
-def see_links(
+def find_link_states(
     tx: Connection, handle: str, name: str, digests: Sequence[str]
 ) -> Mapping[Hashable, Hashable]:
-    """Return the links of these sha256 digests in a live repository, each as by `seen_of`."""
+    """Return the links of these sha256 digests in a live repository, each as by `link_state_of`."""
     rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
     return {row[0]: row for row in rows}
 
 
-def seen_of(link: Link) -> SeenLink:
-    """Return the state of a link, equal to the row that `see_links` returns."""
-    return SeenLink(
+def link_state_of(link: Link) -> LinkState:
+    """Return the state of a link, equal to the row that `find_link_states` returns."""
+    return LinkState(
         link.digest,
         link.repository_id,
         link.touched_at,

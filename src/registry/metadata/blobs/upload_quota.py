@@ -19,9 +19,9 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Counted, Use
+from cloudcore.quotas.limits import Counted, Use, limit_set
 from registry.metadata.pull_through.tables import blob_fills
-from registry.metadata.quotas import IS_BEYOND, USE, limit_query, read_use
+from registry.metadata.quotas import IS_BEYOND, USE, read_use
 from registry.metadata.tables import uploads
 from registry.quotas import UPLOADS
 
@@ -78,7 +78,7 @@ def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
     return exists(found.limit(literal_column("1")).offset(beyond + fills))
 
 
-_SESSIONS: Final = limit_query(UPLOADS, bindparam("account_id"))
+_SESSIONS: Final = limit_set(UPLOADS)
 _OF_ACCOUNT: Final = func.coalesce(
     _SESSIONS - literal_column("1"), bindparam("of_account", type_=Integer())
 )

@@ -4,7 +4,8 @@ There are four steps, each in its own transaction. Until the last, a push or `en
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; if some are left, only the wraps go
+- an object without links and tombstones is *condemned*; if some are left, the wraps that they do
+  not need are deleted;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row of the quarantine; those of an inline

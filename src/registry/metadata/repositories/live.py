@@ -13,9 +13,9 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import Use, limit_set
 from registry.metadata.control_tables import event_rules
-from registry.metadata.quotas import check_added, limit_query, read_use, use_of
+from registry.metadata.quotas import check_added, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.policies import Target
 from registry.metadata.tables import repositories, resource_policies
@@ -75,7 +75,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
-    .returning(limit_query(REPOSITORIES, bindparam("account_id")))
+    .returning(limit_set(REPOSITORIES))
 )
 _COUNT: Final = (
     repositories.update()
@@ -95,7 +95,7 @@ _COUNT: Final = (
 _OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
 _COUNT_FEWER: Final = Statement(_COUNT)
 _COUNT_MORE: Final = Statement(
-    _COUNT.returning(_r.account_id, limit_query(IMAGES, _OWNER), limit_query(TAGS, _OWNER))
+    _COUNT.returning(_r.account_id, limit_set(IMAGES, _OWNER), limit_set(TAGS, _OWNER))
 )
 _SET_SPARSE: Final = Statement(
     repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))

@@ -65,7 +65,7 @@ SLICE_DECISIONS: Final = 10
 Address = IPv4Address | IPv6Address
 
 
-class DecisionTurns:
+class DecisionBudget:
     """Limits the policy steps of one request, and yields to other requests in between."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
@@ -73,7 +73,7 @@ class DecisionTurns:
         self._next = steps - SLICE_STEPS
         self._decisions = 0
 
-    async def give(self) -> None:
+    async def pause(self) -> None:
         """Yield to other requests before a decision, if the last ones took long.
 
         Yields after `SLICE_STEPS` steps. Steps of some decisions are not counted (`verdict_on`), so
@@ -248,12 +248,12 @@ class BearerTokens:
             return frozenset()
         targets = await self.database.read(_targets, names)
         now = self.clock()
-        turns = DecisionTurns()
+        budget = DecisionBudget()
         allowed = set()
         for name, target in zip(names, targets, strict=True):
-            await turns.give()
+            await budget.pause()
             verdict = verdict_on(
-                found[0], action, target, name.repository, self.region, now, turns.work
+                found[0], action, target, name.repository, self.region, now, budget.work
             )
             if verdict.is_allowed:
                 allowed.add(name)
@@ -281,19 +281,19 @@ class BearerTokens:
         return await self._subject(login, source_ip), login
 
     async def may_describe(
-        self, subject: AccessSubject, login: Login, turns: DecisionTurns, name: Name
+        self, subject: AccessSubject, login: Login, budget: DecisionBudget, name: Name
     ) -> bool:
         """Return True if `subject` may see a repository of its own account.
 
         Raises:
-            PolicyTooCostly: the policies take more steps than `turns` has left.
+            PolicyTooCostly: the policies take more steps than `budget` has left.
 
         """
-        await turns.give()
+        await budget.pause()
         target = Target(login.account_id, None, None, None)
         now = self.clock()
         of = (subject, DESCRIBE, target, name.repository, self.region)
-        return verdict_on(*of, now, turns.work).is_allowed
+        return verdict_on(*of, now, budget.work).is_allowed
 
     async def _login(
         self,
@@ -341,19 +341,19 @@ class BearerTokens:
         names = [name for name in requested if name != CATALOG]
         targets, uncounted = await self.database.read(_targets_and_uncounted, names)
         crn = "" if subject.principal is None else subject.principal.crn
-        turns = DecisionTurns()
+        budget = DecisionBudget()
         entries = {}
         for name, target in zip(names, targets, strict=True):
             verdicts: dict[str, Verdict] = {}
             for action in requested[name]:
-                await turns.give()
+                await budget.pause()
                 permission = PERMISSIONS[action]
                 verdicts[action] = verdict_on(
-                    subject, permission, target, name.repository, self.region, now, turns.work
+                    subject, permission, target, name.repository, self.region, now, budget.work
                 )
             # Of what may not be used nothing is told, nor charged: it would tell what exists.
             counts = not any(each.is_allowed for each in verdicts.values()) or _counts(
-                crn, uncounted.get(target.account_id or "", ()), turns.work
+                crn, uncounted.get(target.account_id or "", ()), budget.work
             )
             entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
         if CATALOG in requested:

@@ -28,7 +28,7 @@ from registry.services.blobs.damage import find_body_damage, find_damage
 from registry.services.context import ServiceContext
 
 
-class SeenBytes(NamedTuple):
+class CheckedCopy(NamedTuple):
     """An account's copy of pushed bytes, and the result of its check."""
 
     stored_id: str
@@ -40,15 +40,15 @@ class SeenBytes(NamedTuple):
     """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so now."""
 
 
-async def see_kept_bytes(
+async def check_copy(
     ctx: ServiceContext, account_id: str, repository_id: str, digest: str
-) -> SeenBytes | None:
+) -> CheckedCopy | None:
     """Check the account's copy of these bytes for a repository; None if it has none."""
     found = await ctx.database.read(_find_kept, account_id, repository_id, digest)
     if found is None:
         return None
     kept, kms_key_id, own, body = found
-    seen = SeenBytes(kept.stored_id, None, kms_key_id)
+    seen = CheckedCopy(kept.stored_id, None, kms_key_id)
     try:
         found_damage = await _find_damage(ctx, kept, body)
     except StoreUnavailable:

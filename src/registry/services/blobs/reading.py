@@ -35,7 +35,7 @@ from registry.errors import (
 )
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.link_states import see_links
+from registry.metadata.blobs.link_states import find_link_states
 from registry.metadata.blobs.objects import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -114,7 +114,7 @@ def look_at_blobs(
     tx: Connection, name: Name, digests: Sequence[Digest]
 ) -> Mapping[Hashable, Hashable]:
     """Return the results of `look_at_blob` by sha256 digest, without absent blobs."""
-    return see_links(tx, name.handle, name.repository, [str(each) for each in digests])
+    return find_link_states(tx, name.handle, name.repository, [str(each) for each in digests])
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:

@@ -45,11 +45,11 @@ from registry.metadata.collector.collection import condemn
 from registry.metadata.quotas import NotCounted, begin_counting, count_new
 from registry.metadata.repositories.live import lock_repository
 from registry.services.blobs.deduplication import (
+    CheckedCopy,
     NotWrapped,
-    SeenBytes,
     Wraps,
+    check_copy,
     replace_bytes,
-    see_kept_bytes,
     wrap_under,
 )
 from registry.services.blobs.links import leave
@@ -92,7 +92,7 @@ class _Kept(NamedTuple):
 class _Looked(NamedTuple):
     """The results of the reads before the transaction."""
 
-    seen: SeenBytes | None = None
+    seen: CheckedCopy | None = None
     """The kept bytes."""
     made: Wraps = MappingProxyType({})
     """Wraps of the new bytes' data key, for links of others."""
@@ -182,7 +182,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
             kept = await _write_rows(ctx, new, ending, looked)
         except _NotSeenError:
             of = new.account_id, new.repository_id, new.stored.digest
-            looked = looked._replace(seen=await see_kept_bytes(ctx, *of))
+            looked = looked._replace(seen=await check_copy(ctx, *of))
         except NotWrapped as error:
             looked = looked._replace(
                 made={**looked.made, **await _wrap_for_others(ctx, new, error)}
@@ -219,7 +219,7 @@ async def _after_loss(
     ctx: ServiceContext,
     new: NewBytes,
     lease: Lease | None,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
@@ -248,7 +248,7 @@ async def _find_recorded(
     ctx: ServiceContext,
     new: NewBytes,
     lease: Lease,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
     error: OutcomeUnknown,
 ) -> _Kept:
     """Return the bytes that a transaction of unknown outcome has recorded; else raise `error`."""
@@ -257,7 +257,7 @@ async def _find_recorded(
 
 
 async def _find_linked(
-    ctx: ServiceContext, new: NewBytes, seen: SeenBytes | None, error: OutcomeUnknown
+    ctx: ServiceContext, new: NewBytes, seen: CheckedCopy | None, error: OutcomeUnknown
 ) -> _Kept:
     """Return the bytes that the blob has, if they are the new ones or may stay; else raise."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
@@ -284,7 +284,7 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
         raise UploadLeaseLost
 
 
-def _may_stay(kept: KeptObject, seen: SeenBytes | None, now: int) -> bool:
+def _may_stay(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
     """Return True if the kept bytes were found whole, and need not be replaced."""
     is_whole = seen is not None and seen.stored_id == kept.stored_id and seen.damage is None
     return is_whole and not _must_go(kept, now)

@@ -49,14 +49,14 @@ def busy() -> UploadBusy:
     return UploadBusy("another request is writing to this upload; try again")
 
 
-class Place(NamedTuple):
+class RepositoryIds(NamedTuple):
     """The repository of a session."""
 
     repository_id: str
     account_id: str
 
 
-class Given(NamedTuple):
+class ParsedId(NamedTuple):
     """The content of an id."""
 
     algorithm: str | None
@@ -72,25 +72,25 @@ class UploadIds:
         """Sign with `key`; the default is public, for ``entrepot dev`` without keys."""
         self._key = key
 
-    def new(self, place: Place, algorithm: str | None, now: int) -> str:
+    def new(self, ids: RepositoryIds, algorithm: str | None, now: int) -> str:
         """Return the id of a session that starts `now`, in microseconds since the epoch."""
         random = int.from_bytes(os.urandom(5), "big") >> (40 - _RANDOM_BITS)
         time = now // 1000 & ((1 << 48) - 1)
         value = time << 80 | 0x7 << 76 | (random >> _LOW_BITS) << 64
         value |= 0b10 << 62 | (random & ((1 << _LOW_BITS) - 1)) << _MAC_BITS
-        return str(uuid.UUID(int=value | self._mac(value, place, algorithm)))
+        return str(uuid.UUID(int=value | self._mac(value, ids, algorithm)))
 
-    def read(self, upload_id: str, place: Place) -> Given | None:
+    def read(self, upload_id: str, ids: RepositoryIds) -> ParsedId | None:
         """Return the content of an id, or None if `new` did not make it for this repository."""
         number = _number(upload_id)
         mac = number & ((1 << _MAC_BITS) - 1)
         for algorithm in (None, *ALGORITHMS):
-            if self._mac(number - mac, place, algorithm) == mac:
-                return Given(algorithm, started_at(upload_id))
+            if self._mac(number - mac, ids, algorithm) == mac:
+                return ParsedId(algorithm, started_at(upload_id))
         return None
 
-    def _mac(self, value: int, place: Place, algorithm: str | None) -> int:
-        parts = value.to_bytes(16, "big"), *(text.encode() for text in (*place, algorithm or ""))
+    def _mac(self, value: int, ids: RepositoryIds, algorithm: str | None) -> int:
+        parts = value.to_bytes(16, "big"), *(text.encode() for text in (*ids, algorithm or ""))
         made = hmac.digest(self._key, b"\0".join(parts), "sha256")
         return int.from_bytes(made[: _MAC_BITS // 8], "big")
 

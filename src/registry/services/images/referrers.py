@@ -44,7 +44,7 @@ class ReferrerPage(NamedTuple):
     """True if an upstream may know more of them: the repository is cached, or there is none."""
 
 
-class SeenReferrers(NamedTuple):
+class ReferrersState(NamedTuple):
     """The rows that the pages of a subject's referrers depend on."""
 
     revision: Revision
@@ -52,13 +52,13 @@ class SeenReferrers(NamedTuple):
     """The digests of the subject: another one may be verified in any repository of the account."""
 
 
-def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> SeenReferrers | None:
+def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
     """Return the rows that `list_described_referrers` depends on; None without a repository."""
     revision = repositories.find_revision(tx, name.handle, name.repository)
     if revision is None:
         return None
     subjects = blobs.equivalent_digests(tx, revision.account_id, subject)
-    return SeenReferrers(revision, tuple(sorted(subjects)))
+    return ReferrersState(revision, tuple(sorted(subjects)))
 
 
 def list_described_referrers(

@@ -30,41 +30,41 @@ MOST_UNLISTED: Final = 4
 
 MOST_WAITING: Final = 256
 """For one account; more are refused at once."""
-_TURN_SECONDS: Final = 10
+_SLOT_SECONDS: Final = 10
 
 
-class NoTurn(Unavailable):
+class NoSlot(Unavailable):
     """No slot became free in time, or too many requests of the account are waiting."""
 
 
-class _Wish(NamedTuple):
+class _Waiting(NamedTuple):
     """A request that waits for a slot."""
 
     account: str
     bounds: dict[tuple[str, ...], int]
-    """The most turns of each group that it belongs to, its account's aside."""
-    given: asyncio.Future[None]
+    """The most slots of each group that it belongs to, its account's aside."""
+    granted: asyncio.Future[None]
 
 
-class Turns:
+class UpstreamSlots:
     """The slots of one process, given to waiting requests in the order in which they came."""
 
     def __init__(self, wait_seconds: float) -> None:
         """Let each request wait at most this long."""
         self._wait_seconds = wait_seconds
-        self._waiting: list[_Wish] = []
+        self._waiting: list[_Waiting] = []
         self._of: Counter[tuple[str, ...]] = Counter()
-        """Turns that are taken, by group."""
+        """UpstreamSlots that are taken, by group."""
         self._taken = 0
 
     @asynccontextmanager
-    async def turn(
+    async def slot(
         self, account: str, upstream: str, *, is_listed: bool = True
     ) -> AsyncIterator[None]:
         """Wait for a slot for an account at an upstream, and hold it in the block.
 
         Raises:
-            NoTurn: none was free in time, or `MOST_WAITING` requests of the account are waiting.
+            NoSlot: none was free in time, or `MOST_WAITING` requests of the account are waiting.
 
         """
         bounds: dict[tuple[str, ...], int] = {
@@ -73,48 +73,48 @@ class Turns:
         }
         if not is_listed:
             bounds["unlisted", account] = MOST_UNLISTED
-        wish = _Wish(account, bounds, asyncio.get_running_loop().create_future())
-        self._waiting.append(wish)
-        self._give()
+        waiting = _Waiting(account, bounds, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._grant()
         try:
             if sum(each.account == account for each in self._waiting) > MOST_WAITING:
-                raise _no_turn()
+                raise _no_slot()
             try:
                 async with asyncio.timeout(self._wait_seconds):
-                    await wish.given
+                    await waiting.granted
             except TimeoutError:
-                raise _no_turn() from None
+                raise _no_slot() from None
             yield
         finally:
-            self._end(wish)
+            self._end(waiting)
 
-    def _give(self) -> None:
+    def _grant(self) -> None:
         """Give slots to the waiting requests that may have one, in the order in which they came."""
-        for wish in list(self._waiting):
-            if not wish.given.done() and self._may_have(wish):
-                self._waiting.remove(wish)
+        for waiting in list(self._waiting):
+            if not waiting.granted.done() and self._may_have(waiting):
+                self._waiting.remove(waiting)
                 self._taken += 1
-                self._of.update([(wish.account,), *wish.bounds])
-                wish.given.set_result(None)
+                self._of.update([(waiting.account,), *waiting.bounds])
+                waiting.granted.set_result(None)
 
-    def _may_have(self, wish: _Wish) -> bool:
+    def _may_have(self, waiting: _Waiting) -> bool:
         left = MOST_AT_ONCE - self._taken
-        is_fair = left > 0 and 2 * self._of[(wish.account,)] < left
-        return is_fair and all(self._of[key] < most for key, most in wish.bounds.items())
+        is_fair = left > 0 and 2 * self._of[(waiting.account,)] < left
+        return is_fair and all(self._of[key] < most for key, most in waiting.bounds.items())
 
-    def _end(self, wish: _Wish) -> None:
+    def _end(self, waiting: _Waiting) -> None:
         """Free a slot, or stop waiting for one."""
-        if wish in self._waiting:
-            self._waiting.remove(wish)
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
             return
         self._taken -= 1
-        self._of.subtract([(wish.account,), *wish.bounds])
+        self._of.subtract([(waiting.account,), *waiting.bounds])
         self._of = +self._of
-        self._give()
+        self._grant()
 
 
-def _no_turn() -> NoTurn:
-    return NoTurn("too much is being fetched from upstreams", retry_after=5)
+def _no_slot() -> NoSlot:
+    return NoSlot("too much is being fetched from upstreams", retry_after=5)
 
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ class SingleFlight(Generic[T]):
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[T]] = {}
-        self._turns = Turns(_TURN_SECONDS)
+        self._slots = UpstreamSlots(_SLOT_SECONDS)
 
     @property
     def is_busy(self) -> bool:
@@ -147,7 +147,7 @@ class SingleFlight(Generic[T]):
         It begins once the account has a slot at the upstream, and goes on when its callers leave.
 
         Raises:
-            NoTurn: too many requests are running or waiting, of the account or of all.
+            NoSlot: too many requests are running or waiting, of the account or of all.
 
         """
         task = self._running.get(key)
@@ -167,7 +167,7 @@ class SingleFlight(Generic[T]):
     async def _run(
         self, account: str, upstream: str, begin: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        async with self._turns.turn(account, upstream):
+        async with self._slots.slot(account, upstream):
             return await begin()
 
     def _end(self, key: Hashable, task: asyncio.Task[T]) -> None:

@@ -20,12 +20,12 @@ from typing import Any, Final, NamedTuple
 from cloudcore.errors import Unavailable
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
-from registry.services.pull_through.concurrency import Turns
+from registry.services.pull_through.concurrency import UpstreamSlots
 from registry.services.pull_through.feed import Feed
 from registry.upstream.base import Remote, UpstreamUnreachable
 
-_TURN_SECONDS: Final = 30
-"""How long a fill waits for its turn."""
+_SLOT_SECONDS: Final = 30
+"""How long a fill waits for a slot."""
 
 
 class Source(NamedTuple):
@@ -158,7 +158,7 @@ class Fills:
         self.limits = limits
         self._running: dict[tuple[str, Hashable], Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = Turns(_TURN_SECONDS)
+        self._slots = UpstreamSlots(_SLOT_SECONDS)
 
     def join(
         self,
@@ -194,7 +194,7 @@ class Fills:
     ) -> None:
         is_listed = source.size is not None
         try:
-            async with self._turns.turn(
+            async with self._slots.slot(
                 source.account_id, source.remote.origin, is_listed=is_listed
             ):
                 await run(feed)
