@@ -15,7 +15,7 @@ from cloudcore.serving.asgi import Scope
 from cloudcore.serving.kept.entry import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
-from registry.metadata.blobs.link_states import seen_of
+from registry.metadata.blobs.link_states import link_state_of
 from registry.metadata.images.manifests import StoredManifest
 from registry.oci.digest import Digest
 from registry.services.blobs import reading
@@ -41,7 +41,7 @@ def kept_manifest(
     until = _until(ctx, request)
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
-    given, seen = (request.name, reference), manifests.seen_of(found)
+    given, seen = (request.name, reference), manifests.state_of(found)
     # What else an answer may depend on than the tags and images of the repository: whether a cached
     # tag is fresh, and for another digest, those by which the account knows the content.
     by_tag = not isinstance(reference, Digest) and found.fresh_until is None
@@ -60,7 +60,9 @@ def kept_blob(
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
     together = reading.look_at_blobs if digest == link.digest else None
-    proof = Proof(reading.look_at_blob, (request.name, digest), seen_of(link), together=together)
+    proof = Proof(
+        reading.look_at_blob, (request.name, digest), link_state_of(link), together=together
+    )
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return Keep(ends if until is None else min(ends, until), proof)

@@ -27,7 +27,7 @@ from registry.errors import (
 from registry.gc.object_check import VERIFYING
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.inline import read_body
-from registry.metadata.blobs.objects import NewObject, Target
+from registry.metadata.blobs.objects import LinkTarget, NewObject
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps, put_wrap
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
@@ -150,18 +150,18 @@ def _recover(
 
 def _own_target(
     tx: Connection, repository_id: str, found: WholeBytes, made: Wraps, object_id: str
-) -> Target:
+) -> LinkTarget:
     """Return the target of a link to the recovered bytes, and write its wrap."""
     account_id = found.swept.account_id
     if found.swept.encoding == PLAIN:
-        return Target(object_id, None)
+        return LinkTarget(object_id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
     if kms_key_id not in made:
         raise NotWrapped([kms_key_id])
     wrapped = made[kms_key_id]
     if wrapped is None or not put_wrap(tx, account_id, object_id, kms_key_id, wrapped):
         raise KmsKeyDisabled(_LOCKED)
-    return Target(object_id, kms_key_id)
+    return LinkTarget(object_id, kms_key_id)
 
 
 def _kept_target(
@@ -170,17 +170,17 @@ def _kept_target(
     account_id: str,
     kept: blobs.KeptObject,
     seen: CheckedCopy | None,
-) -> Target:
+) -> LinkTarget:
     """Return the target of a link to the bytes that the account keeps, and write its wrap."""
     if kept.encoding == PLAIN:
-        return Target(kept.id, None)
+        return LinkTarget(kept.id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
     if seen is None or (seen.stored_id, seen.kms_key_id) != (kept.stored_id, kms_key_id):
         raise _KeptNotSeenError
     wrapped = seen.wrapped
     if wrapped is None or not put_wrap(tx, account_id, kept.id, kms_key_id, wrapped):
         raise KmsKeyDisabled(_LOCKED)
-    return Target(kept.id, kms_key_id)
+    return LinkTarget(kept.id, kms_key_id)
 
 
 class WholeBytes(NamedTuple):

@@ -16,7 +16,7 @@ from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through.lookups import KeptTags
 from registry.services.blobs.damage import BrokenWraps
-from registry.services.blobs.push_cache import WritingPlaces
+from registry.services.blobs.push_cache import PushCache
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import Change, RegistryHost
@@ -53,7 +53,7 @@ class ServiceContext:
     broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     upload_ids: UploadIds = field(default_factory=UploadIds)
-    places: WritingPlaces = field(default_factory=WritingPlaces)
+    push_cache: PushCache = field(default_factory=PushCache)
     """Where small pushes have just written."""
     links: BlobLinks | None = None
     """Makes URLs of blobs to which clients are redirected; None if they are not."""

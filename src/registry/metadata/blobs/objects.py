@@ -66,7 +66,7 @@ class Link(NamedTuple):
     """The stored bytes, if they are in a row and `find_link` found them."""
 
 
-class Target(NamedTuple):
+class LinkTarget(NamedTuple):
     """A live repository, and what its link of a digest names, if there is one."""
 
     object_id: str | None
@@ -413,8 +413,8 @@ def link_object(
     size: int,
     now: int,
     kms_key_id: str | None = None,
-    seen: Target | None = None,
-) -> Target | None:
+    seen: LinkTarget | None = None,
+) -> LinkTarget | None:
     """Insert the link of an object in a live repository, or let the existing link name it.
 
     It reads a sealed object through a wrap under `kms_key_id`, a plain one through none. Return the
@@ -443,9 +443,9 @@ def link_object(
     return None
 
 
-def _target(tx: Connection, of: Mapping[str, str]) -> Target | None:
+def _target(tx: Connection, of: Mapping[str, str]) -> LinkTarget | None:
     row = tx.row(_TARGET, **of)
-    return None if row is None else Target(*row)
+    return None if row is None else LinkTarget(*row)
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:

@@ -16,7 +16,7 @@ from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN
 from registry.errors import BlobUnknown, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.objects import Link, Target
+from registry.metadata.blobs.objects import Link, LinkTarget
 from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
 from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.pull_through import cached_images
@@ -199,7 +199,7 @@ def _mount(
     to = target.id, target.account_id, canonical, found.object_id, found.size
     before = blobs.link_object(tx, *to, now, kms_key_id)
     if before is not None:
-        leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
+        leave(tx, target.account_id, before, LinkTarget(found.object_id, kms_key_id), now)
     if target.is_cached:
         names = list(dict.fromkeys((canonical, str(digest))))
         complete_blob(tx, target.id, names, found.size, now)

@@ -35,8 +35,8 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
-from registry.metadata.blobs.new_blobs import Place, add_new_blob, hold_place
-from registry.metadata.blobs.objects import KeptObject, NewObject, Target
+from registry.metadata.blobs.new_blobs import PushTarget, add_new_blob, hold_target
+from registry.metadata.blobs.objects import KeptObject, LinkTarget, NewObject
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
 from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_wrap
@@ -75,7 +75,7 @@ class NewBytes(NamedTuple):
     """Only the wrap if the data key was not opened; None if they are plain."""
     is_cached: bool = False
     """True if the pull-through cache fetched them: manifests may list them already."""
-    place: Place | None = None
+    target: PushTarget | None = None
     """Where they go, if that is still to be proved by the transaction that writes their rows."""
 
 
@@ -102,7 +102,7 @@ class _NotSeenError(Exception):
     """The account has a copy of these bytes that was not checked."""
 
 
-class PlaceChangedError(Exception):
+class TargetChangedError(Exception):
     """The repository or its KMS key has changed since it was cached; nothing is written."""
 
 
@@ -111,7 +111,7 @@ class _NoRepositoryError(Exception):
 
 
 _REFUSALS: Final = (
-    *(_NoRepositoryError, PlaceChangedError, UploadLeaseLost),
+    *(_NoRepositoryError, TargetChangedError, UploadLeaseLost),
     *(KmsKeyDeleted, KmsKeyDisabled, QuotaExceeded),
 )
 
@@ -139,7 +139,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
             stay.
         QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
         NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
-        PlaceChangedError: `NewBytes.place` is outdated. Only inline bytes may have a place.
+        TargetChangedError: `NewBytes.target` is outdated. Only inline bytes may have a target.
         NotWrapped: the data key must be opened, to wrap it under more KMS keys.
         StoreUnavailable: the store failed.
 
@@ -313,7 +313,7 @@ def _record_rows(
         QuotaExceeded: the account may not have so many.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
-        PlaceChangedError: the place has changed since it was read.
+        TargetChangedError: the target has changed since it was read.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
         UploadLeaseLost: the session has changed since it was read, or another holds its lease.
 
@@ -337,14 +337,14 @@ def _record_rows(
 
 def _record_at_once(tx: Connection, new: NewBytes, ending: Ending | None, now: int) -> bool:
     """Write all rows by one statement; return False if more is needed than for a plain new blob."""
-    stored, place, wrap = new.stored, new.place, _wrap_of(new)
-    if not tx.joins_changes or place is None or stored.body is None:
+    stored, target, wrap = new.stored, new.target, _wrap_of(new)
+    if not tx.joins_changes or target is None or stored.body is None:
         return False
     if new.is_cached or stored.alias is not None:
         return False
-    if place.kms_key_id != (None if wrap is None else wrap.kms_key_id):
+    if target.kms_key_id != (None if wrap is None else wrap.kms_key_id):
         return False
-    return add_new_blob(tx, place, new_object(stored), stored.body, wrap, ending, now)
+    return add_new_blob(tx, target, new_object(stored), stored.body, wrap, ending, now)
 
 
 def _record_each(
@@ -352,19 +352,19 @@ def _record_each(
 ) -> _Kept:
     """Write the rows of object, wrap, bytes and link; see `_record_rows`."""
     account_id, stored = new.account_id, new.stored
-    seen = None if new.place is None else hold_place(tx, new.place, stored.digest)
-    if new.place is not None and seen is None:
-        raise PlaceChangedError
+    seen = None if new.target is None else hold_target(tx, new.target, stored.digest)
+    if new.target is not None and seen is None:
+        raise TargetChangedError
     made = new_object(stored)
     kept = blobs.keep_object(tx, account_id, made, now)
-    result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
+    result, object_id, kms_key_id = _choose(tx, new, made, kept, looked, new_id, now)
     if stored.body is not None and result.stored_id == made.stored_id:
         add_body(tx, made.stored_id, stored.body)
     link = new.repository_id, account_id, stored.digest, object_id, stored.size
     before = blobs.link_object(tx, *link, now, kms_key_id, seen)
     if before is None:
         raise _NoRepositoryError
-    leave(tx, account_id, before, Target(object_id, kms_key_id), now)
+    leave(tx, account_id, before, LinkTarget(object_id, kms_key_id), now)
     if object_id != kept.id:
         condemn(tx, account_id, [kept.id], now)
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
@@ -374,7 +374,7 @@ def _record_each(
     return result
 
 
-def _place(
+def _choose(
     tx: Connection,
     new: NewBytes,
     made: NewObject,
@@ -423,7 +423,7 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     wrap = _wrap_of(new)
     if wrap is None:
         return None
-    if new.place is not None and new.place.kms_key_id == wrap.kms_key_id:
+    if new.target is not None and new.target.kms_key_id == wrap.kms_key_id:
         put_held_wrap(tx, new.account_id, object_id, *wrap)
     elif not put_wrap(tx, new.account_id, object_id, *wrap):
         if hold_key(tx, new.account_id, wrap.kms_key_id) == "deleted":

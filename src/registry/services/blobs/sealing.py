@@ -13,7 +13,7 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights
-from registry.services.blobs.push_cache import KnownPlace
+from registry.services.blobs.push_cache import CachedTarget
 from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import (
@@ -59,9 +59,9 @@ async def repository_and_key(
     return found
 
 
-def known_place(ctx: ServiceContext, name: Name) -> KnownPlace | None:
-    """Return the cached place of a repository if its KMS key is open in this process, or None."""
-    known = ctx.places.find(name)
+def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
+    """Return the cached target of a repository if its KMS key is open in this process, or None."""
+    known = ctx.push_cache.find(name)
     if known is None or (known.writing is not None) != ctx.seals:
         return None
     if known.writing is None:

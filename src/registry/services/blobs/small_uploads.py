@@ -21,8 +21,8 @@ from registry.blobstore.inline import (
 from registry.blobstore.sealed.frame_format import sealed_bytes
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.new_blobs import Place
-from registry.metadata.blobs.new_blobs import begin_there as begin_row
+from registry.metadata.blobs.new_blobs import PushTarget
+from registry.metadata.blobs.new_blobs import begin_in_target as begin_row
 from registry.metadata.blobs.uploads import (
     FIRST_TOKEN,
     Ending,
@@ -35,11 +35,11 @@ from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.deduplication import NotWrapped
-from registry.services.blobs.push_cache import KnownPlace
-from registry.services.blobs.recording import NewBytes, PlaceChangedError, record_blob
+from registry.services.blobs.push_cache import CachedTarget
+from registry.services.blobs.recording import NewBytes, TargetChangedError, record_blob
 from registry.services.blobs.sealing import (
+    cached_target,
     key_of,
-    known_place,
     new_seal,
     open_seal,
     seal_under,
@@ -50,10 +50,10 @@ from registry.services.blobs.upload_ids import Session, unknown
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     ending_of,
+    ids_of,
     lost_session,
-    place_of,
+    room_in_target,
     room_of,
-    room_there,
     unwritten_session,
 )
 from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
@@ -124,20 +124,20 @@ async def finish_as_it_is(
     session: Session,
     writing: WritingKey | None,
     expected: Digest,
-    place: Place | None = None,
+    target: PushTarget | None = None,
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
     Return False if that is not possible: if the bytes must be opened, to verify another digest or
-    to wrap their data key under another KMS key; if they are damaged; or if an unproved `place` has
-    changed, or is not that of the session.
+    to wrap their data key under another KMS key; if they are damaged; or if an unproved `target`
+    has changed, or is not that of the session.
 
     Raises:
         UploadUnknown, UploadBusy.
 
     """
     upload = session.upload
-    if place is not None and (place.repository_id, place.account_id) != _place(upload):
+    if target is not None and (target.repository_id, target.account_id) != _ids_of(upload):
         return False
     wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
@@ -147,9 +147,9 @@ async def finish_as_it_is(
     if stored is None:
         return False
     try:
-        new = NewBytes(*_place(upload), stored, wrap, place=place)
+        new = NewBytes(*_ids_of(upload), stored, wrap, target=target)
         await _record(ctx, name, session, new)
-    except (NotWrapped, PlaceChangedError):
+    except (NotWrapped, TargetChangedError):
         return False
     return True
 
@@ -183,7 +183,7 @@ async def finish_few(
         await end_small(ctx, name, session)
         raise
     seal = await seal_under(ctx, keys.writing, seal, stage_id)
-    await _record(ctx, name, session, NewBytes(*_place(upload), stored, seal))
+    await _record(ctx, name, session, NewBytes(*_ids_of(upload), stored, seal))
 
 
 async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
@@ -236,7 +236,7 @@ async def _record(ctx: ServiceContext, name: Name, session: Session, new: NewByt
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock()) from None
 
 
-def _place(upload: Upload) -> tuple[str, str]:
+def _ids_of(upload: Upload) -> tuple[str, str]:
     return upload.repository_id, upload.account_id
 
 
@@ -251,21 +251,21 @@ def _keep(
     return uploads.begin_upload(tx, session.upload, received, now, expires_at)
 
 
-def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | None:
-    """Return the cached place to write a whole body to, or None if it is unknown.
+def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | None:
+    """Return the cached target to write a whole body to, or None if it is unknown.
 
     Other requests look the repository up first, so that they are refused before the body arrives.
     """
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
         return None
-    return known_place(ctx, name)
+    return cached_target(ctx, name)
 
 
 def find_unwritten(
     tx: Connection,
     ctx: ServiceContext,
-    known: KnownPlace,
+    known: CachedTarget,
     upload_id: str,
     now: int,
     adding: int,
@@ -274,30 +274,30 @@ def find_unwritten(
 
     There is room for `adding` bytes. Return None if a check failed: the caller must find out which.
     """
-    session = unwritten_session(ctx, place_of(known.place), upload_id, now)
+    session = unwritten_session(ctx, ids_of(known.target), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
         return None
-    room = room_there(tx, ctx, known.place, now, upload_id, adding)
+    room = room_in_target(tx, ctx, known.target, now, upload_id, adding)
     if room is None:
         return None
     return session._replace(use=room.use), UploadKeys(known.writing, None)
 
 
-async def begin_there(
-    ctx: ServiceContext, name: Name, known: KnownPlace, upload_id: str, chunk: Chunk
+async def begin_in_target(
+    ctx: ServiceContext, name: Name, known: CachedTarget, upload_id: str, chunk: Chunk
 ) -> int | None:
     """Insert the row of a session with a whole small body in it; return the body's length.
 
-    Return None, and give the body back, if nothing was written; see `push_there`.
+    Return None, and give the body back, if nothing was written; see `push_to_target`.
 
     Raises:
         SizeInvalid: the body is not as long as its span.
         OutcomeUnknown: the session may have the body or not.
 
     """
-    place, writing = known
+    target, writing = known
     now = ctx.clock()
-    session = unwritten_session(ctx, place_of(place), upload_id, now)
+    session = unwritten_session(ctx, ids_of(target), upload_id, now)
     if session is None or room_of(ctx, now) is None or chunk.give_back is None:
         return None
     few = await chunk.few(room_for_few(ctx, session))
@@ -308,7 +308,7 @@ async def begin_there(
         upload, expires_at = session.upload, now + ctx.limits.upload_idle
         try:
             received = await seal_received(ctx, upload, writing, few.data)
-            row = place, room, upload, received, expires_at
+            row = target, room, upload, received, expires_at
             try:
                 is_begun = await ctx.database.write(begin_row, *row)
             except OutcomeUnknown:
@@ -318,22 +318,22 @@ async def begin_there(
             if is_begun:
                 return len(few.data)
         except (KmsKeyDeleted, KmsKeyDisabled):
-            ctx.places.forget(name)
+            ctx.push_cache.forget(name)
     chunk.give_back(few)
     return None
 
 
-async def push_there(
+async def push_to_target(
     ctx: ServiceContext,
     name: Name,
-    known: KnownPlace,
+    known: CachedTarget,
     chunk: Chunk,
     expected: Digest,
     ending: Ending | None = None,
 ) -> bool:
     """Make a whole small body a blob and end its session; return False if nothing was written.
 
-    Nothing is written if the place or the session has changed, or the body is incomplete, too
+    Nothing is written if the target or the session has changed, or the body is incomplete, too
     large, or of another digest. Then the body is given back, and the caller must find the reason.
 
     Raises:
@@ -355,20 +355,20 @@ async def push_there(
 async def _push(
     ctx: ServiceContext,
     name: Name,
-    known: KnownPlace,
+    known: CachedTarget,
     data: bytes,
     expected: Digest,
     ending: Ending | None,
 ) -> bool:
-    place, writing = known
+    target, writing = known
     stage_id = ctx.new_id()
     try:
-        seal = await new_seal(ctx, place.account_id, writing, stage_id)
+        seal = await new_seal(ctx, target.account_id, writing, stage_id)
         stored = store_inline(data, expected, stage_id, key_of(seal))
-        new = NewBytes(place.repository_id, place.account_id, stored, seal, place=place)
+        new = NewBytes(target.repository_id, target.account_id, stored, seal, target=target)
         await record_blob(ctx, new, ending)
-    except (PlaceChangedError, KmsKeyDeleted, KmsKeyDisabled):
-        ctx.places.forget(name)
+    except (TargetChangedError, KmsKeyDeleted, KmsKeyDisabled):
+        ctx.push_cache.forget(name)
         return False
     except (DigestMismatch, UploadLeaseLost):
         return False

@@ -116,7 +116,7 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> Sto
     return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
 
 
-def seen_of(found: StoredManifest) -> StoredManifest:
+def state_of(found: StoredManifest) -> StoredManifest:
     """Return the result that `look_at_manifest` had when `found` was read."""
     return found._replace(body=b"")
 
