@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import system_clock
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import open_folder
+from registry.blobstore.disk.disk_io import open_folder, try_lock
 
 _FOLDER: Final = "objects"
 PATIENCE_SECONDS: Final = 30.0
@@ -38,7 +38,7 @@ def deleting(root: int) -> Iterator[None]:
     """
     folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
     try:
-        if not _is_locked(folder, fcntl.LOCK_SH):
+        if not try_lock(folder, fcntl.LOCK_SH):
             raise DeletionsHeld
         yield
     finally:
@@ -56,21 +56,13 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
     folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     try:
         given_up_at = time.monotonic() + patience_seconds
-        while not _is_locked(folder, fcntl.LOCK_EX):
+        while not try_lock(folder, fcntl.LOCK_EX):
             if time.monotonic() > given_up_at:
                 raise HeldByAnother
             time.sleep(_LOOK_SECONDS)
         yield
     finally:
         os.close(folder)
-
-
-def _is_locked(folder: int, kind: int) -> bool:
-    try:
-        fcntl.flock(folder, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 _RUNNING: Final = "backup-running"
@@ -133,7 +125,7 @@ def _read(file: Path, *, locked: bool) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        if locked and not _is_held(descriptor):
+        if locked and try_lock(descriptor, fcntl.LOCK_SH):
             return None
         text = os.read(descriptor, _LONGEST).strip()
     finally:
@@ -148,11 +140,3 @@ def _lock(descriptor: int) -> None:
     except BlockingIOError:
         time.sleep(_LOOK_SECONDS)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _is_held(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False

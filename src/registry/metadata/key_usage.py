@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
@@ -182,7 +182,12 @@ def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
     """Return up to `limit` of the images that `count_key_images` counts, by repository."""
-    rows = tx.rows(
-        _LIST_IMAGES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
+    return find_all(
+        tx,
+        KeyImage,
+        _LIST_IMAGES,
+        account_id=account_id,
+        kms_key_id=kms_key_id,
+        limit=limit,
+        most=most,
     )
-    return [KeyImage(*row) for row in rows]

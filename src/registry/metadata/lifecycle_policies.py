@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -103,8 +103,7 @@ def store_policy(
 
 def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
     """Return a repository's policy, or None."""
-    row = tx.row(_FIND, repository_id=repository_id)
-    return StoredLifecyclePolicy(*row) if row else None
+    return find_one(tx, StoredLifecyclePolicy, _FIND, repository_id=repository_id)
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:

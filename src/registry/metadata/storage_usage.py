@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import (
@@ -283,8 +283,7 @@ def sum_links(
 
 def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[MeasuredObject]:
     """Return up to `limit` current objects of an account after the digest `after`, by digest."""
-    rows = tx.rows(_OBJECTS, account_id=account_id, after=after, limit=limit)
-    return [MeasuredObject(*row) for row in rows]
+    return find_all(tx, MeasuredObject, _OBJECTS, account_id=account_id, after=after, limit=limit)
 
 
 def list_replaced_objects(
@@ -294,15 +293,15 @@ def list_replaced_objects(
 
     They are shredded, without bytes, or retired for one that other keys open.
     """
-    rows = tx.rows(_REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit)
-    return [MeasuredObject(*row) for row in rows]
+    return find_all(
+        tx, MeasuredObject, _REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit
+    )
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[Use]:
     """Return the live repositories that use these objects."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
-    rows = tx.rows(_USES, account_id=account_id, ids=text_list(object_ids))
-    return [Use(*row) for row in rows]
+    return find_all(tx, Use, _USES, account_id=account_id, ids=text_list(object_ids))
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
@@ -315,8 +314,9 @@ def list_repositories(
     tx: Connection, account_id: str, after: str, limit: int
 ) -> list[NamedRepository]:
     """Return up to `limit` live repositories of an account after the name `after`, by name."""
-    rows = tx.rows(_REPOSITORIES, account_id=account_id, after=after, limit=limit)
-    return [NamedRepository(*row) for row in rows]
+    return find_all(
+        tx, NamedRepository, _REPOSITORIES, account_id=account_id, after=after, limit=limit
+    )
 
 
 def list_tombstone_ids(

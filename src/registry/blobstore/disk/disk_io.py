@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import struct
 import sys
@@ -164,6 +165,15 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _native: Final = _sync_file_range()
+
+
+def try_lock(descriptor: int, kind: int) -> bool:
+    """Lock a descriptor without waiting; return False if another process has the lock."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:

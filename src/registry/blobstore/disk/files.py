@@ -18,6 +18,7 @@ from registry.blobstore.disk.disk_io import (
     disk_errors,
     names_in,
     open_folder,
+    try_lock,
 )
 from registry.blobstore.disk.folders import (
     SHARDS,
@@ -295,7 +296,7 @@ class DiskFiles:
             folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
         try:
             with ExitStack() as held:
-                is_alone = _is_locked(folder)
+                is_alone = try_lock(folder, fcntl.LOCK_EX)
                 if is_alone and self._locks is not None:
                     is_alone = held.enter_context(self._locks.scan_alone())
                 yield is_alone
@@ -326,14 +327,6 @@ def _resumable_at(folder: int, path: str, received: int) -> int:
         return resumable_at(descriptor, received)
     finally:
         os.close(descriptor)
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _entries(name: str, parent: int) -> Iterator[StoredObject]:

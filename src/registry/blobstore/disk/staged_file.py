@@ -21,7 +21,7 @@ from registry.blobstore.disk.disk_io import (
 )
 from registry.blobstore.disk.folders import Folders, object_path, shard
 from registry.blobstore.sealed.staged import ChecksumCache, SealedBytes
-from registry.blobstore.staged_io import PlainBytes, StagedBytes, StagedIO
+from registry.blobstore.staged_io import PlainBytes, StagedIO
 from registry.blobstore.staging import (
     IDENTITY,
     HasherCache,
@@ -37,6 +37,9 @@ _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 """Freeing the blocks of a smaller file takes less time than a thread costs."""
 _TAKE_UP: Final = disk_io.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+StagedBytes = PlainBytes | SealedBytes
 
 
 def open_held(folder: int, path: str, flags: int = 0) -> int:
@@ -216,7 +219,7 @@ class StagedFile:
         For resumed bytes, non-empty `digests` also prove that the bytes were flushed at this
         offset. For a new file they do not: they may be those of an earlier, lost file.
 
-        There may be bytes beyond `offset` because a flush failed (`StagedBytes.rewind`); then
+        There may be bytes beyond `offset` because a flush failed (`PlainBytes.rewind`); then
         `commit` reads all bytes again.
 
         A file with a second name also belongs to an object or a backup, and must not change: the

@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.disk.disk_io import check_room, make_folder
+from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.s3.cached_objects import FollowingObject
 from registry.blobstore.sealed.objects import StoredBytes
@@ -173,7 +173,7 @@ class DiskCache:
             raise
         following = FollowingObject(reader, stored.length, reopen)
         try:
-            if not is_free and not _is_locked(descriptor):
+            if not is_free and try_lock(descriptor, fcntl.LOCK_SH):
                 os.close(descriptor)
                 following.close()
                 return stored, "missed"  # the process that fetched it has died
@@ -336,15 +336,6 @@ class DiskCache:
 
 class _Closed(Exception):
     """The cache was closed while it was filled."""
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Return True if a process fetches into a file."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _is_whole(descriptor: int, length: int) -> bool:

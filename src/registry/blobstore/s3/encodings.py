@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from blake3 import blake3
 
@@ -34,57 +34,11 @@ class Sealed(NamedTuple):
     partial: bytes = b""
 
 
-class Encoder(Protocol):
-    """The bytes of an upload, appended to its `PartWriter`; another thread may `read` them."""
+class PlainEncoder:
+    """Appends the bytes of an upload to its `PartWriter` as they are.
 
-    @property
-    def encoding(self) -> str:
-        """Return how the bytes are stored (`Stored.encoding`)."""
-        ...
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        ...
-
-    def restore(self, tail: Tail) -> bool:
-        """Go on behind a tail, whose stored bytes the writer has; return False if it is another's.
-
-        False too if it does not open.
-        """
-        ...
-
-    def append(self, view: memoryview, /) -> None:
-        """Append bytes; raise StoreUnavailable as the writer does."""
-        ...
-
-    def sealed(self) -> Sealed:
-        """Return what a tail needs of the bytes that are not stored yet."""
-        ...
-
-    def cut(self, offset: int) -> bool:
-        """Forget the bytes behind `offset`; return False if what is before is not in memory."""
-        ...
-
-    def finish(self) -> None:
-        """Append what an object needs at its end."""
-        ...
-
-    def checksum(self) -> str | None:
-        """Return the BLAKE3 digest of the stored bytes, if it is known, and they are sealed."""
-        ...
-
-    def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """Hash all bytes; return False, with no byte hashed, if they are not in memory."""
-        ...
-
-    def read(self, offset: int, count: int) -> bytes | None:
-        """Return some of the bytes from `offset` on, at most `count`; None if they were sent."""
-        ...
-
-
-class PlainEncoder(Encoder):
-    """Bytes that are stored as they come."""
+    Another thread may `read` them.
+    """
 
     encoding = PLAIN
 
@@ -97,32 +51,35 @@ class PlainEncoder(Encoder):
         return self._writer.length
 
     def restore(self, tail: Tail) -> bool:
-        """See `Encoder.restore`."""
+        """Go on behind a tail, whose stored bytes the writer has.
+
+        Return False if it is another's, or does not open.
+        """
         return tail.about.header is None and self._writer.length == tail.about.offset
 
     def append(self, view: memoryview, /) -> None:
-        """Append bytes."""
+        """Append bytes; raise StoreUnavailable as the writer does."""
         self._writer.append(view)
 
     def sealed(self) -> Sealed:
-        """Return nothing."""
+        """Return the state that a tail needs besides the stored bytes."""
         return Sealed()
 
     def cut(self, offset: int) -> bool:
-        """See `Encoder.cut`."""
+        """Forget the bytes behind `offset`; return False if the bytes before it left the memory."""
         if not self._writer.sent <= offset <= self._writer.length:
             return False
         self._writer.cut(offset)
         return True
 
     def finish(self) -> None:
-        """Do nothing."""
+        """Append the end of the object: nothing here."""
 
     def checksum(self) -> None:
-        """Return None."""
+        """Return the BLAKE3 digest of the stored bytes, if it is known, and they are sealed."""
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """See `Encoder.hash_into`."""
+        """Hash all bytes; return False, with no byte hashed, if they are not in memory."""
         if self._writer.sent:
             return False
         for start in range(0, self.length, _PART_BYTES):
@@ -133,11 +90,11 @@ class PlainEncoder(Encoder):
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """See `Encoder.read`."""
+        """Return some of the bytes from `offset` on, at most `count`; None if they were sent."""
         return self._writer.peek(offset, min(offset + count, self.length))
 
 
-class SealedEncoder(Encoder):
+class SealedEncoder:
     """Bytes that are sealed under a data key; those of the frame that is not full are in memory."""
 
     encoding = SEALED
@@ -163,7 +120,7 @@ class SealedEncoder(Encoder):
         return self._number * FRAME_BYTES + len(self._buffer)
 
     def restore(self, tail: Tail) -> bool:
-        """See `Encoder.restore`."""
+        """See `PlainEncoder.restore`."""
         about = tail.about
         if about.header is None:
             return False
@@ -214,7 +171,7 @@ class SealedEncoder(Encoder):
         return Sealed(cipher.header, entries, bytes(out[:length]))
 
     def cut(self, offset: int) -> bool:
-        """See `Encoder.cut`."""
+        """See `PlainEncoder.cut`."""
         number, count = divmod(offset, FRAME_BYTES)
         if not 0 <= offset <= self.length:
             return False
@@ -243,7 +200,7 @@ class SealedEncoder(Encoder):
         return None if self._hasher is None else self._hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """See `Encoder.hash_into`."""
+        """See `PlainEncoder.hash_into`."""
         if self._writer.sent:
             return False
         for number in range(self._number):
@@ -256,7 +213,7 @@ class SealedEncoder(Encoder):
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """See `Encoder.read`."""
+        """See `PlainEncoder.read`."""
         number, skipped = divmod(offset, FRAME_BYTES)
         buffer = self._buffer
         if number == self._number and buffer is self._buffer:  # else the frame is stored by now
@@ -299,6 +256,9 @@ class SealedEncoder(Encoder):
         self._writer.append(stored)
         if self._hasher is not None:
             self._hasher.update(stored)
+
+
+Encoder = PlainEncoder | SealedEncoder
 
 
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:

@@ -358,7 +358,7 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`StoreLocks.deleting`)."""
+        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
         if self._locks is None:
             yield
             return

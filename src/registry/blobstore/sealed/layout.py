@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate, chain
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
@@ -67,49 +67,11 @@ class Record(NamedTuple):
         return self.kind in _ZSTD
 
 
-class Layout(Protocol):
-    """The positions of frames: of those before the frame that staged bytes end in, or of all."""
-
-    entry_bytes: int
-    """Bytes before the nonce of each frame."""
-
-    def start(self, number: int) -> int:
-        """Return where a known frame, or the one behind them, begins."""
-        ...
-
-    def record(self, number: int, length: int) -> Record:
-        """Return a known frame, or in slots any, whose piece has `length` bytes.
-
-        Raises:
-            SealBroken: it cannot have so many.
-
-        """
-        ...
-
-    def add(self, record: Record) -> None:
-        """Note the frame behind the known ones."""
-        ...
-
-    def cut(self, number: int) -> None:
-        """Forget this frame and those behind it."""
-        ...
-
-    def before(self, size: int) -> int:
-        """Return how many known frames the first `size` bytes of the file hold."""
-        ...
-
-    def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield the records that a file of `size` bytes may have behind the known frames.
-
-        Only decryption shows which one is there.
-        """
-        ...
-
-
-class Slots(Layout):
+class Slots:
     """Frames in slots of one size, whose positions are computed."""
 
     entry_bytes = 0
+    """Bytes before the nonce of each frame."""
 
     def start(self, number: int) -> int:
         """Return where a frame begins."""
@@ -141,8 +103,11 @@ class Slots(Layout):
         yield self.record(number, FRAME_BYTES)
 
 
-class Packed(Layout):
-    """Frames one behind the other, each with its entry."""
+class Packed:
+    """Frames one behind the other, each with its entry.
+
+    It knows those before the frame that staged bytes end in, or all.
+    """
 
     entry_bytes = ENTRY_BYTES
 
@@ -171,7 +136,12 @@ class Packed(Layout):
         return self._starts[number]
 
     def record(self, number: int, length: int) -> Record:
-        """Return a known frame, whose piece has `length` bytes."""
+        """Return a known frame, whose piece has `length` bytes.
+
+        Raises:
+            SealBroken: it has another length.
+
+        """
         record = _record(self.entries[number], self._starts[number])
         is_right = (
             record is not None
@@ -197,13 +167,20 @@ class Packed(Layout):
         return max(0, bisect_right(self._starts, size) - 1)
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield the frame whose entry is there."""
+        """Yield the record of the entry behind the known frames, if a file of `size` bytes has one.
+
+        Only decryption shows whether it is there.
+        """
         entry = bytearray(ENTRY_BYTES)
         start = self._starts[number]
         if read_exactly(descriptor, memoryview(entry), start):
             record = _record(int.from_bytes(entry, "big"), start)
             if record is not None and record.end <= size:
                 yield record
+
+
+Layout = Slots | Packed
+"""The positions of frames."""
 
 
 def layout_of(*, is_packed: bool) -> Layout:

@@ -39,7 +39,7 @@ from registry.blobstore.sealed.layout import (
     partial,
 )
 from registry.blobstore.sealed.table import read_table, sealed_table
-from registry.blobstore.staged_io import StagedBytes, StagedIO, hash_file, read_exactly
+from registry.blobstore.staged_io import StagedIO, hash_file, read_exactly
 from registry.oci.digest import Hasher
 
 _SMALL_BYTES: Final = 64 * 1024
@@ -83,7 +83,7 @@ class ChecksumCache:
                 self._running.popitem(last=False)
 
 
-class SealedBytes(StagedBytes):
+class SealedBytes:
     """Seal bytes under a data key.
 
     The bytes of the frame that is not full are in memory. `_kept` is the record that holds those of
@@ -173,7 +173,7 @@ class SealedBytes(StagedBytes):
         return self._is_open
 
     def rewind(self, offset: int) -> bool:
-        """See `StagedBytes.rewind`."""
+        """See `PlainBytes.rewind`."""
         number, self._count = divmod(offset, FRAME_BYTES)
         if offset == 0:
             return self._begin()
@@ -297,7 +297,7 @@ class SealedBytes(StagedBytes):
         return hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> None:
-        """See `StagedBytes.hash_into`."""
+        """See `PlainBytes.hash_into`."""
         out = memoryview(bytearray(FRAME_BYTES if self._number else 0))
         for number in range(self._number):
             assert self._cipher is not None
@@ -313,7 +313,7 @@ class SealedBytes(StagedBytes):
                 hasher.update(rest[: self._count])
 
     def mark(self, acknowledged: int) -> None:
-        """See `StagedBytes.mark`."""
+        """See `PlainBytes.mark`."""
         number, count = divmod(acknowledged, FRAME_BYTES)
         size = self._file.size()
         if _is_clean(self._layout, size, number, count):

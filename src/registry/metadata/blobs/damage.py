@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.book import NOW, QUARANTINED_ID, quarantine_bytes, quarantine_wraps
@@ -123,8 +123,7 @@ def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -
 
 def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:
     """Return up to `limit` marked objects of an account, by digest."""
-    rows = tx.rows(_DAMAGED, account_id=account_id, limit=limit)
-    return [DamagedObject(*row) for row in rows]
+    return find_all(tx, DamagedObject, _DAMAGED, account_id=account_id, limit=limit)
 
 
 def images_of(

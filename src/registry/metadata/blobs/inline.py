@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
@@ -110,9 +110,9 @@ def drop_quarantined_bodies(tx: Connection) -> None:
 
 def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]:
     """Return up to `limit` inline objects with stored ids after `after`, by stored id."""
-    return [InlineObject(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
+    return find_all(tx, InlineObject, _OBJECTS, after=after, limit=limit)
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
     """Return up to `limit` bytes that belong to no object, live or in quarantine: a fault."""
-    return [StrayBody(*row) for row in tx.rows(_STRAYS, limit=limit)]
+    return find_all(tx, StrayBody, _STRAYS, limit=limit)

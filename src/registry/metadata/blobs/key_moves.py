@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
@@ -199,8 +199,7 @@ def uses_elsewhere(
 
 def usable_wraps(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectWrap]:
     """Return the wraps of these objects under keys that are enabled, without erased ones."""
-    rows = tx.rows(_WRAPS, account_id=account_id, ids=text_list(object_ids))
-    return [ObjectWrap(*row) for row in rows]
+    return find_all(tx, ObjectWrap, _WRAPS, account_id=account_id, ids=text_list(object_ids))
 
 
 def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -130,12 +130,13 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
 
     Its KMS key is held enabled until `tx` ends.
     """
-    row = tx.row(
+    return find_one(
+        tx,
+        LinkTarget,
         _HOLD_PLAIN if target.kms_key_id is None else _HOLD_SEALED,
         digest=digest,
         **target_parameters(target),
     )
-    return None if row is None else LinkTarget(*row)
 
 
 def find_room_in(

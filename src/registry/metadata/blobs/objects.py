@@ -13,7 +13,7 @@ from sqlalchemy import and_, bindparam, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
@@ -295,14 +295,12 @@ _EQUIVALENT: Final = Statement(
 
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
     """Return the link of a blob, by sha256 digest, in the live repository of this name, or None."""
-    row = tx.row(_FIND, handle=handle, name=name, digest=digest)
-    return Link(*row) if row else None
+    return find_one(tx, Link, _FIND, handle=handle, name=name, digest=digest)
 
 
 def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
     """Return a link like `find_link`, without the bytes of an inline object."""
-    row = tx.row(_FIND_ALONE, handle=handle, name=name, digest=digest)
-    return Link(*row) if row else None
+    return find_one(tx, Link, _FIND_ALONE, handle=handle, name=name, digest=digest)
 
 
 def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
@@ -400,8 +398,7 @@ def has_object(tx: Connection, account_id: str, digest: str) -> bool:
 
 def find_object(tx: Connection, account_id: str, digest: str) -> KeptObject | None:
     """Return the account's current object with this sha256 digest, or None."""
-    row = tx.row(_FIND_KEPT, account_id=account_id, digest=digest)
-    return KeptObject(*row) if row else None
+    return find_one(tx, KeptObject, _FIND_KEPT, account_id=account_id, digest=digest)
 
 
 def link_object(
@@ -444,14 +441,12 @@ def link_object(
 
 
 def _target(tx: Connection, of: Mapping[str, str]) -> LinkTarget | None:
-    row = tx.row(_TARGET, **of)
-    return None if row is None else LinkTarget(*row)
+    return find_one(tx, LinkTarget, _TARGET, **of)
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
     """Return the object of a repository's link, or None."""
-    row = tx.row(_LINKED_OBJECT, repository_id=repository_id, digest=digest)
-    return KeptObject(*row) if row else None
+    return find_one(tx, KeptObject, _LINKED_OBJECT, repository_id=repository_id, digest=digest)
 
 
 def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:

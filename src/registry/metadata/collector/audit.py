@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
@@ -261,12 +261,12 @@ def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
 
 def sessions(tx: Connection, after: str, limit: int) -> list[SessionRow]:
     """Return a page of upload sessions, by id."""
-    return [SessionRow(*row) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
+    return find_all(tx, SessionRow, _UPLOADS, after=after, limit=limit)
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
     """Return a page of manifests, by id."""
-    return [ManifestBody(*row) for row in tx.rows(_MANIFESTS, after=after, limit=limit)]
+    return find_all(tx, ManifestBody, _MANIFESTS, after=after, limit=limit)
 
 
 def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestBody]:

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -288,8 +288,9 @@ def unreferenced_links(
     tx: Connection, account_id: str, before: int, limit: int
 ) -> list[UnreferencedLink]:
     """Return up to `limit` unreferenced links, last touched at `before` or earlier."""
-    rows = tx.rows(_UNREFERENCED, account_id=account_id, before=before, limit=limit)
-    return [UnreferencedLink(*row) for row in rows]
+    return find_all(
+        tx, UnreferencedLink, _UNREFERENCED, account_id=account_id, before=before, limit=limit
+    )
 
 
 def unlink_unreferenced(
@@ -337,8 +338,7 @@ def forget_shredded(tx: Connection, account_id: str, object_ids: Sequence[str]) 
 
 def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
     """Lock and return up to `limit` objects that were condemned at `before` or earlier."""
-    rows = tx.rows(_CONDEMNED, account_id=account_id, before=before, limit=limit)
-    return [Swept(*row) for row in rows]
+    return find_all(tx, Swept, _CONDEMNED, account_id=account_id, before=before, limit=limit)
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
@@ -380,8 +380,9 @@ def begin_removal(
 
     Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
-    rows = tx.rows(_BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit)
-    return [Removable(*row) for row in rows]
+    return find_all(
+        tx, Removable, _BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit
+    )
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
@@ -402,7 +403,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
     Sealed bytes that no key opens any more cannot be recovered.
     """
-    return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
+    return find_all(tx, Swept, _RECOVERABLE, account_id=account_id, digest=digest)
 
 
 def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, exists, literal_column, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
@@ -91,7 +91,7 @@ _END_QUARANTINE: Final = Statement(
 
 def keys_to_erase(tx: Connection, after: str, limit: int) -> list[DeletedKey]:
     """Return up to `limit` deleted keys, by id after `after`, that have wraps to erase."""
-    return [DeletedKey(*row) for row in tx.rows(_FIND_KEYS, after=after, limit=limit)]
+    return find_all(tx, DeletedKey, _FIND_KEYS, after=after, limit=limit)
 
 
 def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:

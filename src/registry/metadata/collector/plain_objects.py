@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.objects.book import ObjectRow
 from registry.metadata.blobs.book import BLOB_BOOK
@@ -85,8 +85,7 @@ _OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
     """Return a page of the plain objects behind `after` that are not known to be damaged."""
-    rows = tx.rows(_NEXT, after_account=after[0], after_id=after[1], limit=limit)
-    return [ObjectRow(*row) for row in rows]
+    return find_all(tx, ObjectRow, _NEXT, after_account=after[0], after_id=after[1], limit=limit)
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, literal_column, select, tuple_
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.book import ObjectRow
@@ -112,14 +112,15 @@ def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
     """Return a page of a repository's objects, last verified before a moment, by digest."""
-    rows = tx.rows(
+    return find_all(
+        tx,
+        ObjectRow,
         _OF_REPOSITORY,
         repository_id=repository_id,
         verified_before=verified_before,
         after=after,
         limit=limit,
     )
-    return [ObjectRow(*row) for row in rows]
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
@@ -133,18 +134,23 @@ def oldest_verified_at(tx: Connection) -> int | None:
 
 def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredManifest]:
     """Return a page of the manifests' bytes, of deleted ones too, by account id and digest."""
-    rows = tx.rows(_BODIES, after_account=after[0], after_digest=after[1], limit=limit)
-    return [StoredManifest(*row) for row in rows]
+    return find_all(
+        tx, StoredManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
+    )
 
 
 def manifests_of_repository(
     tx: Connection, repository_id: str, after: str, limit: int
 ) -> list[StoredManifest]:
     """Return a page of the bytes of a repository's manifests, by digest."""
-    rows = tx.rows(
-        _BODIES_OF_REPOSITORY, repository_id=repository_id, after_digest=after, limit=limit
+    return find_all(
+        tx,
+        StoredManifest,
+        _BODIES_OF_REPOSITORY,
+        repository_id=repository_id,
+        after_digest=after,
+        limit=limit,
     )
-    return [StoredManifest(*row) for row in rows]
 
 
 def images_with(tx: Connection, account_id: str, digest: str, limit: int) -> list[ManifestUse]:

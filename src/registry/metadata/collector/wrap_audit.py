@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs
@@ -173,7 +173,7 @@ def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
 
 def unerased_wraps(tx: Connection, limit: int) -> list[ObjectFault]:
     """Return up to `limit` objects with a wrap under a deleted key that is still to be erased."""
-    return [ObjectFault(*row) for row in tx.rows(_UNERASED, limit=limit)]
+    return find_all(tx, ObjectFault, _UNERASED, limit=limit)
 
 
 def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredWrap]:

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -265,8 +265,7 @@ def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> Store
 
 def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
     """Return the manifest of `find_by_tag` without its bytes."""
-    row = tx.row(_SEE_BY_TAG, handle=handle, name=name, tag=tag)
-    return StoredManifest(*row) if row else None
+    return find_one(tx, StoredManifest, _SEE_BY_TAG, handle=handle, name=name, tag=tag)
 
 
 def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
@@ -281,8 +280,7 @@ def _of_digest(row: Row) -> StoredManifest:
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
     """Return the columns of a manifest that a change needs, or None."""
-    row = tx.row(_ROW, repository_id=repository_id, digest=digest)
-    return ManifestRow(*row) if row else None
+    return find_one(tx, ManifestRow, _ROW, repository_id=repository_id, digest=digest)
 
 
 def find_manifests(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, given, insert_or_change
+from cloudcore.db.rows import deletion, find_all, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import (
@@ -306,8 +306,7 @@ def list_unexpired_pins(
     tx: Connection, repository_id: str, manifest_id: str, now: int
 ) -> list[Pin]:
     """Return the pins of an image that are in force, by name; their number is small."""
-    rows = tx.rows(_LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
-    return [Pin(*row) for row in rows]
+    return find_all(tx, Pin, _LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
 
 
 def upsert_pin(tx: Connection, pin: Pin) -> None:

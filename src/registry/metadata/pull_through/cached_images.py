@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, find_one, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import image_pins
@@ -113,13 +113,12 @@ _STILL: Final = Statement(_unneeded().where(given(_m.id)))
 
 def list_retentions(tx: Connection) -> list[Retention]:
     """Return the limits of all rules that have any."""
-    return [Retention(*row) for row in tx.rows(_ALL)]
+    return find_all(tx, Retention, _ALL)
 
 
 def find_retention(tx: Connection, rule_id: str) -> Retention | None:
     """Return the limits of a rule, or None if it was deleted."""
-    row = tx.row(_FIND, rule_id=rule_id)
-    return Retention(*row) if row else None
+    return find_one(tx, Retention, _FIND, rule_id=rule_id)
 
 
 def cached_bytes(tx: Connection, rule: Retention) -> int:
@@ -139,8 +138,7 @@ def oldest_images(
 
     Images that an index lists or that are pinned are left out.
     """
-    rows = tx.rows(_OLDEST, **_names(rule), before=before, now=now, limit=limit)
-    return [CachedImage(*row) for row in rows]
+    return find_all(tx, CachedImage, _OLDEST, **_names(rule), before=before, now=now, limit=limit)
 
 
 def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int) -> bool:

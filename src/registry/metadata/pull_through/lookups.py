@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, given, insert_or_change
+from cloudcore.db.rows import bound, deletion, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import (
     cached_referrers,
@@ -147,8 +147,7 @@ def claim_look(tx: Connection, repository_id: str, tag: str, seen: int, until: i
 
 def last_look(tx: Connection, repository_id: str, tag: str) -> LastLook | None:
     """Return the upstream's last answer about a tag, or None if there is no such tag."""
-    row = tx.row(_LAST, of=repository_id, tag=tag)
-    return LastLook(*row) if row else None
+    return find_one(tx, LastLook, _LAST, of=repository_id, tag=tag)
 
 
 def renew(
@@ -191,8 +190,7 @@ _FORGET_REFERRERS: Final = deletion(_c.fresh_until)
 
 def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedReferrers | None:
     """Return the stored index of the referrers of a digest, or None."""
-    row = tx.row(_FIND, repository_id=repository_id, subject=subject)
-    return CachedReferrers(*row) if row else None
+    return find_one(tx, CachedReferrers, _FIND, repository_id=repository_id, subject=subject)
 
 
 def put_referrers(tx: Connection, repository_id: str, subject: str, told: CachedReferrers) -> None:

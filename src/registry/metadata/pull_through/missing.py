@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given, insert_new
+from cloudcore.db.rows import count, find_all, given, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
@@ -234,7 +234,7 @@ def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
 
 def kept_missing(tx: Connection, tombstone_id: str) -> list[MissingBlob]:
     """Return the blobs that a deleted manifest lacks."""
-    return [MissingBlob(*row) for row in tx.rows(_KEPT, manifest_id=tombstone_id)]
+    return find_all(tx, MissingBlob, _KEPT, manifest_id=tombstone_id)
 
 
 def kept_missing_children(tx: Connection, tombstone_id: str) -> list[str]:

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given, insert_or_change
+from cloudcore.db.rows import bound, find_all, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.pull_through.tables import (
     pull_through_cache_rules,
@@ -92,8 +92,7 @@ _SUCCESS: Final = Statement(
 
 def find_state(tx: Connection, rule_id: str) -> UpstreamState | None:
     """Return the state of a rule's upstream, or None."""
-    row = tx.row(_STATE, rule_id=rule_id)
-    return UpstreamState(*row) if row else None
+    return find_one(tx, UpstreamState, _STATE, rule_id=rule_id)
 
 
 def find_states(tx: Connection, rule_ids: Sequence[str]) -> dict[str, UpstreamState]:
@@ -104,8 +103,7 @@ def find_states(tx: Connection, rule_ids: Sequence[str]) -> dict[str, UpstreamSt
 
 def list_faults(tx: Connection, rule_ids: Sequence[str], since: int) -> list[UpstreamFault]:
     """Return the faults of some rules that occurred since a time, the latest of a rule first."""
-    rows = tx.rows(_FAULTS, rule_ids=text_list(rule_ids), since=since)
-    return [UpstreamFault(*row) for row in rows]
+    return find_all(tx, UpstreamFault, _FAULTS, rule_ids=text_list(rule_ids), since=since)
 
 
 def lock_rule(tx: Connection, rule_id: str) -> bool:

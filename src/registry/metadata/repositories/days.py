@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, given
+from cloudcore.db.rows import bound, deletion, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     account_days,
@@ -282,8 +282,7 @@ def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[
 
     The cost is that of the repositories returned.
     """
-    rows = tx.rows(_LIST_GROWTH, account_id=account_id, span=span, limit=limit)
-    return [Growth(*row) for row in rows]
+    return find_all(tx, Growth, _LIST_GROWTH, account_id=account_id, span=span, limit=limit)
 
 
 def forget_days(tx: Connection, now: int) -> int:

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, exists, literal_column,
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import Use, limit_set
@@ -227,8 +227,7 @@ def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, U
 
 def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
     """Return the revision of the live repository with this name, or None."""
-    row = tx.row(_REVISION, handle=handle, name=name)
-    return Revision(*row) if row else None
+    return find_one(tx, Revision, _REVISION, handle=handle, name=name)
 
 
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:

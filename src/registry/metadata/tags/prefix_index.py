@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
@@ -120,8 +120,7 @@ _ALL: Final = Statement(
 
 def find_position(tx: Connection, repository_id: str) -> Position | None:
     """Return the last event of the repository's tags, or None."""
-    row = tx.row(_LAST, repository_id=repository_id)
-    return Position(*row) if row else None
+    return find_one(tx, Position, _LAST, repository_id=repository_id)
 
 
 def find_tagged_images(
