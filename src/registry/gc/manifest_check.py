@@ -92,10 +92,7 @@ class ManifestCheck:
     """A check of manifests. It marks nothing: every pull hashes the manifest that it reads."""
 
     def __init__(
-        self,
-        database: Database,
-        pace: Pace,
-        tell: Callable[[], None] = lambda: None,
+        self, database: Database, pace: Pace, tell: Callable[[], None] = lambda: None
     ) -> None:
         """Call `tell` after each page."""
         self._database = database

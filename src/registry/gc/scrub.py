@@ -64,10 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 def scrub_chores(
-    ctx: ServiceContext,
-    store: BlobStore,
-    scrubbing: Scrubbing,
-    buckets: BlobStore | None = None,
+    ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing, buckets: BlobStore | None = None
 ) -> Sequence[Scheduled]:
     """Return the chores of the scrub, also of `buckets`; none if it is turned off."""
     if not scrubbing.scrub_rate_bytes:
@@ -130,13 +127,7 @@ class ObjectScrub:
     ) -> int:
         turn = _Turn(self._ctx)
         check: ObjectCheck[Any] = ObjectCheck(
-            self._ctx.database,
-            store,
-            self._ctx.clock,
-            checked,
-            turn.note,
-            turn.count,
-            pace=pace,
+            self._ctx.database, store, self._ctx.clock, checked, turn.note, turn.count, pace=pace
         )
         await check.run(self._due(checked.book, store, turn, ends_at), readers=1)
         if turn.is_suspicious:

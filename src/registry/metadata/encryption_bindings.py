@@ -87,10 +87,7 @@ OF_ACCOUNT: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_
 _platform: Final = kms_keys.alias("platform")
 OF_PLATFORM: Final = (
     select(_platform.c.id)
-    .where(
-        given(_platform.c.account_id),
-        _platform.c.origin == literal_column("'platform'"),
-    )
+    .where(given(_platform.c.account_id), _platform.c.origin == literal_column("'platform'"))
     .scalar_subquery()
 )
 """The id of the platform key of ``:account_id``, or null if it has none yet."""
@@ -106,10 +103,7 @@ _EFFECTIVE: Final = Statement(
             else_=literal_column("'platform'"),
         ),
         _k.current_version,
-    ).where(
-        given(_k.account_id),
-        _k.id == EFFECTIVE_ID,
-    )
+    ).where(given(_k.account_id), _k.id == EFFECTIVE_ID)
 )
 _EFFECTIVE_OF_MANY: Final = Statement(
     select(_r.id, _k.id, _k.state)

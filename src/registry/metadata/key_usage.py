@@ -67,10 +67,7 @@ def _within(query: Select[Any]) -> Select[Any]:
     return query.limit(bindparam("most")).offset(_ZERO)
 
 
-_IS_BOUND: Final = and_(
-    given(_b.account_id, _b.kms_key_id),
-    _b.ended_at.is_(None),
-)
+_IS_BOUND: Final = and_(given(_b.account_id, _b.kms_key_id), _b.ended_at.is_(None))
 _IS_DEFAULT: Final = Statement(select(_b.id).where(_IS_BOUND, _b.repository_id.is_(None)))
 _REPOSITORIES: Final = _within(
     select(_r.id, _r.name)
@@ -81,10 +78,7 @@ _LIST_REPOSITORIES: Final = Statement(
     page(select(_REPOSITORIES.c.id, _REPOSITORIES.c.name).order_by(_REPOSITORIES.c.name))
 )
 _COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSITORIES))
-_IS_WRAPPED: Final = and_(
-    given(_w.account_id, _w.kms_key_id),
-    _w.wrapped_data_key.is_not(None),
-)
+_IS_WRAPPED: Final = and_(given(_w.account_id, _w.kms_key_id), _w.wrapped_data_key.is_not(None))
 _WRAPPED: Final = _within(select(_w.object_id).where(_IS_WRAPPED)).subquery("wrapped")
 _IS_SHARED: Final = exists(
     select(literal_column("1"))

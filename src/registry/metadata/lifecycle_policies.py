@@ -211,15 +211,12 @@ _TAG_PAGE: Final = Statement(
 )
 _TAGS_OF_SOME: Final = Statement(
     select(_t.name, _t.manifest_id, _t.updated_at).where(
-        unindexed(_t.repository_id) == bindparam("repository_id"),
-        _t.manifest_id.in_(listed("ids")),
+        unindexed(_t.repository_id) == bindparam("repository_id"), _t.manifest_id.in_(listed("ids"))
     )
 )
 _CHILDREN: Final = Statement(
     select(_c.parent_id, _c.child_id).where(
-        given(_c.repository_id),
-        _c.child_id.is_not(None),
-        _c.parent_id.in_(listed("ids")),
+        given(_c.repository_id), _c.child_id.is_not(None), _c.parent_id.in_(listed("ids"))
     )
 )
 _DIGESTS: Final = Statement(
@@ -239,11 +236,7 @@ _SOLE_BYTES: Final = Statement(
     select(func.coalesce(func.sum(_l.size), literal_column("0")))
     .select_from(manifest_blobs)
     .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
-    .where(
-        given(_b.manifest_id),
-        _l.manifest_refs == literal_column("1"),
-        ~_is_shared,
-    )
+    .where(given(_b.manifest_id), _l.manifest_refs == literal_column("1"), ~_is_shared)
 )
 
 

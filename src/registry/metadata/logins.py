@@ -11,12 +11,7 @@ from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.statement import Statement
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
-from cloudcore.identity.tables import (
-    access_keys,
-    accounts,
-    login_credentials,
-    service_accounts,
-)
+from cloudcore.identity.tables import access_keys, accounts, login_credentials, service_accounts
 from cloudcore.quotas.limits import Counted, up_to
 from registry.quotas import LOGINS
 
@@ -104,9 +99,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
 _OPEN: Final = up_to(
     LOGINS,
     select(_l.expires_at).where(
-        given(_l.account_id),
-        _l.revoked_at.is_(None),
-        _l.expires_at > bindparam("now"),
+        given(_l.account_id), _l.revoked_at.is_(None), _l.expires_at > bindparam("now")
     ),
 )
 OPEN: Final = Counted(LOGINS, _OPEN)

@@ -38,14 +38,7 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
-from cloudcore.quotas.limits import (
-    Counted,
-    Use,
-    level_told,
-    limit_of,
-    limit_set,
-    refuse,
-)
+from cloudcore.quotas.limits import Counted, Use, level_told, limit_of, limit_set, refuse
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
 from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
@@ -148,10 +141,7 @@ _COUNT: Final = Statement(
         ["account_id", "bytes"],
         select(bindparam("account_id", type_=_s.account_id.type), _sum_of(_ACCOUNT)),
     )
-    .on_conflict_do_update(
-        index_elements=["account_id"],
-        set_={"bytes": _sum_of(_ACCOUNT)},
-    )
+    .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )
 _ACCOUNTS: Final = Statement(
     page(select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id))

@@ -123,9 +123,7 @@ def _restorable(object_id: Any) -> Any:  # noqa: ANN401
         .select_from(deleted_manifest_blobs)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(
-            given(_d.account_id),
-            _b.object_id == object_id,
-            _d.restorable_until > bindparam("now"),
+            given(_d.account_id), _b.object_id == object_id, _d.restorable_until > bindparam("now")
         )
         .limit(_ONE)
         .offset(_NONE)
@@ -171,9 +169,7 @@ _OBJECTS: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.stored_size)
         .where(
-            given(_o.account_id),
-            text("blob_objects.is_current"),
-            _o.digest > bindparam("after"),
+            given(_o.account_id), text("blob_objects.is_current"), _o.digest > bindparam("after")
         )
         .order_by(_o.digest)
     )
@@ -182,9 +178,7 @@ _REPLACED_OBJECTS: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.stored_size)
         .where(
-            given(_o.account_id),
-            text("NOT blob_objects.is_current"),
-            _o.id > bindparam("after"),
+            given(_o.account_id), text("NOT blob_objects.is_current"), _o.id > bindparam("after")
         )
         .order_by(_o.id)
     )
@@ -200,20 +194,12 @@ _USES: Final = Statement(
     )
 )
 _RESTORABLE: Final = Statement(
-    select(_o.id).where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _restorable(_o.id),
-    )
+    select(_o.id).where(given(_o.account_id), _o.id.in_(listed("ids")), _restorable(_o.id))
 )
 _REPOSITORIES: Final = Statement(
     page(
         select(_r.id, _r.name, _r.image_count)
-        .where(
-            given(_r.account_id),
-            _r.deleted_at.is_(None),
-            _r.name > bindparam("after"),
-        )
+        .where(given(_r.account_id), _r.deleted_at.is_(None), _r.name > bindparam("after"))
         .order_by(_r.name)
     )
 )
@@ -234,9 +220,7 @@ _TOMBSTONES: Final = Statement(
 )
 _DELETED_ONLY: Final = Statement(
     select(_b.object_id, _b.size).where(
-        given(_b.account_id),
-        _b.manifest_id.in_(listed("ids")),
-        ~_live(_b.object_id),
+        given(_b.account_id), _b.manifest_id.in_(listed("ids")), ~_live(_b.object_id)
     )
 )
 _needed = (
@@ -361,17 +345,13 @@ _SLICE: Final = 5000
 _slice = page(
     select(_o.id, _o.account_id, _o.size)
     .where(
-        _o.id > bindparam("after"),
-        text("blob_objects.is_current AND blob_objects.state = 'live'"),
+        _o.id > bindparam("after"), text("blob_objects.is_current AND blob_objects.state = 'live'")
     )
     .order_by(_o.id)
 ).subquery("slice")
 _SUMS: Final = Statement(
     select(
-        _slice.c.account_id,
-        func.sum(_slice.c.size),
-        func.max(_slice.c.id),
-        func.count(),
+        _slice.c.account_id, func.sum(_slice.c.size), func.max(_slice.c.id), func.count()
     ).group_by(_slice.c.account_id)
 )
 

@@ -281,8 +281,7 @@ manifest_blobs = Table(
         ondelete="CASCADE",
     ),
     ForeignKeyConstraint(
-        ["repository_id", "digest"],
-        ["repository_blobs.repository_id", "repository_blobs.digest"],
+        ["repository_id", "digest"], ["repository_blobs.repository_id", "repository_blobs.digest"]
     ),
     # `digest` first: else, to cascade a manifest's deletion, SQLite would use this index and walk
     # all edges of the repository.
@@ -369,10 +368,7 @@ partial_index("uq_uploads_stage_id", _u.stage_id, unique=True, where=_u.stage_id
 
 # Sessions that have ended before their id has expired; the id says when it was given out.
 ended_uploads = Table(
-    "ended_uploads",
-    metadata,
-    Column("id", Id, primary_key=True),
-    sqlite_with_rowid=False,
+    "ended_uploads", metadata, Column("id", Id, primary_key=True), sqlite_with_rowid=False
 )
 
 resource_policies = Table(

@@ -17,12 +17,7 @@ from cloudcore.outbound.http_client import Answer, HttpClient
 from cloudcore.outbound.http_connection import AnswerTooLong, Head, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
-from registry.oci.media_types import (
-    DOCKER_MANIFEST,
-    DOCKER_MANIFEST_LIST,
-    OCI_INDEX,
-    OCI_MANIFEST,
-)
+from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 from registry.upstream import response_headers
 from registry.upstream.base import (
     BlobStream,
@@ -73,11 +68,7 @@ class RegistryClient:
     """Asks upstream registries (`Upstream`); one per process."""
 
     def __init__(
-        self,
-        http: HttpClient,
-        clock: Clock,
-        watch: Watch,
-        answer_seconds: float = ANSWER_SECONDS,
+        self, http: HttpClient, clock: Clock, watch: Watch, answer_seconds: float = ANSWER_SECONDS
     ) -> None:
         self._exchange = Exchange(http, clock, answer_seconds)
         self._watch = watch

@@ -8,13 +8,7 @@ from contextlib import closing, contextmanager, suppress
 
 from blake3 import blake3
 
-from registry.blobstore.base import (
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    StageBusy,
-    Stored,
-)
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, StageBusy, Stored
 from registry.blobstore.s3.bucket_layout import Description, Tail, TailName, object_key
 from registry.blobstore.s3.copying import prefix_of, read_tail, tail_for
 from registry.blobstore.s3.encodings import Encoder, PlainEncoder, SealedEncoder

@@ -94,10 +94,7 @@ class Slots:
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
         """Yield last frames whose length the file's size tells, and a whole one."""
-        for length in (
-            size - frame_offset(number) - OVERHEAD,
-            size - marked_size(self, number, 0),
-        ):
+        for length in (size - frame_offset(number) - OVERHEAD, size - marked_size(self, number, 0)):
             if 0 <= length < FRAME_BYTES:
                 yield self.record(number, length)
         yield self.record(number, FRAME_BYTES)

@@ -47,11 +47,7 @@ _IMAGES: Final = Statement(
         .join(accounts, accounts.c.id == _r.account_id)
         .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
         .join(manifests, _m.id == _e.manifest_id)
-        .where(
-            given(_l.account_id),
-            _l.object_id.in_(listed("ids")),
-            _r.deleted_at.is_(None),
-        )
+        .where(given(_l.account_id), _l.object_id.in_(listed("ids")), _r.deleted_at.is_(None))
     )
 )
 _TAGS: Final = Statement(

@@ -18,11 +18,7 @@ from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
 from registry.metadata.repositories.live import ID_OF_NAMED
-from registry.metadata.tables import (
-    blob_object_keys,
-    blob_objects,
-    repository_blobs,
-)
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 
 class LinkState(NamedTuple):

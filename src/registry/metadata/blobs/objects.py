@@ -196,11 +196,7 @@ _KEEP_OBJECT: Final = Statement(
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
-    .where(
-        given(_o.id, _o.stored_id),
-        _o.damage.is_(None),
-        _o.state != text("'shredded'"),
-    )
+    .where(given(_o.id, _o.stored_id), _o.damage.is_(None), _o.state != text("'shredded'"))
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
 _RETIRE: Final = Statement(
@@ -209,10 +205,7 @@ _RETIRE: Final = Statement(
 _TARGET: Final = Statement(
     select(_l.object_id, _l.kms_key_id)
     .select_from(repositories)
-    .outerjoin(
-        repository_blobs,
-        and_(_l.repository_id == repositories.c.id, given(_l.digest)),
-    )
+    .outerjoin(repository_blobs, and_(_l.repository_id == repositories.c.id, given(_l.digest)))
     .where(repositories.c.id == bindparam("repository_id"), repositories.c.deleted_at.is_(None))
 )
 _ADD_LINK: Final = Statement(
@@ -249,8 +242,7 @@ _LINKED_OBJECT: Final = Statement(
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
-        given(_l.repository_id, _l.digest),
-        _l.manifest_refs == text("0"),
+        given(_l.repository_id, _l.digest), _l.manifest_refs == text("0")
     )
 )
 OF_ACCOUNT: Final = (
@@ -260,11 +252,7 @@ OF_ACCOUNT: Final = (
     .join(repositories, repositories.c.id == _l.repository_id)
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .where(
-        given(_o.account_id, _o.digest),
-        _CURRENT,
-        repositories.c.deleted_at.is_(None),
-    )
+    .where(given(_o.account_id, _o.digest), _CURRENT, repositories.c.deleted_at.is_(None))
 )
 """The links of an account's current object with a digest, each after its repository's name."""
 _HOLDERS: Final = Statement(page(OF_ACCOUNT))

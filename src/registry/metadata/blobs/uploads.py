@@ -208,10 +208,7 @@ _FIND_HERE: Final = Statement(
     .select_from(repositories)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(uploads, and_(_u.id == _id, _u.repository_id == repositories.c.id))
-    .where(
-        given(accounts.c.handle, repositories.c.name),
-        repositories.c.deleted_at.is_(None),
-    )
+    .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
 )
 _BEGUN: Final[Mapping[str, ColumnElement[Any]]] = {
     "id": _id,

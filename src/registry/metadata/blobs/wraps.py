@@ -37,10 +37,7 @@ from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
 from registry.metadata.blobs.book import quarantine_bytes
-from registry.metadata.control_tables import (
-    deleted_manifest_blobs,
-    deleted_manifests,
-)
+from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.quotas import add_bytes
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
@@ -182,11 +179,7 @@ def find_uses(tx: Connection, account_id: str, object_id: str) -> list[Use]:
 
 
 def seal_uses(
-    tx: Connection,
-    account_id: str,
-    object_id: str,
-    repository_ids: Sequence[str],
-    kms_key_id: str,
+    tx: Connection, account_id: str, object_id: str, repository_ids: Sequence[str], kms_key_id: str
 ) -> None:
     """Set the KMS key of these repositories' plain links and tombstones to an object.
 
@@ -218,10 +211,7 @@ _IS_REFERRED: Final = or_(
 )
 _DROP: Final = Statement(
     blob_object_keys.delete().where(
-        _w.object_id.in_(listed("ids")),
-        given(_w.account_id),
-        _IS_REFERRED,
-        ~_IS_NEEDED,
+        _w.object_id.in_(listed("ids")), given(_w.account_id), _IS_REFERRED, ~_IS_NEEDED
     )
 )
 _IS_UNREADABLE: Final = and_(

@@ -102,11 +102,7 @@ _IS_REFERRED: Final = or_(
 _UNREFERENCED: Final = Statement(
     page(
         select(_l.repository_id, _l.digest, _l.object_id)
-        .where(
-            given(_l.account_id),
-            _IS_UNREFERENCED,
-            _l.touched_at <= bindparam("before"),
-        )
+        .where(given(_l.account_id), _IS_UNREFERENCED, _l.touched_at <= bindparam("before"))
         .order_by(_l.touched_at)
     )
 )
@@ -127,33 +123,21 @@ _UNLINK: Final = Statement(
 _CONDEMN: Final = Statement(
     blob_objects.update()
     .where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _o.state == text("'live'"),
-        ~_IS_REFERRED,
+        given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'live'"), ~_IS_REFERRED
     )
     .values(state=text("'condemned'"), condemned_at=bindparam("now"))
 )
 _CONDEMNED: Final = Statement(
     page(
         select(*(_o[name] for name in Swept._fields))
-        .where(
-            given(_o.account_id),
-            _IS_CONDEMNED,
-            _o.condemned_at <= bindparam("before"),
-        )
+        .where(given(_o.account_id), _IS_CONDEMNED, _o.condemned_at <= bindparam("before"))
         .order_by(_o.condemned_at)
         .with_for_update(skip_locked=True)
     )
 )
 _UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
-    .where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _IS_CONDEMNED,
-        _IS_REFERRED,
-    )
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED, _IS_REFERRED)
     .values(state=text("'live'"), condemned_at=text("NULL"))
     .returning(_o.id)
 )
@@ -176,10 +160,7 @@ _QUARANTINE_KEYS: Final = Statement(
 )
 _QUARANTINED_WRAPS: Final = Statement(
     select(_qk.kms_key_id, _qk.wrapped_data_key, kms_keys.c.state)
-    .join(
-        kms_keys,
-        and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id),
-    )
+    .join(kms_keys, and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id))
     .where(given(_qk.account_id), _qk.quarantined_id == bindparam("id"))
     .order_by(_qk.kms_key_id)
 )
@@ -199,7 +180,7 @@ _BEGIN_REMOVAL: Final = Statement(
                 .order_by(_q.swept_at)
                 .with_for_update(skip_locked=True)
             )
-        ),
+        )
     )
     .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
     .returning(_q.stored_id, _q.is_inline)
@@ -218,10 +199,7 @@ _RECOVERABLE: Final = Statement(
 )
 _LOCK_RECOVERABLE: Final = Statement(
     select(_q.id)
-    .where(
-        given(_q.account_id, _q.id),
-        _q.removal_began_at.is_(None),
-    )
+    .where(given(_q.account_id, _q.id), _q.removal_began_at.is_(None))
     .with_for_update()
 )
 _RELEASE: Final = Statement(quarantined_objects.delete().where(given(_q.account_id, _q.id)))

@@ -8,15 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    bindparam,
-    func,
-    literal_column,
-    select,
-    text,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, text, tuple_
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, given

@@ -100,10 +100,7 @@ _IMAGES: Final = Statement(
         .select_from(manifests)
         .join(repositories, _r.id == _m.repository_id)
         .join(accounts, accounts.c.id == _r.account_id)
-        .where(
-            given(_m.account_id, _m.digest),
-            _r.deleted_at.is_(None),
-        )
+        .where(given(_m.account_id, _m.digest), _r.deleted_at.is_(None))
     )
 )
 

@@ -112,10 +112,7 @@ def _served() -> Select[Any]:
         .select_from(manifests)
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
-        .where(
-            given(accounts.c.handle, repositories.c.name),
-            repositories.c.deleted_at.is_(None),
-        )
+        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
     )
 
 

@@ -62,9 +62,7 @@ _PARENTS: Final = Statement(
 _DETACH: Final = Statement(
     manifest_children.update()
     .where(
-        given(_c.repository_id),
-        _c.child_id.in_(listed("ids")),
-        _c.parent_id.in_(listed("parents")),
+        given(_c.repository_id), _c.child_id.in_(listed("ids")), _c.parent_id.in_(listed("parents"))
     )
     .values(child_id=literal_column("NULL"))
 )
@@ -148,11 +146,7 @@ _MEMBERS: Final = Statement(
         .exists(),
     ).where(given(_m.repository_id), _m.id.in_(select(_tree.c.id)))
 )
-_in_repository = (
-    given(_m.repository_id),
-    _m.id.in_(listed("ids")),
-    given(_r.repository_id),
-)
+_in_repository = (given(_m.repository_id), _m.id.in_(listed("ids")), given(_r.repository_id))
 _REFERRERS: Final = Statement(
     select(_r.id, _m.id)
     .select_from(manifests)

@@ -144,8 +144,7 @@ _LIST: Final = Statement(
             _IS_RESTORABLE,
             tuple_(_d.deleted_at, _d.id)
             < tuple_(
-                bindparam("deleted_at", type_=_d.deleted_at.type),
-                bindparam("id", type_=_d.id.type),
+                bindparam("deleted_at", type_=_d.deleted_at.type), bindparam("id", type_=_d.id.type)
             ),
         )
         .order_by(_d.deleted_at.desc(), _d.id.desc())
@@ -162,10 +161,7 @@ _COUNT: Final = Statement(
 )
 _CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
-    .where(
-        given(deleted_manifest_children.c.manifest_id),
-        ~deleted_manifest_children.c.is_missing,
-    )
+    .where(given(deleted_manifest_children.c.manifest_id), ~deleted_manifest_children.c.is_missing)
     .order_by(deleted_manifest_children.c.child_digest)
 )
 _BLOBS: Final = Statement(select(_b.digest).where(given(_b.manifest_id)).order_by(_b.digest))
@@ -223,10 +219,7 @@ _UNCOUNT: Final = Statement(
     .where(repositories.c.id == bindparam("repository"))
     .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
 )
-_SAME_DIGESTS: Final = (
-    given(_d.repository_id),
-    _d.digest.in_(listed("digests")),
-)
+_SAME_DIGESTS: Final = (given(_d.repository_id), _d.digest.in_(listed("digests")))
 _OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
 _REMOVE_OLDER: Final = Statement(deleted_manifests.delete().where(*_SAME_DIGESTS))
 _IS_EXPIRED: Final = _d.restorable_until <= bindparam("now")

@@ -148,11 +148,7 @@ def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int)
 
 def _names(rule: Retention) -> dict[str, str]:
     # In byte order, "0" comes next to "/".
-    return {
-        "account_id": rule.account_id,
-        "first": f"{rule.prefix}/",
-        "last": f"{rule.prefix}0",
-    }
+    return {"account_id": rule.account_id, "first": f"{rule.prefix}/", "last": f"{rule.prefix}0"}
 
 
 def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> list[Link]:

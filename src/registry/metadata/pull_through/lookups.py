@@ -26,7 +26,7 @@ from registry.metadata.tables import tags
 _u = upstream_lookups.c
 _KEY: Final = given(_u.rule_id, _u.repository, _u.reference)
 _new = insert(upstream_lookups).values(
-    **bound(("rule_id", "repository", "reference", "fetching_until", "absent_until", "ends_at")),
+    **bound(("rule_id", "repository", "reference", "fetching_until", "absent_until", "ends_at"))
 )
 _ANSWER: Final = {
     name: _new.excluded[name] for name in ("fetching_until", "absent_until", "ends_at")

@@ -13,12 +13,7 @@ from cloudcore.db.rows import count, find_all, given, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
-from registry.metadata.tables import (
-    manifest_blobs,
-    manifest_children,
-    manifests,
-    repository_blobs,
-)
+from registry.metadata.tables import manifest_blobs, manifest_children, manifests, repository_blobs
 
 _x = missing_blobs.c
 _c = manifest_children.c
@@ -44,10 +39,7 @@ _ADD: Final = Statement(
     insert_new(missing_blobs, ("manifest_id", "digest", "repository_id", "size"))
 )
 _SIZE: Final = Statement(select(func.max(_x.size)).where(given(_x.repository_id, _x.digest)))
-_OF_DIGESTS: Final = (
-    given(_x.repository_id),
-    _x.digest.in_(listed("digests")),
-)
+_OF_DIGESTS: Final = (given(_x.repository_id), _x.digest.in_(listed("digests")))
 _WANTING: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
 _FOUND: Final = Statement(missing_blobs.delete().where(*_OF_DIGESTS))
 _ADD_EDGES: Final = Statement(
@@ -55,9 +47,7 @@ _ADD_EDGES: Final = Statement(
     .from_select(
         ["manifest_id", "digest", "repository_id"],
         select(
-            _m.id,
-            bindparam("digest", type_=manifest_blobs.c.digest.type),
-            _m.repository_id,
+            _m.id, bindparam("digest", type_=manifest_blobs.c.digest.type), _m.repository_id
         ).where(given(_m.repository_id), _m.id.in_(listed("ids"))),
     )
     .on_conflict_do_nothing()
@@ -89,11 +79,7 @@ _ADD_CHILD: Final = Statement(
 )
 _FOUND_CHILD: Final = Statement(
     manifest_children.update()
-    .where(
-        given(_c.repository_id),
-        _c.child_digest.in_(listed("digests")),
-        _c.child_id.is_(None),
-    )
+    .where(given(_c.repository_id), _c.child_digest.in_(listed("digests")), _c.child_id.is_(None))
     .values(child_id=bindparam("manifest_id"))
 )
 _PARENTS: Final = Statement(
@@ -136,10 +122,7 @@ _KEPT: Final = Statement(
 )
 _KEPT_CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
-    .where(
-        given(deleted_manifest_children.c.manifest_id),
-        deleted_manifest_children.c.is_missing,
-    )
+    .where(given(deleted_manifest_children.c.manifest_id), deleted_manifest_children.c.is_missing)
     .order_by(deleted_manifest_children.c.child_digest)
 )
 

@@ -177,10 +177,7 @@ class PurgedBlob(NamedTuple):
 _ROOTS: Final = Statement(
     page(
         select(*(_m[name] for name in ManifestRow._fields))
-        .where(
-            given(_m.repository_id),
-            ~exists().where(manifest_children.c.child_id == _m.id),
-        )
+        .where(given(_m.repository_id), ~exists().where(manifest_children.c.child_id == _m.id))
         .order_by(_m.id)
     )
 )

@@ -15,12 +15,7 @@ from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from cloudcore.quotas.limits import limit_set
-from registry.metadata.encryption_bindings import (
-    OF_ACCOUNT,
-    OF_PLATFORM,
-    BindingSource,
-    BoundKey,
-)
+from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
 from registry.metadata.quotas import check_added
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
 from registry.metadata.repositories.live import Repository

@@ -29,10 +29,7 @@ PULL_THROUGH_CACHE: Final = "pull_through_cache"
 ID_OF_NAMED: Final = (
     select(_r.id)
     .join(accounts, accounts.c.id == _r.account_id)
-    .where(
-        given(accounts.c.handle, _r.name),
-        _r.deleted_at.is_(None),
-    )
+    .where(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
     .scalar_subquery()
 )
 """The id of the live repository ``:name`` of the account ``:handle``, as a part of a query."""
@@ -103,10 +100,7 @@ _SET_SPARSE: Final = Statement(
 _REVISION: Final = Statement(
     select(_r.id, _r.account_id, _r.revision, _r.updated_at)
     .join(accounts, accounts.c.id == _r.account_id)
-    .where(
-        given(accounts.c.handle, _r.name),
-        _r.deleted_at.is_(None),
-    )
+    .where(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
 )
 _LIST: Final = Statement(
     page_planned_once(

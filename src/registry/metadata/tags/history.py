@@ -138,8 +138,7 @@ _LIST: Final = Statement(
 _COUNT: Final = Statement(
     select(
         func.coalesce(
-            _ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + _ONE,
-            _NONE,
+            _ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + _ONE, _NONE
         )
     )
 )

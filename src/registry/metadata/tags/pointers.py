@@ -71,10 +71,7 @@ def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
     return (
         select(column)
         .join_from(repositories, accounts, accounts.c.id == repositories.c.account_id)
-        .where(
-            given(accounts.c.handle, repositories.c.name),
-            repositories.c.deleted_at.is_(None),
-        )
+        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
         .scalar_subquery()
     )
 
@@ -182,10 +179,7 @@ def _columns() -> Select[Any]:
     )
 
 
-_in_range = (
-    _t.name >= unseen("first", _t.name.type),
-    _t.name <= unseen("last", _t.name.type),
-)
+_in_range = (_t.name >= unseen("first", _t.name.type), _t.name <= unseen("last", _t.name.type))
 _FIND_SHOWN: Final = Statement(_columns().where(given(_t.name)))
 _LIST_SHOWN: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
 

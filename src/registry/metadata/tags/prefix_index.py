@@ -85,10 +85,7 @@ _CHANGES: Final = Statement(
             _e.manifest_id,
             _has_tag(_e.manifest_id),
         )
-        .where(
-            given(_e.repository_id),
-            _e.sequence >= bindparam("since"),
-        )
+        .where(given(_e.repository_id), _e.sequence >= bindparam("since"))
         .order_by(_e.sequence)
     )
 )

@@ -13,11 +13,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
-from cloudcore.identity.services.container_passwords import (
-    id_of,
-    is_admitted,
-    principal_of,
-)
+from cloudcore.identity.services.container_passwords import id_of, is_admitted, principal_of
 from registry.metadata.logins import Login
 from registry.services.access.logins import KnownLogin, RefusedLogin
 

@@ -14,12 +14,7 @@ from typing import Final
 from cloudcore.db.base import Connection
 from cloudcore.objects import damage
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
-from registry.metadata.blobs.damage import (
-    DamagedImage,
-    DamagedObject,
-    damaged_objects,
-    images_of,
-)
+from registry.metadata.blobs.damage import DamagedImage, DamagedObject, damaged_objects, images_of
 from registry.metadata.blobs.objects import Link
 
 MAX_LISTED: Final = 100

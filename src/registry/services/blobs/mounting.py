@@ -69,11 +69,7 @@ class _NotWrappedError(Exception):
 
 
 async def mount_blob(
-    ctx: ServiceContext,
-    name: Name,
-    digest: Digest,
-    source: Name | None,
-    rights: Rights,
+    ctx: ServiceContext, name: Name, digest: Digest, source: Name | None, rights: Rights
 ) -> Link | None:
     """Link a blob of the same account into a repository without copying bytes (end-11).
 

@@ -16,11 +16,7 @@ from registry.services.access.decisions import Rights
 from registry.services.blobs.push_cache import CachedTarget
 from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import (
-    name_unknown,
-    refuse_push,
-    repository_for_push,
-)
+from registry.services.repositories.names import name_unknown, refuse_push, repository_for_push
 
 
 def find_writing_key(

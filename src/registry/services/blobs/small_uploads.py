@@ -263,12 +263,7 @@ def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | 
 
 
 def find_unwritten(
-    tx: Connection,
-    ctx: ServiceContext,
-    known: CachedTarget,
-    upload_id: str,
-    now: int,
-    adding: int,
+    tx: Connection, ctx: ServiceContext, known: CachedTarget, upload_id: str, now: int, adding: int
 ) -> tuple[Session, UploadKeys] | None:
     """Return a session without a row that may get one, and the keys to seal its bytes with.
 

@@ -170,12 +170,7 @@ def _soft_delete(
     if older:
         tombstones.remove_older(tx, repository.id, digests)
     tombstones.soft_delete(
-        tx,
-        tags,
-        principal=principal,
-        source=source,
-        now=now,
-        restorable_until=until,
+        tx, tags, principal=principal, source=source, now=now, restorable_until=until
     )
     if repository.is_cached:
         keep_missing(tx, list(tags))

@@ -15,12 +15,7 @@ from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknow
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.details import find_document
-from registry.metadata.images.manifests import (
-    KeptBody,
-    ManifestRow,
-    NewManifest,
-    StoredManifest,
-)
+from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
 from registry.metadata.pull_through import missing
 from registry.metadata.pull_through.missing import MissingBlob
 from registry.metadata.repositories import live as repositories

@@ -76,10 +76,7 @@ class Selection(NamedTuple):
 
 
 def select(
-    policy: CompiledPolicy,
-    images: Sequence[Image],
-    children: Mapping[str, Sequence[str]],
-    now: int,
+    policy: CompiledPolicy, images: Sequence[Image], children: Mapping[str, Sequence[str]], now: int
 ) -> Selection:
     """Return the images that `policy` expires; `children` maps an index to its children, by ids.
 

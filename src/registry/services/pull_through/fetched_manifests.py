@@ -105,10 +105,7 @@ def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Route |
 
 
 async def fetch_missing(
-    ctx: ServiceContext,
-    name: Name,
-    reference: str | Digest,
-    missing: ManifestUnknown | NameUnknown,
+    ctx: ServiceContext, name: Name, reference: str | Digest, missing: ManifestUnknown | NameUnknown
 ) -> StoredManifest:
     """Fetch a manifest that is not stored here from the upstream of its name, and return it.
 

@@ -160,11 +160,7 @@ class Fills:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = UpstreamSlots(_SLOT_SECONDS)
 
-    def join(
-        self,
-        source: Source,
-        run: Callable[[Feed], Coroutine[Any, Any, None]],
-    ) -> Feed:
+    def join(self, source: Source, run: Callable[[Feed], Coroutine[Any, Any, None]]) -> Feed:
         """Return the feed of a repository's blob; start `run` once there is a slot, if it is new.
 
         The feed fails if no slot is free in time.

@@ -35,12 +35,7 @@ from registry.services.pull_through.fetched_manifests import (
 )
 from registry.services.repositories.names import lock_named_repository
 from registry.services.tags.pointers import drop_tag
-from registry.upstream.base import (
-    HiddenUpstream,
-    NotUpstream,
-    UpstreamFailed,
-    UpstreamLimited,
-)
+from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamFailed, UpstreamLimited
 
 _LOOK_SECONDS: Final = 15
 """For how long a client waits for the upstream when there is an old answer."""
@@ -83,11 +78,7 @@ async def _look_again(
         return found  # what is cached is served, and nothing is fetched
     assert found.fresh_until is not None
     is_mine = await ctx.database.write(
-        lookups.claim_look,
-        found.repository_id,
-        tag,
-        found.fresh_until,
-        ctx.clock() + _CLAIM,
+        lookups.claim_look, found.repository_id, tag, found.fresh_until, ctx.clock() + _CLAIM
     )
     if not is_mine:
         return found

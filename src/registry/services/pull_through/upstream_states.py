@@ -175,11 +175,7 @@ class UpstreamWatch:
 
 
 def record_success(
-    tx: Connection,
-    rule_id: str,
-    rate: RateLimit | None,
-    now: int,
-    accepted: str | None = None,
+    tx: Connection, rule_id: str, rate: RateLimit | None, now: int, accepted: str | None = None
 ) -> UpstreamState | None:
     """Record an answer of an upstream; return its new state, or None if the rule is gone.
 
@@ -280,8 +276,5 @@ def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
 def _condition(state: UpstreamState, faults: Sequence[UpstreamFault], now: int) -> Condition:
     is_paused = state.paused_until is not None and state.paused_until > now
     return Condition(
-        faults,
-        state.rate_remaining,
-        state.rate_limit,
-        state.paused_until if is_paused else None,
+        faults, state.rate_remaining, state.rate_limit, state.paused_until if is_paused else None
     )

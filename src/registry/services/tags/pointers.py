@@ -11,11 +11,7 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import PreconditionFailed
 from cloudcore.iam.patterns import Patterns
-from registry.errors import (
-    ManifestUnknown,
-    TagDeleteForbidden,
-    TagImmutable,
-)
+from registry.errors import ManifestUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.repositories import live as repositories
