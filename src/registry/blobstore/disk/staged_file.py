@@ -20,13 +20,14 @@ from registry.blobstore.disk.disk_io import (
     unavailable,
 )
 from registry.blobstore.disk.folders import Folders, object_path, shard
-from registry.blobstore.sealed.staged import ChecksumCache, SealedBytes
+from registry.blobstore.sealed.staged import RunningChecksum, SealedBytes
 from registry.blobstore.staged_io import PlainBytes, StagedIO
 from registry.blobstore.staging import (
     IDENTITY,
     HasherCache,
     RunningDigests,
     State,
+    UploadCache,
     verified,
     wanted_algorithms,
 )
@@ -90,7 +91,7 @@ class Shared:
     def __init__(self, *, compresses: bool) -> None:
         self.compresses: Final = compresses
         self.hashers: Final = HasherCache()
-        self.checksums: Final = ChecksumCache()
+        self.checksums: Final = UploadCache[RunningChecksum]()
 
 
 class _OnFailure:
@@ -247,7 +248,7 @@ class StagedFile:
         if not is_unchanged and offset:
             known = {}
         self._writeback_offset = self._acknowledged = offset
-        hashers = self._shared.hashers.take(self._upload_id, known)
+        hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = (
             RunningDigests(hashers, known) if offset else RunningDigests.of_nothing(algorithm)
         )

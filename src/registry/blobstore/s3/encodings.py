@@ -6,7 +6,6 @@ But nothing is written twice: a frame that is not full stays in memory, and in t
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -20,7 +19,7 @@ from registry.blobstore.sealed.compression import pays
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
 from registry.blobstore.sealed.frames import open_frame, scratch, seal_frame
 from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, layout_of
-from registry.blobstore.sealed.table import sealed_table
+from registry.blobstore.sealed.table import big_endian, sealed_table
 from registry.oci.digest import Hasher
 
 _PART_BYTES: Final = 256 * 1024
@@ -162,7 +161,7 @@ class SealedEncoder:
             return Sealed()
         cipher = self._begun()
         packed = self._layout
-        entries = _big_endian(packed.entries).tobytes() if isinstance(packed, Packed) else b""
+        entries = big_endian(packed.entries).tobytes() if isinstance(packed, Packed) else b""
         if not self._buffer:
             return Sealed(cipher.header, entries)
         out = scratch()
@@ -270,15 +269,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
         found.frombytes(entries)
     except ValueError as error:
         raise SealBroken("the entries of a tail are cut off") from error
-    return Packed(_big_endian(found))
-
-
-def _big_endian(entries: array[int]) -> array[int]:
-    """Return entries of the processor's byte order in big-endian, or the reverse."""
-    found = entries[:]
-    if sys.byteorder == "little":
-        found.byteswap()
-    return found
+    return Packed(big_endian(found))
 
 
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:

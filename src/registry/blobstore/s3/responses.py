@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -27,8 +27,7 @@ class Circuit:
     The others fail at once, until one is answered.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures = 0
         self._next_at = 0.0
@@ -38,7 +37,7 @@ class Circuit:
         with self._lock:
             if self._failures < _FAILURES:
                 return
-            now = self._clock()
+            now = time.monotonic()
             if now < self._next_at:
                 raise StoreUnavailable("the blob store does not answer; it is asked again soon")
             self._next_at = now + _PAUSE_SECONDS
@@ -53,7 +52,7 @@ class Circuit:
         """Note that the server did not answer."""
         with self._lock:
             self._failures += 1
-            self._next_at = self._clock() + _PAUSE_SECONDS
+            self._next_at = time.monotonic() + _PAUSE_SECONDS
 
 
 MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "NotFound"})

@@ -329,11 +329,11 @@ class S3Staged:
         if not self._encoder.restore(tail):
             self._writer.close()
             raise ObjectUnknown(self._upload_id)
-        hasher = self._shared.checksums.take(self._upload_id, tail)
+        hasher = self._shared.checksums.take_for(self._upload_id, tail)
         if hasher is not None and isinstance(self._encoder, SealedEncoder):
             self._encoder.take_hasher(hasher)
         self._last = name
-        hashers = self._shared.hashers.take(self._upload_id, known)
+        hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = RunningDigests(hashers, known)
 
     def _restage(self, offset: int, algorithm: str | None) -> None:
@@ -385,7 +385,7 @@ class S3Staged:
             tail = Tail(about, self._writer.tail(), sealed.partial)
             self._shared.bucket.put(name.key, tail.encoded(), replaces=replaces)
             if isinstance(self._encoder, SealedEncoder) and self._encoder.hasher is not None:
-                self._shared.checksums.put(self._upload_id, tail, self._encoder.hasher)
+                self._shared.checksums.keep(self._upload_id, tail, self._encoder.hasher)
         self._last = name
         kept = {each for each in self._found.tails if each.offset == self._acknowledged}
         dropped = self._found.tails - kept - {name}

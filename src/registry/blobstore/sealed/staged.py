@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -40,47 +38,25 @@ from registry.blobstore.sealed.layout import (
 )
 from registry.blobstore.sealed.table import read_table, sealed_table
 from registry.blobstore.staged_io import StagedIO, hash_file, read_exactly
+from registry.blobstore.staging import UploadCache
 from registry.oci.digest import Hasher
 
 _SMALL_BYTES: Final = 64 * 1024
 """Up to so many bytes of a frame, there is only room for those: most objects are small."""
 
 
-class _Running(NamedTuple):
+class RunningChecksum(NamedTuple):
     """The BLAKE3 hasher of the stored bytes before frame `number`, whose last are `tag`.
 
-    `layout` is that of their frames.
+    Kept between two requests. Another process may have rewritten frames since: then their tags
+    differ, since their nonces do.
     """
 
     hasher: blake3
     number: int
     tag: bytes
     layout: Layout
-
-
-class ChecksumCache:
-    """A bounded cache of the checksums of sealed uploads between two requests.
-
-    Another process may have rewritten frames since. Their tags differ then, since their nonces do.
-    """
-
-    def __init__(self, capacity: int = 1024) -> None:
-        self._capacity = capacity
-        self._running: OrderedDict[str, _Running] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def take(self, upload_id: str) -> _Running | None:
-        """Remove and return the checksum of an upload."""
-        with self._lock:
-            return self._running.pop(upload_id, None)
-
-    def put(self, upload_id: str, running: _Running) -> None:
-        """Keep the checksum of an upload; evict the least recently used."""
-        with self._lock:
-            self._running[upload_id] = running
-            self._running.move_to_end(upload_id)
-            while len(self._running) > self._capacity:
-                self._running.popitem(last=False)
+    """Of these frames."""
 
 
 class SealedBytes:
@@ -98,7 +74,7 @@ class SealedBytes:
         file: StagedIO,
         upload_id: str,
         data_key: DataKey,
-        checksums: ChecksumCache,
+        checksums: UploadCache[RunningChecksum],
         *,
         compresses: bool,
     ) -> None:
@@ -120,7 +96,7 @@ class SealedBytes:
         """The frame before `_number` was stored, but its former record may be needed until that
         is durable."""
         self._hasher: blake3 | None = None
-        self._running: _Running | None = None
+        self._running: RunningChecksum | None = None
         self._found: tuple[int, Record | None] = (0, None)
 
     @property
@@ -328,7 +304,7 @@ class SealedBytes:
             return
         tag = self._tag(self._layout, self._number)
         if tag is not None:
-            running = _Running(self._hasher, self._number, tag, self._layout)
+            running = RunningChecksum(self._hasher, self._number, tag, self._layout)
             self._checksums.put(self._upload_id, running)
 
     def _begin(self) -> bool:

@@ -194,17 +194,10 @@ def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
     return RegistryAccount(row[0], row[1], bool(row[2])) if row else None
 
 
-def add_account(
-    tx: Connection, account_id: str, handle: str, now: int, *, auto_create_repositories: bool = True
-) -> None:
+def add_account(tx: Connection, account_id: str, handle: str, now: int) -> None:
     """Insert an account; do nothing if one has this handle."""
-    tx.execute(
-        _ADD_ACCOUNT,
-        id=account_id,
-        handle=handle,
-        auto_create_repositories=auto_create_repositories,
-        now=now,
-    )
+    values = {"id": account_id, "handle": handle, "auto_create_repositories": True}
+    tx.execute(_ADD_ACCOUNT, **values, now=now)
 
 
 def find_repository(tx: Connection, handle: str, name: str) -> Repository | None:
