@@ -64,12 +64,7 @@ class _Progress(NamedTuple):
 async def stage_chunk(ctx: ServiceContext, name: Name, session: Session, chunk: Chunk) -> int:
     """Append a chunk to a session's staged bytes; return how many bytes the session has received.
 
-    Raises:
-        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
-        QuotaExceeded: the account has no room for the bytes.
-        SizeInvalid: the body is not as long as its span, and none of it counts; or the client
-            disconnected, and what arrived counts.
-
+    Raise as `registry.services.blobs.uploads.append_chunk`.
     """
     async with _held(ctx, name, session, chunk.declared_bytes) as hold:
         async with _opened(ctx, hold, chunk) as staged:
@@ -92,12 +87,7 @@ async def finish_staged(
 ) -> None:
     """Append the last chunk, if any, and make the staged bytes a blob of the repository.
 
-    Raises:
-        DigestMismatch: the bytes hash to another digest; the session has ended.
-        SizeInvalid: the body ended early; what arrived counts, and the session stays open.
-        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
-        QuotaExceeded: the account has no room for the bytes.
-
+    Raise as `registry.services.blobs.uploads.finish_upload`.
     """
     async with _held(ctx, name, session, chunk.declared_bytes, expected) as hold:
         async with _opened(ctx, hold, chunk) as staged:
