@@ -71,7 +71,7 @@ class DataKey:
     plaintext: bytes = field(repr=False)
     """32 random bytes that were made for this object alone."""
     context: bytes
-    """What the bytes are bound to beside the object's id, such as its owner; at most 64 KiB."""
+    """The context that seals the bytes beside the object's id, such as its owner; to 64 KiB."""
 
     def __post_init__(self) -> None:
         if len(self.plaintext) != _KEY_BYTES:
@@ -389,7 +389,7 @@ class BlobWriter(Protocol):
         ...
 
     async def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id; do nothing if it is absent.
+        """Delete the staged bytes of an id; do nothing if there are none.
 
         Raises:
             StageBusy: a writer holds it.

@@ -23,7 +23,7 @@ from registry.settings.texts import SettingsError
 FileStore = FilesystemStore | S3Store
 """A store whose `files` are opened by calls that block, in bulk threads."""
 BUCKETS: Final = "buckets/"
-"""What the keys of buckets' bytes begin with, behind the prefix of the settings."""
+"""Prefix of the keys of buckets' bytes, behind the prefix in the settings."""
 
 
 @asynccontextmanager

@@ -135,7 +135,7 @@ readers of ranges could keep every core and all other reading busy."""
 
 
 class Part(NamedTuple):
-    """A range ``[start, stop)``, and what comes before its bytes."""
+    """A range ``[start, stop)``, and the header lines before its bytes."""
 
     head: bytes
     start: int

@@ -86,7 +86,7 @@ class TokenAccess:
         self._clock = clock
         self._trusted = trusted_proxies
         self._verified: Recent[bytes, tuple[bytes, Bearer]] = Recent(_MAX_VERIFIED)
-        """What was signed, and its content, by signature."""
+        """The signed text and the content of verified tokens, by signature."""
         # The Python oras client repeats a request with the same token after a 401, and asks for a
         # new token only after a 403. So the last refused request of each connection (the client's
         # address and port, always in the same worker) is stored here, and its repeat gets 403.
@@ -325,7 +325,7 @@ class BearerGrant:
 
     @property
     def source(self) -> Source | None:
-        """Return who is behind the token's subject."""
+        """Return the source identity behind the token's subject."""
         return self._bearer.source
 
     @property

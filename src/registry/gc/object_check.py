@@ -314,7 +314,7 @@ class ObjectState(NamedTuple):
     """The result of checking an object's stored bytes."""
 
     problem: str | None = None
-    """What is wrong; None if nothing is."""
+    """The problem, or None."""
     damage: str | None = None
     """The mark to set, or None if the bytes may be whole or are already marked."""
     read_bytes: int = 0

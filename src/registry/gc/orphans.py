@@ -112,7 +112,7 @@ class Tenant:
     may_judge: Callable[[], Awaitable[bool]]
     """Return False, and log it, if the database is not the one of the bytes."""
     kept: int
-    """Microseconds for which what is set aside is kept."""
+    """Microseconds for which orphans are kept."""
 
     async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
         """Return how many files of a place were begun `since`, and those of them without a row."""

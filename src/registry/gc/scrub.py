@@ -166,7 +166,7 @@ class _Turn:
         self.is_suspicious = False
 
     def count(self, progress: CheckProgress) -> None:
-        """Count what was read since the last call."""
+        """Count the bytes read since the last call."""
         objects, read = progress.done, progress.read_bytes
         self._ctx.count(SCRUBBED_OBJECTS, objects - self._counted_objects)
         self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
@@ -201,7 +201,7 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
 
 
 class ScrubStatus(NamedTuple):
-    """How many blobs were verified in the last period; moments in microseconds."""
+    """Numbers of blobs verified in the last period; moments in microseconds."""
 
     blobs: Totals
     oldest_at: int | None
@@ -214,7 +214,7 @@ class ScrubStatus(NamedTuple):
 
 
 async def scrub_status(database: Database, since: int) -> ScrubStatus:
-    """Return the status; what was verified `since` counts. Reads every row of blobs and pieces."""
+    """Return the status of verification `since` a moment. Reads every row of blobs and pieces."""
     return await database.read(_status, since)
 
 

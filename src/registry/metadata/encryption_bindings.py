@@ -19,7 +19,7 @@ from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
 
 BindingSource = Literal["repository", "account", "platform"]
-"""What decides which key a repository writes under."""
+"""The level whose binding selects the key that a repository writes under."""
 
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 """No id sorts after it, in any collation."""

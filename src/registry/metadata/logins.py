@@ -51,7 +51,7 @@ class Login(NamedTuple):
     direct_key_id: str | None = None
     """The public id of the access key that is the credential itself."""
     source: Source | None = None
-    """Who is behind that role."""
+    """The person or program that has assumed the role."""
     is_container_password: bool = False
     """True if it is a named password of a person, which has no session."""
 

@@ -34,7 +34,7 @@ class Change(NamedTuple):
     """Microseconds since the epoch."""
     registry_host: RegistryHost
     source: Source | None = None
-    """Who is behind the principal; None for an unauthenticated client."""
+    """The source identity behind the principal; None for an unauthenticated client."""
     client: AuditClient | None = None
     """The request on the data plane; None if nothing or the control plane records the change."""
     details: MutableMapping[str, Any] | None = None

@@ -24,7 +24,7 @@ from registry.metadata.key_usage import KeyImage, WrappedBlobs
 from registry.services.repositories.names import lock_existing_repository
 
 BindingStatus = Literal["active", "key_disabled", "key_deleted", "ended"]
-"""What a binding does; ``key_disabled`` also while the deletion of its key is pending."""
+"""The status of a binding; ``key_disabled`` also while the deletion of its key is pending."""
 
 _STATUS_OF: dict[KeyState, BindingStatus] = {
     "enabled": "active",
@@ -137,7 +137,7 @@ class KeyUsage(NamedTuple):
     buckets: Sequence[tuple[str, str]]
     """(id, name) of the first of those bound to the key themselves."""
     pieces: KeyedPieces
-    """What it seals in buckets, which no other key opens."""
+    """The content of buckets that is sealed under it, which no other key opens."""
     is_partial: bool
     """True if there is more than was read, so that the counts are lower bounds."""
 

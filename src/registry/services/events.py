@@ -134,9 +134,9 @@ class NamedTopic(NamedTuple):
     """None if there is no such topic; then the moments may be known."""
     missing_since: int | None = None
     missing_at: int | None = None
-    """When an event was last told to it, or it was deleted."""
+    """When an event was last sent to it, or it was deleted."""
     waiting: int = 0
-    """Events that were told to it since; they are delivered when it exists."""
+    """Events that were sent to it since; they are delivered once it exists."""
     dropped: int = 0
     """Events before these; there were too many."""
 
@@ -255,7 +255,7 @@ def _is_known(wanted: str, known: Sequence[str]) -> bool:
 
 
 def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
-    """Return the types of the service that a type begins with, or what means all of each."""
+    """Return the types of the service that a type begins with, or a pattern for each service."""
     own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
     return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
 

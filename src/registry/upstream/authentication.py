@@ -124,12 +124,12 @@ def _challenges(header: str) -> Iterator[Challenge]:
 MAX_KEPT: Final = 2000
 """The most tokens a process keeps, and the most realms."""
 MAX_SECONDS: Final = 3600
-"""How long a token is kept at most."""
+"""The longest time for which a token is kept."""
 _DEFAULT_SECONDS: Final = 60
 _MARGIN: Final = 0.1
 _REFUSALS: Final = frozenset({400, 401, 403, 404})
 _OF_REPOSITORY: Final = frozenset({401, 403})
-"""How realms answer that give no token for what is private, or is not there."""
+"""Statuses of realms that refuse a token for private or missing repositories."""
 _MAX_ANSWER: Final = 64 * 1024
 _TOKEN: Final = re.compile(r"[!-~]{1,32768}")
 

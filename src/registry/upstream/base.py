@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from registry.oci.digest import Digest
 
 Stage = Literal["dns", "tls", "auth", "manifest"]
-"""How far a request came: its address, its connection, its token, or its answer."""
+"""The stage that a request reached: its address, its connection, its token, or its answer."""
 
 
 class UpstreamFailed(Exception):
@@ -111,7 +111,7 @@ class BlobStream(NamedTuple):
     start: int
     """Offset of the first byte that comes: 0 if the upstream ignores ranges."""
     size: int | None
-    """Length of the whole blob; None if the upstream does not tell."""
+    """Length of the whole blob; None if the upstream does not state it."""
     chunks: AsyncIterator[bytes]
     """The bytes; raises UpstreamUnreachable or UpstreamBroken if they end early or too late."""
 
@@ -157,7 +157,7 @@ class Upstream(Protocol):
         ...
 
     async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
-        """Return the size of a blob; None if the upstream does not tell."""
+        """Return the size of a blob, or None if the upstream does not state it."""
         ...
 
     def open_blob(

@@ -57,7 +57,7 @@ _ACCEPT_JSON: Final = {"Accept": "application/json"}
 _REFUSED_ELSEWHERE: Final = (401, 403)
 _PAGES: Final = ("text/html", "application/xhtml+xml")
 _TELLING: Final = "application/vnd."
-"""How the media types begin that say what a manifest is; storage behind a redirect has others."""
+"""Prefixes of media types of manifests; storage behind a redirect sends others."""
 MAX_LIST_SECONDS: Final = 30
 """No page of referrers is asked for after that."""
 MAX_PAGES: Final = 20
@@ -200,7 +200,7 @@ class RegistryClient:
         return pages.listed(is_whole=path is None)
 
     async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
-        """Return the size of a blob; None if the upstream does not tell."""
+        """Return the size of a blob, or None if the upstream does not state it."""
         path = _path(remote, "blobs", digest)
         async with self._asked(remote, "HEAD", path, {}, _OK) as answer:
             return None if response_headers.is_encoded(answer.head) else answer.head.length

@@ -72,12 +72,12 @@ def join_pages(pages: Sequence[bytes]) -> bytes:
 
 
 PAGE_SIZE: Final = 1000
-"""How many tags are asked for at once; many upstreams give fewer."""
+"""Page size of tags in requests; many upstreams send fewer."""
 MAX_PAGES: Final = 200
 MAX_NAMES_BYTES: Final = 1024 * 1024
 """The most bytes of names that are read: tens of thousands of tags."""
 MAX_SECONDS: Final = 30
-"""No page is asked for after that; what has come is told."""
+"""No further page is requested after that; the pages so far are returned."""
 
 
 class BadTagPage(Exception):

@@ -54,7 +54,7 @@ def failure_of_status(host: str, head: Head, now: int) -> UpstreamFailed:
 
 
 RETRY_SECONDS: Final = 60
-"""How long an upstream is left alone that answers 429 without a ``Retry-After``."""
+"""Pause after a 429 without a ``Retry-After``."""
 MAX_RETRY_SECONDS: Final = 24 * 3600
 
 _NUMBER: Final = r"([0-9]{1,18})"

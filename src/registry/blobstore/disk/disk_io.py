@@ -24,7 +24,7 @@ _RESERVE_BYTES: Final = 64 << 20
 _RESERVE_SHARE: Final = 16
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
 _NO_UNNAMED_FILES: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
-"""What file systems answer that have no files without a name (``O_TMPFILE``)."""
+"""Errors of file systems that have no files without a name (``O_TMPFILE``)."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 

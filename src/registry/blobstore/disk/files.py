@@ -215,7 +215,7 @@ class DiskFiles:
         return self.resumable(name, received, is_sealed=is_sealed)
 
     def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         name = canonical_id(upload_id)
         with disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)

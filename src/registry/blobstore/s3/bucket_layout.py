@@ -47,11 +47,11 @@ class TailName(NamedTuple):
 
     upload_id: str
     offset: int
-    """How many bytes of the upload there are up to its end, as they were pushed."""
+    """Bytes of the upload up to the tail's end, as they were pushed."""
     sent: int
-    """How many stored bytes are in parts, before the tail."""
+    """Stored bytes in parts, before the tail."""
     stored: int
-    """How many stored bytes there are with the tail."""
+    """Stored bytes with the tail."""
 
     @property
     def key(self) -> str:
@@ -133,7 +133,7 @@ class Description(msgspec.Struct, frozen=True):
     entries: bytes = b""
     """Of packed frames: where they are."""
     partial: int = 0
-    """How many bytes the partial frame has."""
+    """Length of the partial frame in bytes."""
 
 
 class Tail(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ _PART_BYTES: Final = 1 << 20
 
 
 def read_tail(bucket: Bucket, name: TailName) -> Tail:
-    """Return a tail; raise ObjectUnknown if it is absent, or is none."""
+    """Return a tail; raise ObjectUnknown if it is absent or invalid."""
     try:
         tail = decoded(bucket.read(name.key))
     except (KeyMissing, TailBroken) as error:

@@ -45,7 +45,7 @@ _AT_ONCE: Final = 8
 _TOUCH_SECONDS: Final = 60
 _LOOK_EVERY_SECONDS: Final = 3600
 _KEPT_SECONDS: Final = 7 * 86400
-"""What nobody reads for so long goes: the object may have been deleted by another machine."""
+"""Files unread for this long are deleted: another machine may have deleted the object."""
 _SILENT_SECONDS: Final = 60
 """Between warnings: a full disk fails every read that the cache does not have."""
 _CHECKED: Final = 1 << 16
@@ -246,7 +246,7 @@ class DiskCache:
         _write(descriptor, memoryview(_MAGIC + hashed.digest()))
 
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
-        """Delete what was not used for longest; return False if there is no room for `count`."""
+        """Delete the least recently used files; return False if there is no room for `count`."""
         with self._room:
             self._since_look += count
             if self._since_look < self._limit // 16 and not looks:

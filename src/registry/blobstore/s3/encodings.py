@@ -106,7 +106,7 @@ class SealedEncoder:
         self._data_key = data_key
         self._compresses = compresses
         self._cipher: FrameCipher | None = None
-        """None until the first bytes are stored, which tell whether compression pays."""
+        """None until the first bytes are stored, by which compression is decided."""
         self._layout: Layout = Slots()
         self._number = 0
         self._buffer = bytearray()
@@ -195,7 +195,7 @@ class SealedEncoder:
             self._append(memoryview(sealed_table(self._cipher, packed, size)))
 
     def checksum(self) -> str | None:
-        """Return the digest of what was stored."""
+        """Return the digest of the stored bytes."""
         return None if self._hasher is None else self._hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
@@ -261,7 +261,7 @@ Encoder = PlainEncoder | SealedEncoder
 
 
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
-    """Return the layout of the whole frames that a tail tells of."""
+    """Return the layout of the whole frames before a tail."""
     if not cipher.is_packed:
         return Slots()
     found = array("I")

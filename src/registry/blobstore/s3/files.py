@@ -88,7 +88,7 @@ class S3Files:
 
     @property
     def budget(self) -> Budget:
-        """Return the memory of what is not sent yet."""
+        """Return the memory for bytes that are not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:
@@ -254,7 +254,7 @@ class S3Files:
         return there // FRAME_BYTES * FRAME_BYTES if is_sealed else there
 
     def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         name = canonical_id(upload_id)
         self._shared.holds.take(name)
         try:
@@ -319,7 +319,7 @@ class S3Files:
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[StoredObject]:
-        """Yield all staged bytes by upload id, but for orphans; delete what a commit has left.
+        """Yield all staged bytes by upload id, without orphans; delete leftovers of commits.
 
         Of those that this process holds, the sizes are what they have so far.
         """

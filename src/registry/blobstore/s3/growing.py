@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     part: bytes
     """Bytes from where the reader is; empty if they cannot be read yet."""
     size: int | None
-    """How many there are so far; None if that is not known."""
+    """Number of bytes so far; None if unknown."""
     committed: BlockingObject | None = None
 
 
@@ -51,7 +51,7 @@ class UploadFiles(Protocol):
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return what an upload has acknowledged, if it is in a tail and has more bytes."""
+        """Return the acknowledged bytes of an upload, if they are in a tail and more than given."""
         ...
 
 
@@ -63,7 +63,7 @@ class GrowingUpload:
         self._upload_id = upload_id
         self._data_key = data_key
         self._tail = b""
-        """What was acknowledged, if no part of it was sent."""
+        """The acknowledged bytes, if no part of them was sent."""
         self._object: BlockingObject | None = None
 
     def look(self, offset: int, count: int) -> Seen:

@@ -22,7 +22,7 @@ from registry.errors import StoreUnavailable
 
 _PATIENCE_SECONDS: Final = 30.0
 _SPARE_BYTES: Final = 1 << 30
-"""What files of uploads leave free of the disk, on which the database may be."""
+"""Room that the files of uploads leave free on the disk, where the database may be."""
 _SPARE_SHARE: Final = 10
 
 

@@ -20,7 +20,7 @@ FIRST_BYTES: Final = 256 * 1024
 """Bytes that are read with the opening: a small object needs no second call."""
 _READ_BYTES: Final = 256 * 1024
 _TRIES: Final = 5
-"""How often a read may break in a row without a byte."""
+"""How many times in a row a read may break without a byte."""
 _ALL_TRIES: Final = 16
 _PAUSE_SECONDS: Final = 0.5
 """Grows from none at first; all pauses outlast that of the circuit (`Circuit`)."""
@@ -135,7 +135,7 @@ class S3Object(StoredBytes):
         self._expected = (offset, min(offset + count, self._length))
 
     def close(self) -> None:
-        """End what is being read; calling it again does nothing."""
+        """End running reads; calling it again does nothing."""
         with self._lock:
             self._drop_stream()
 

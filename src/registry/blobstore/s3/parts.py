@@ -29,7 +29,7 @@ MOST_PARTS: Final = 10_000
 _IN_FLIGHT: Final = 2
 _THREADS: Final = 16
 _PASSING_SHARE: Final = 4
-"""The part of the memory that is for what is being sent, and waits for no client."""
+"""The part of the memory for bytes that are being sent, which wait for no client."""
 
 PartBytes = Callable[[int], int]
 
@@ -75,7 +75,7 @@ class Senders:
         return PartBuffer(self.budget, self._folder)
 
     def close(self) -> None:
-        """Wait for what is being sent, and end the threads."""
+        """Wait for running sends, and end the threads."""
         with self._making:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -101,7 +101,7 @@ class PartWriter:
         """The name of the upload in parts; None until there is one."""
         self.parts: list[Part] = []
         self.sent = 0
-        """How many bytes are in parts, or on their way there."""
+        """Number of bytes in parts, sent or being sent."""
 
     @property
     def length(self) -> int:
@@ -111,7 +111,7 @@ class PartWriter:
 
     @property
     def _length(self) -> int:
-        """Return the number of bytes, for who has the lock."""
+        """Return the number of bytes; the caller has the lock."""
         return self.sent + self.unsent
 
     @property
@@ -224,7 +224,7 @@ class PartWriter:
             self.upload = None
 
     def close(self) -> None:
-        """Wait for what is being sent, and free the memory."""
+        """Wait for running sends, and free the memory."""
         while self._flying:
             with suppress(StoreUnavailable, KeyMissing):
                 self._flying.popleft().result()
@@ -235,7 +235,7 @@ class PartWriter:
         return len(self.parts) + len(self._flying)
 
     def _send(self) -> None:
-        """Send what is in memory as the next part; wait if two are on their way."""
+        """Send the bytes in memory as the next part; wait if two are being sent."""
         while len(self._flying) >= _IN_FLIGHT:
             self._land()
         number = self._next + 1

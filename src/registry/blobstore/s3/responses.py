@@ -56,9 +56,9 @@ class Circuit:
 
 
 MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "NotFound"})
-"""What S3 calls an absent key or upload. An absent bucket is not one of them."""
+"""S3's error codes for an absent key or upload; an absent bucket has another."""
 _UNNAMED: Final = "404"
-"""What botocore makes of a 404 whose body is empty, or no document of S3."""
+"""The error code that botocore gives a 404 without a document of S3."""
 _EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
 _OUTSIDE: Final = frozenset({"416", "InvalidRange"})
 _DOCUMENTS: Final = {
@@ -90,7 +90,7 @@ class OutsideObject(Exception):
 
 
 class Refused(StoreUnavailable):
-    """The store does not do what was asked; `code` is S3's word for why."""
+    """The store refused the call; `code` is S3's error code."""
 
     def __init__(self, code: str) -> None:
         super().__init__(f"the blob store refuses ({code})")

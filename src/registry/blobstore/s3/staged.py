@@ -45,7 +45,7 @@ class S3Staged:
         """The object has all bytes, but nobody has verified them."""
         self._is_let_go = False
         self._is_remembered = False
-        """What was found is what this process has left; another may have gone on since."""
+        """The found state is what this process remembers; another may have continued since."""
         shared.holds.set(upload_id, self)
 
     @classmethod
@@ -211,7 +211,7 @@ class S3Staged:
             self._let_go()
 
     def close(self) -> None:
-        """End the hold and keep what was flushed, and its hashers for the next request."""
+        """End the hold; keep the flushed bytes, and their hashers for the next request."""
         if self._is_let_go:
             return
         if self._state is State.HELD and self._last is not None and self._digests.hashers:

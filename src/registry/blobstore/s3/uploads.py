@@ -26,7 +26,7 @@ class Found(NamedTuple):
     uploads: tuple[str, ...] = ()
     """Uploads in parts; looked for only if there is nothing else."""
     is_replaced: bool = False
-    """A tail says that it has all that is needed of the object, whose deletion failed."""
+    """A tail replaces the object, whose deletion failed."""
 
     @property
     def is_object(self) -> bool:
@@ -169,7 +169,7 @@ class Shared:
         self._tails.take(upload_id)
 
     def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id; leave an object."""
+        """Delete the staged bytes of an id; leave an object."""
         self.forget(upload_id)
         key = object_key(upload_id)
         for upload in list(self.uploads_of(upload_id)):

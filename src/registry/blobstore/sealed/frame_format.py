@@ -219,6 +219,6 @@ def _derive(data_key: DataKey, object_id: str, fixed: bytes, salt: bytes) -> tup
 
 
 def _pads(key: bytes) -> tuple[bytes, bytes]:
-    """Return what HMAC with SHA-256 hashes before the message, and before its hash (RFC 2104)."""
+    """Return the inner and the outer pad of HMAC with SHA-256 (RFC 2104)."""
     block = key.ljust(_BLOCK_BYTES, b"\x00")
     return block.translate(_INNER), block.translate(_OUTER)

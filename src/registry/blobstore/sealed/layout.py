@@ -42,7 +42,7 @@ class Record(NamedTuple):
     start: int
     """Where it begins in the file, with its entry if it has one."""
     stored: int
-    """How many bytes of the file it has."""
+    """Its length in the file, in bytes."""
     length: int
     """Bytes of its piece of the object; of a compressed last one, the most that it can have."""
 

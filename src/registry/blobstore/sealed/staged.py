@@ -84,7 +84,7 @@ class SealedBytes:
         self._checksums = checksums
         self._compresses = compresses
         self._cipher: FrameCipher | None = None
-        """None until the first bytes are stored, which tell whether compression pays."""
+        """None until the first bytes are stored, by which compression is decided."""
         self._layout: Layout = Slots()
         """Where the frames before `_number` are."""
         self._is_open = False

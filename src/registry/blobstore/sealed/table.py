@@ -54,7 +54,7 @@ def packed_bytes(cipher: FrameCipher, data: bytes) -> bytes:
 
 SIZE_BYTES: Final = 8
 BLOCK_ENTRIES: Final = 16 * 1024
-"""Frames of which a block tells: those of 16 GiB."""
+"""Frames per block of the table: those of 16 GiB."""
 _SMALL_BYTES: Final = 16 * 1024
 """A table up to this size, of an object of 4 GiB, is read without a thread if it is in memory."""
 

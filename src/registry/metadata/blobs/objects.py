@@ -67,7 +67,7 @@ class Link(NamedTuple):
 
 
 class LinkTarget(NamedTuple):
-    """A live repository, and what its link of a digest names, if there is one."""
+    """The object and the KMS key that a repository's link names; None without a link."""
 
     object_id: str | None
     kms_key_id: str | None
@@ -108,7 +108,7 @@ class KeptObject(NamedTuple):
     damage: str | None
     encoding: str
     allowed: Allowance = Allowance(None, None)
-    """What `keep_object` has found of the account's bytes."""
+    """The account's bytes that `keep_object` has found."""
 
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields[:-1])

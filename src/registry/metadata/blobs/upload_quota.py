@@ -35,14 +35,14 @@ class FullParameters(NamedTuple):
     of_repository: int
     of_account: int
     adding: int
-    """Bytes that come, as far as it is known."""
+    """The number of bytes to come, as far as it is known."""
 
 
 class Room(NamedTuple):
     """The conditions that a new session finds: maxima, and the account's bytes."""
 
     full: str | None
-    """What has its maximum: ``repository`` or ``account`` of sessions, ``bytes``; None: nothing."""
+    """The exhausted maximum: ``repository`` or ``account`` for sessions, ``bytes``; else None."""
     use: Use | None
     """Stored bytes of the account and their limit; None without a limit."""
 

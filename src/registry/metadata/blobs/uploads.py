@@ -70,7 +70,7 @@ class Upload(NamedTuple):
     """The KMS key that wraps the data key of the received bytes, or None if they are plain."""
     wrapped_data_key: bytes | None = None
     body: bytes | None = None
-    """What was received, sealed if there is a data key; None if that is staged."""
+    """The received bytes, sealed if there is a data key; None if they are staged."""
 
 
 class FoundUpload(NamedTuple):
@@ -100,7 +100,7 @@ class Lease(NamedTuple):
 
     upload_id: str
     holder: str | None
-    """None if nobody holds it: a change in one transaction was prepared for it as it was seen."""
+    """None for a change in one transaction without a lease."""
     token: int
 
 

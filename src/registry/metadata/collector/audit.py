@@ -61,7 +61,7 @@ class SessionRow(NamedTuple):
     expires_at: int
     is_sealed: bool
     body: bytes | None
-    """What was received, plain or sealed; None if that is staged."""
+    """The received bytes, plain or sealed; None if they are staged."""
 
 
 class ManifestBody(NamedTuple):

@@ -28,7 +28,7 @@ _m = manifests.c
 _b = manifest_bodies.c
 _MAX_PARENTS: Final = 20
 SMALL_BYTES: Final = 64 * 1024
-"""The largest manifest whose bytes are read together with what else a pull needs."""
+"""The largest manifest whose bytes are read by the same statement as its row."""
 
 
 class StoredManifest(NamedTuple):

@@ -29,7 +29,7 @@ class Fill(NamedTuple):
     """A blob that is being fetched."""
 
     size: int | None
-    """Of the blob. None until the upstream has told it and the bytes are staged in a file."""
+    """Of the blob. None until the upstream has stated it and the bytes are staged in a file."""
     expires_at: int
     upload: Upload
 

@@ -103,7 +103,7 @@ def forget_lookups(tx: Connection, now: int) -> int:
 _t = tags.c
 _TAG_KEY: Final = (_t.repository_id == bindparam("of"), _t.name == bindparam("tag"))
 _CACHED: Final = (*_TAG_KEY, _t.fresh_until.is_not(None))
-"""A tag that was pushed after a rule was deleted stays as it is."""
+"""A tag that was pushed after a rule was deleted is not changed."""
 
 
 class LastLook(NamedTuple):
@@ -239,7 +239,7 @@ _REMOVE: Final = Statement(upstream_tag_lists.delete().where(_OF_NAME))
 _REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_lists.rule_id)))
 _FORGET_TAGS: Final = deletion(_lists.fresh_until)
 _ROW_BYTES: Final = 512
-"""What a list costs besides its names, roughly."""
+"""The approximate size of a list without its names, in bytes."""
 
 
 def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:

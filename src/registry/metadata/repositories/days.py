@@ -162,7 +162,7 @@ _FORGET_ACCOUNT: Final = deletion(_a.day)
 
 
 class AccountDay(NamedTuple):
-    """What an account's repositories held on a day, and how often they were pulled."""
+    """The sizes of an account's repositories on a day, and the number of pulls."""
 
     day: int
     """Since the epoch."""

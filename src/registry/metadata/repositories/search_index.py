@@ -97,7 +97,7 @@ class Position(NamedTuple):
     kind: str
     """``repository`` sorts before ``tag``."""
     characters: str
-    """What begins at the match, at most `TERM_LENGTH` characters in lower case."""
+    """The characters from the match on, at most `TERM_LENGTH`, in lower case."""
     name_id: int
 
 

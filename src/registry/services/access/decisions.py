@@ -41,7 +41,7 @@ class Rights(Protocol):
 
     @property
     def source(self) -> Source | None:
-        """Return who is behind the principal."""
+        """Return the source identity behind the principal."""
         ...
 
     @property

@@ -157,7 +157,7 @@ CREDENTIAL_BUDGET: Final = Budget(limit=10, window_seconds=300, is_extended=Fals
 """Failures per client address and credential."""
 
 NAMED_LOGIN: Final = "ecp_"
-"""What passwords begin with that persons make for container clients."""
+"""Prefix of the passwords that persons make for container clients."""
 _ENDPOINT: Final = "access-key-login"
 
 
@@ -202,7 +202,7 @@ class KnownLogin(NamedTuple):
     login: Login | None
     """None if it may not log in (any more)."""
     refused: RefusedLogin
-    """What is noted if it is refused."""
+    """The record for the audit log if it is refused."""
 
 
 FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]

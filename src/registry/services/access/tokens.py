@@ -108,7 +108,7 @@ class Bearer(NamedTuple):
     access_key_id: str | None = None
     """The access key that it was exchanged for, if not a login."""
     source: Source | None = None
-    """Who is behind the principal; None for an unauthenticated client."""
+    """The source identity behind the principal; None for an unauthenticated client."""
     account_id: str | None = None
     """The principal's account."""
     container_password_id: str | None = None

@@ -33,7 +33,7 @@ class CheckedCopy(NamedTuple):
 
     stored_id: str
     damage: str | None
-    """What is wrong with them, by presence, size and the header of a sealed object, or None."""
+    """Their damage by presence, size and the header of a sealed object, or None."""
     kms_key_id: str
     """That the repository writes under."""
     wrapped: bytes | None = None

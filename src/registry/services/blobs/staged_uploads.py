@@ -231,7 +231,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
 
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
-    """Record what was received, and release the lease."""
+    """Record the received bytes, and release the lease."""
     received = Received(
         progress.received_bytes, progress.digests, hold.stage_id, wrap_for_row(hold.seal)
     )

@@ -36,7 +36,7 @@ class Session(NamedTuple):
     is_written: bool
     """It has a row. Otherwise it has received nothing yet."""
     use: Use | None = None
-    """What its account has and may have of bytes, as far as it was read; None: any number."""
+    """Stored bytes of its account and their limit, if they were read; None without a limit."""
 
 
 def unknown(upload_id: str) -> UploadUnknown:

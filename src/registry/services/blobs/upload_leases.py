@@ -55,9 +55,9 @@ class UploadHold:
     seal: Seal | None = None
     """How the bytes under `stage_id` are sealed. None if they are plain, or not open yet."""
     before: bytes = b""
-    """What the session had in its row, to be staged before the next bytes."""
+    """The bytes in the session's row, to be staged before the next bytes."""
     use: Use | None = None
-    """What the account has and may have of bytes; None: any number, or the blob counts already."""
+    """Stored bytes of the account and their limit; None without one or if the blob counts."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""
 

@@ -32,7 +32,7 @@ class UploadKeys(NamedTuple):
     writing: WritingKey | None
     """None if bytes are stored plain."""
     received: LookedAt | None
-    """To open the data key of what was received.
+    """To open the data key of the received bytes.
 
     None if that is plain, if its wrap is broken, or if it is not to be opened.
     """

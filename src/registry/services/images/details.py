@@ -190,7 +190,7 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
 def delete_image(
     tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
 ) -> DeletedItem:
-    """Delete an image and every tag that points to it; return what was deleted.
+    """Delete an image and every tag that points to it; return them.
 
     With `force`, it is deleted even if it is pinned or listed; the indexes that list it stay
     without it. The tags are returned only with `force`.

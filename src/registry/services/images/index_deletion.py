@@ -131,7 +131,7 @@ def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int
 def preview_deletion(
     tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> TreePreview:
-    """Return what `delete_with_children` would do; `reference` is a digest or an id.
+    """Return the result that `delete_with_children` would have; `reference` is a digest or an id.
 
     Raises:
         ManifestUnknown: there is no such image.

@@ -61,7 +61,7 @@ class CacheCounts:
         return taken
 
     def put_back(self, counted: Counted) -> None:
-        """Count again what could not be written."""
+        """Restore counts that could not be written."""
         self._misses.update(counted.misses)
         self._fetched.update(counted.fetched_bytes)
         self._served.update(counted.served_bytes)
@@ -101,9 +101,9 @@ class PullLog:
         self._counts: Counter[tuple[str, int]] = Counter()
         """Pulls by manifest and minute."""
         self.cache = CacheCounts()
-        """What is counted of the pull-through cache; written with the pulls."""
+        """The counts of the pull-through cache, written with the pulls."""
         self.meter = Meter(clock, region)
-        """What else is used; written with the pulls."""
+        """Other usage of accounts, written with the pulls."""
 
     def note(self, manifest_id: str) -> None:
         """Record a pull of a manifest now."""

@@ -21,11 +21,11 @@ MAX_BYTES: Final = 3 * 1024 * 1024
 """The most bytes of all manifests on a page, which bounds their annotations; a page always has at
 least one. Clients refuse an index over 4 MiB."""
 MAX_REFERRERS: Final = 20
-"""The newest referrers of an image whose types are told."""
+"""Number of newest referrers of an image whose types are returned."""
 MAX_INDEXES: Final = 20
 """The most indexes that an image's details list."""
 SUFFIXES: Final = ("", ".sig", ".att", ".sbom")
-"""What older clients append to the digest for the tag of an artifact that they attach."""
+"""The suffixes of tags by which older clients attach artifacts to a digest."""
 
 
 class DescribedReferrer(NamedTuple):
@@ -41,7 +41,7 @@ class ReferrerPage(NamedTuple):
     referrers: list[DescribedReferrer]
     has_more: bool
     may_be_upstream: bool = False
-    """True if an upstream may know more of them: the repository is cached, or there is none."""
+    """True if an upstream may have more of them: the repository is cached, or does not exist."""
 
 
 class ReferrersState(NamedTuple):

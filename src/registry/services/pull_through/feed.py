@@ -118,9 +118,9 @@ class StagedParts:
 
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
-"""What a feed has in memory, at least if so much has arrived; what is not staged comes on top."""
+"""Bytes that a feed keeps in memory once they have arrived; unstaged ones come on top."""
 _PAUSE_SECONDS: Final = 0.005
-"""How long small chunks are collected, so that readers are not woken for each."""
+"""Seconds for which small chunks are collected, so that readers are not woken for each."""
 
 
 class Rewound(Unavailable):
@@ -141,7 +141,7 @@ class Feed:
         self.is_given_up = False
         """The last reader has left; later readers get another feed."""
         self.readers: WeakSet[object] = WeakSet()
-        """Those who read, or wait for the first byte."""
+        """Readers, also those that wait for the first byte."""
         self.rewinds: list[int] = []
         """The offsets to which the bytes were taken back."""
         self._behind: StagedParts | None = None
@@ -372,7 +372,7 @@ class FeedReader(OpenObject):
                 await whole.aclose()
 
     async def _open_whole(self) -> OpenObject:
-        """Open the stored blob; or what was staged, if its worker has not recorded it yet."""
+        """Open the stored blob, or the staged bytes if its worker has not recorded it yet."""
         stage = self._feed.stage
         try:
             return await self._open_stored()

@@ -52,7 +52,7 @@ _TRIES: Final = 3
 _PAUSE_SECONDS: Final = 0.2
 _NO_SUCH_RANGE: Final = 416
 MOST_UNLISTED_BYTES: Final = 1024**3
-"""Of a blob that no manifest here lists: who asks for its digest may have made it up."""
+"""Of a blob that no manifest here lists: its digest may be made up by the client."""
 _DUPLICATE_SECONDS: Final = 1
 """How long bytes stay that the account has already: other workers are reading them, and find them
 right if they become an object."""
@@ -109,7 +109,7 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
 
 
 async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
-    """End a fill, and delete what it has staged; the staged file is closed."""
+    """End a fill, and delete its staged bytes; the staged file is closed."""
     if await end_staged(ctx, hold):
         with suppress(StageBusy, StoreUnavailable):  # the orphan scan finds it
             await ctx.writer.discard(hold.stage_id)

@@ -28,7 +28,7 @@ from registry.services.pull_through.upstream_states import record_failure
 from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
 
 _ROUNDS: Final = 20
-"""How often the worker that fetches may change before readers are told to come again."""
+"""How many times the fetching worker may change before readers get 503."""
 _PAUSE_SECONDS: Final = 0.05
 
 _log = logging.getLogger(__name__)

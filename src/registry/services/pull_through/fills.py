@@ -25,7 +25,7 @@ from registry.services.pull_through.feed import Feed
 from registry.upstream.base import Remote, UpstreamUnreachable
 
 _SLOT_SECONDS: Final = 30
-"""How long a fill waits for a slot."""
+"""Seconds for which a fill waits for a slot."""
 
 
 class Source(NamedTuple):
@@ -37,7 +37,7 @@ class Source(NamedTuple):
     digest: Digest
     remote: Remote
     size: int | None = None
-    """As a cached manifest says; None if none refers to it."""
+    """The size that a cached manifest lists; None if none refers to the blob."""
     is_known: bool = False
     """True if the upstream is known to have it, by a manifest or since it was asked.
 
@@ -63,7 +63,7 @@ class PaceLimits(NamedTuple):
     """The lowest rates of an upstream, in bytes per second, and its pauses in seconds."""
 
     begin_seconds: float = 60
-    """What it may wait on top: to begin, and in pauses."""
+    """Seconds that it may wait on top: for the first byte, and in pauses."""
     lowest_rate: int = 8 * 1024
     """On average over all that the fill gets."""
     unread_begin_seconds: float = 10

@@ -60,7 +60,7 @@ class _KnownTags(NamedTuple):
     rule: CacheRule | None
     kept: KeptTags | None
     is_absent: bool
-    """The upstream has said a moment ago that it has none."""
+    """The upstream has recently answered that it has none."""
 
 
 async def list_cached_tags(

@@ -54,7 +54,7 @@ class _Place(NamedTuple):
     is_held: bool
     """Another repository of the rule has the blob, or is about to get it."""
     size: int | None
-    """As a manifest of the repository says; None if none refers to the digest."""
+    """The size that a manifest of the repository lists; None if none refers to the digest."""
 
 
 async def get_missing_blob(

@@ -35,7 +35,7 @@ class MeasuredTree(NamedTuple):
     size: int
     """Of the distinct blobs."""
     rows: int
-    """Edges to manifests and blobs: what the walk has read."""
+    """Number of edges to manifests and blobs that the walk has read."""
 
 
 def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> MeasuredTree:
@@ -65,7 +65,7 @@ MOST_ROWS: Final = 100_000
 """Most rows that are read to measure indexes anew in one transaction, while other writers wait:
 some tenths of a second."""
 INDEX_ROWS: Final = 100
-"""What an index costs besides those of its tree, in rows."""
+"""Rows that an index costs besides those of its tree."""
 _MOST_LEVELS: Final = 32
 
 

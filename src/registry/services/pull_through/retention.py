@@ -57,7 +57,7 @@ class _Excess(NamedTuple):
     summed: int
     """When all its repositories were last summed up."""
     left: int
-    """Without what was dropped since."""
+    """Minus the bytes deleted since."""
 
     @property
     def is_stale(self) -> bool:

@@ -16,7 +16,7 @@ from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.pull_through.upstream_states import Condition, conditions
 
 _ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
-"""What decides whom an upstream answers, and for what."""
+"""Fields of a rule that select the upstream, its repositories and the credential."""
 _DOCKER_HUB: Final = "https://registry-1.docker.io"
 _OTHER_NAMES: Final = {
     "https://docker.io": _DOCKER_HUB,
@@ -186,7 +186,7 @@ def update_rule(
 
 
 def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
-    """Delete a rule, or raise NotFound; what it has cached stays, and is pulled as before."""
+    """Delete a rule, or raise NotFound; its cached images stay, and are pulled as before."""
     if not rows.remove_rule(tx, account_id, rule_id):
         raise _missing()
 

@@ -38,7 +38,7 @@ FIRST_PAUSE_SECONDS: Final = 5
 """For so long; each further failure doubles it."""
 MAX_PAUSE_SECONDS: Final = 120
 FAULT_SECONDS: Final = 24 * 3600
-"""How long a fault is shown after its last occurrence."""
+"""For which a fault is shown after its last occurrence."""
 SUCCESS_SECONDS: Final = 60
 """A worker notes a success of a rule at most so often."""
 RATE_SECONDS: Final = 10
@@ -58,7 +58,7 @@ class Condition(NamedTuple):
     faults: Sequence[UpstreamFault]
     """Of the last day, the latest first."""
     budget_left: int | None
-    """Pulls that the upstream still allows, as it last said; None if it does not say."""
+    """Pulls that the upstream still allows, by its last answer; None if unknown."""
     budget_limit: int | None
     paused_until: int | None
     """When it is asked again, if it is left alone now."""
@@ -97,7 +97,7 @@ class UpstreamWatch:
         self._database = database
         self._clock = clock
         self._known: dict[str, UpstreamState | None] = {}
-        """The row of a rule as it was last read."""
+        """The last read row of each rule."""
         self._succeeded_at: dict[str, int] = {}
         self._is_told = False
         """It is in the log that rows cannot be written; until one is again."""
