@@ -1,9 +1,8 @@
-"""State of links that an answer about a blob depends on, read for many blobs by one statement.
+"""The state of links that answers about blobs depend on, read for many blobs by one statement.
 
 It is read for the kept answers of a repository after each commit, so it has no column that follows
-from others: the bytes of an object, and all that is said of them, have a new `stored_id` whenever
-they are another's. Rows stay as the database gives them; to make something of each takes as long as
-to read it.
+from others: whenever an object gets other bytes, it has a new `stored_id`. Rows are compared as the
+database returns them; converting each would take as long as reading it.
 """
 
 from __future__ import annotations
@@ -19,14 +18,10 @@ from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
 from registry.metadata.repositories.live import ID_OF_NAMED
-from registry.metadata.tables import (
-    blob_object_keys,
-    blob_objects,
-    repository_blobs,
-)
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 
-class SeenLink(NamedTuple):
+class LinkState(NamedTuple):
     """A row of the statement below; the fields are those of `Link`."""
 
     digest: str
@@ -63,17 +58,17 @@ _SEE: Final = Statement(
 )
 
 
-def see_links(
+def find_link_states(
     tx: Connection, handle: str, name: str, digests: Sequence[str]
 ) -> Mapping[Hashable, Hashable]:
-    """Return the links of these sha256 digests in a live repository, each as by `seen_of`."""
+    """Return the links of these sha256 digests in a live repository, each as by `link_state_of`."""
     rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
     return {row[0]: row for row in rows}
 
 
-def seen_of(link: Link) -> SeenLink:
-    """Return the part of a link that `see_links` returns."""
-    return SeenLink(
+def link_state_of(link: Link) -> LinkState:
+    """Return the state of a link, equal to the row that `find_link_states` returns."""
+    return LinkState(
         link.digest,
         link.repository_id,
         link.touched_at,

@@ -1,4 +1,4 @@
-"""Decide who may do what with a repository: actions, resource names, verdicts."""
+"""Decisions about repositories: actions, resource names, and verdicts by policies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rights(Protocol):
 
     @property
     def source(self) -> Source | None:
-        """Return who is behind the principal."""
+        """Return the source identity behind the principal."""
         ...
 
     @property
