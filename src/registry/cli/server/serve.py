@@ -214,7 +214,7 @@ async def _check(settings: Settings) -> None:
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
     async with Registry(settings).open() as stores:
         ctx = stores.ctx
-        if await ctx.database.read(is_any_account):  # before making a root key that is not its own
+        if await ctx.database.read(has_accounts):  # before making a root key that is not its own
             if await ctx.database.read(_is_of_dev):
                 raise _dev_data(settings)
             raise Conflict(
