@@ -7,9 +7,8 @@ is sent at once; else the one read is made again, and must find the same.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any
 
 from cloudcore.db.base import Connection, Database
@@ -22,10 +21,8 @@ from cloudcore.serving.kept.entry import (
     Cover,
     Covered,
     Entry,
-    Group,
     Keep,
     Proof,
-    Reading,
 )
 from cloudcore.serving.record import RequestRecord
 
@@ -42,8 +39,6 @@ class KeptAnswers:
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         self._answers: dict[AnswerKey, Answer] = {}
         self._covers: dict[Cover, Covered] = {}
-        self._groups: dict[Hashable, Group] = {}
-        self._readings: dict[Hashable, Reading] = {}
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
@@ -72,30 +67,17 @@ class KeptAnswers:
         version = self._version()
         if version is not None and version == answer.version:
             self._hits += 1
-            if not answer.is_asked and answer.group is not None:
-                answer.group.ask(answer)
             return True
         if self._is_covered(answer, version):
             return True
-        shared = proof.cover or answer.group
-        begun = None if shared is None else self._readings.get(shared)
-        if begun is not None and begun.version == version and begun.proves(answer):
-            return self._proved_beside(begun.task, head, answer, version)
-        answers = [answer] if answer.group is None else answer.group.take(answer, version)
-        if len(answers) == 1:
-            reading = self._read(_look, proof, answer.covered)
-        else:
-            reading = self._read(_look_together, answers, version)
+        reading = self._read(_look, proof, answer.covered)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
             return self._conclude(head, answer, version, ended.value)
         except Exception:  # noqa: BLE001 - the application meets it too, and says so
             return False
-        proved = self._proved(head, answer, version, _Begun(reading, waits_for))
-        if shared is None or version is None:
-            return proved
-        return self._share(shared, version, answers, asyncio.create_task(proved))
+        return self._proved(head, answer, version, _Begun(reading, waits_for))
 
     def _is_covered(self, answer: Answer, version: int | None) -> bool:
         """Return True if the cover of an answer's proof finds the same, as is known already."""
@@ -107,37 +89,6 @@ class KeptAnswers:
         answer.version = version
         self._confirmed += 1
         return True
-
-    def _share(
-        self, shared: Hashable, version: int, answers: list[Answer], task: asyncio.Task[bool]
-    ) -> Awaitable[bool]:
-        """Let others wait for a read that has to wait for the database, until it has ended."""
-        reading = self._readings[shared] = Reading(version, answers, task)
-
-        def end(_: object) -> None:
-            if self._readings.get(shared) is reading:
-                del self._readings[shared]
-
-        task.add_done_callback(end)
-        return asyncio.shield(task)  # whoever began it may leave
-
-    async def _proved_beside(
-        self, task: asyncio.Task[bool], head: bytes, answer: Answer, version: int | None
-    ) -> bool:
-        """Wait for the read of others, and make one of its own if that has not proved it."""
-        proof = answer.proof
-        assert proof is not None
-        await asyncio.wait((task,))
-        if answer.version == version:
-            self._confirmed += 1
-            return True
-        if self._is_covered(answer, version):
-            return True
-        reading = self._read(_look, proof, answer.covered)
-        try:
-            return self._conclude(head, answer, version, await reading)
-        except Exception:  # noqa: BLE001 - as in `prove`
-            return False
 
     async def _proved(
         self, head: bytes, answer: Answer, version: int | None, reading: _Begun
@@ -163,8 +114,6 @@ class KeptAnswers:
         answer.version = version
         answer.covered = covered
         self._confirmed += 1
-        if not answer.is_asked and answer.group is not None:
-            answer.group.ask(answer)
         return True
 
     def keep(
@@ -187,7 +136,7 @@ class KeptAnswers:
         key = (keep.proof, status_line, before, after)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = Answer(key, self._group_of(keep.proof))
+            answer = self._answers[key] = Answer(key)
             self.bytes += answer.size
         answer.users += 1
         # The record has path and query again, and the log line has much of the path once more.
@@ -227,23 +176,6 @@ class KeptAnswers:
         if not answer.users:
             del self._answers[answer.key]
             self.bytes -= answer.size
-            self._leave_group(answer)
-
-    def _group_of(self, proof: Proof | None) -> Group | None:
-        if proof is None or proof.together is None:
-            return None
-        group = self._groups.setdefault((proof.together, proof.given[:-1]), Group())
-        group.users += 1
-        return group
-
-    def _leave_group(self, answer: Answer) -> None:
-        group, proof = answer.group, answer.proof
-        if group is None or proof is None:
-            return
-        group.leave(answer)
-        group.users -= 1
-        if not group.users:
-            del self._groups[(proof.together, proof.given[:-1])]
 
 
 def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Hashable]:
@@ -258,23 +190,6 @@ def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Ha
     if now_covered is not None and now_covered == covered:
         return covered, proof.found
     return now_covered, proof.look(tx, *proof.given)
-
-
-def _look_together(
-    tx: Connection, answers: Sequence[Answer], version: int | None
-) -> tuple[Hashable, Hashable]:
-    """Read the proofs of answers of one group; return what `_look` returns for the first.
-
-    The others are confirmed if they are the same; if not, their own look will tell.
-    """
-    proofs = [answer.proof for answer in answers if answer.proof is not None]
-    first = proofs[0]
-    assert first.together is not None
-    found = first.together(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
-    for answer, proof in zip(answers[1:], proofs[1:], strict=True):
-        if found.get(proof.given[-1]) == proof.found:
-            answer.version = version
-    return None, found.get(first.given[-1])
 
 
 class _Begun:

@@ -1,10 +1,8 @@
-"""A kept answer: its bytes, the read that proves it, and the answers that are proved with it."""
+"""A kept answer: its bytes, and the read that proves it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Hashable, Mapping
-from itertools import islice
+from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.record import Alike, RequestRecord
@@ -14,8 +12,6 @@ EXTENSION: Final = "entrepot.keep"
 MOST_HEAD_BYTES: Final = 8 * 1024
 MOST_ANSWER_BYTES: Final = 64 * 1024
 """Longest head of a request, and longest answer, that are kept."""
-_MOST_TOGETHER: Final = 64
-"""Most answers whose proofs are read together."""
 ENTRY_BYTES: Final = 1500
 ANSWER_BYTES: Final = 1500
 """What the objects of an entry and of an answer take, besides their bytes."""
@@ -32,9 +28,6 @@ class Proof(NamedTuple):
     given: tuple[Hashable, ...]
     found: Hashable
     cover: Cover | None = None
-    together: Callable[..., Mapping[Hashable, Hashable]] | None = None
-    """Makes the looks of several proofs that differ in the last of `given` alone: it takes a
-    sequence of those, and returns what `look` would by each; what is missing is None."""
 
 
 class Cover(NamedTuple):
@@ -62,64 +55,6 @@ class Keep(NamedTuple):
     """Called each time that it is given again."""
 
 
-class Group:
-    """Answers whose proofs are read together.
-
-    First those that were given since the version before. If others are asked for then, each read
-    takes twice as many as the one before of those that were given earlier. Else clients that ask
-    for the same one after the other would all wait for a read of each, and give so few meanwhile
-    that the next version began with few again.
-    """
-
-    __slots__ = ("_more", "asked", "earlier", "users", "version")
-
-    def __init__(self) -> None:
-        self.asked: dict[Answer, None] = {}
-        """Those given since some were read together, the last at the end."""
-        self.earlier: dict[Answer, None] = {}
-        """Those given before, likewise."""
-        self.users = 0
-        self.version: int | None = None
-        """Of the data, when they were read together last."""
-        self._more = 0
-
-    def ask(self, answer: Answer) -> None:
-        """Note that an answer was given, if it is still kept."""
-        if not answer.users:
-            return
-        answer.is_asked = True
-        self.earlier.pop(answer, None)
-        self.asked[answer] = None
-
-    def take(self, answer: Answer, version: int | None) -> list[Answer]:
-        """Return `answer` and those to read together with it, when the data has this version."""
-        if version is None:
-            return [answer]
-        if version != self.version:
-            self.version, self._more = version, 0
-            given = list(self.asked)[-_MOST_TOGETHER:]
-            self._begin()
-        else:
-            unread = (each for each in reversed(self.earlier) if each.taken != version)
-            others = (each for each in unread if each.version != version)
-            given = list(islice(others, self._more))
-            self._more = min(2 * self._more or 1, _MOST_TOGETHER)
-        for each in given:
-            each.taken = version
-        return [answer, *(each for each in given if each is not answer)]
-
-    def leave(self, answer: Answer) -> None:
-        """Forget an answer that is not kept any more."""
-        self.asked.pop(answer, None)
-        self.earlier.pop(answer, None)
-
-    def _begin(self) -> None:
-        for each in self.asked:
-            each.is_asked = False
-        self.earlier |= self.asked
-        self.asked.clear()
-
-
 class Answer:
     """A rendered answer, which all requests share that get the same."""
 
@@ -127,26 +62,18 @@ class Answer:
         "after",
         "before",
         "covered",
-        "group",
-        "is_asked",
         "key",
         "proof",
         "size",
         "status_line",
-        "taken",
         "users",
         "version",
     )
 
-    def __init__(self, key: AnswerKey, group: Group | None) -> None:
+    def __init__(self, key: AnswerKey) -> None:
         self.key = key
-        self.group = group
-        self.is_asked = False
-        """True if it is among `group.asked`."""
         self.proof, self.status_line, self.before, self.after = key
         self.version: int | None = None
-        self.taken: int | None = None
-        """Version at which it was read with another one last: if it differed, once is enough."""
         self.covered: Hashable = None
         """What the cover of its proof found before the proof was read last."""
         self.size = ANSWER_BYTES + len(self.before) + len(self.after)
@@ -155,19 +82,6 @@ class Answer:
     def rendered(self, common: bytes, request_id: str) -> bytes:
         """Return the bytes to send, with these header lines of every answer and this id."""
         return b"".join((self.status_line, common, self.before, request_id.encode(), self.after))
-
-
-class Reading(NamedTuple):
-    """A read of a cover, or of a group, that waits for the database."""
-
-    version: int
-    """Of the data, before it began."""
-    answers: list[Answer]
-    task: asyncio.Task[bool]
-
-    def proves(self, answer: Answer) -> bool:
-        """Return True if what is read may prove this answer, which has the same cover or group."""
-        return answer.group is None or answer in self.answers
 
 
 class Entry:

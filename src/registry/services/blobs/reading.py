@@ -7,7 +7,7 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -35,7 +35,7 @@ from registry.errors import (
 )
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.link_states import see_links
+from registry.metadata.blobs.link_states import see_link
 from registry.metadata.blobs.objects import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -105,16 +105,7 @@ def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     While it is the same, the state of the KMS key too, they do the same until `kept_until`.
     """
     canonical = blobs.canonical_digest(tx, name.handle, digest)
-    if canonical is None:
-        return None
-    return look_at_blobs(tx, name, [Digest(canonical)]).get(canonical)
-
-
-def look_at_blobs(
-    tx: Connection, name: Name, digests: Sequence[Digest]
-) -> Mapping[Hashable, Hashable]:
-    """Return what `look_at_blob` returns, by digest, of those that are there; all are sha256."""
-    return see_links(tx, name.handle, name.repository, [str(each) for each in digests])
+    return None if canonical is None else see_link(tx, name.handle, name.repository, canonical)
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
