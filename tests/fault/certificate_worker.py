@@ -15,7 +15,7 @@ from typing import Concatenate, Final
 from cloudcore.certificate.domains import Grants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.issuer import Chain, Issuers, Proofs, Texts
+from cloudcore.certificate.issuer import Chain, Issuers, Proofs, TxtRecords
 from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import system_clock, uuid7
@@ -85,7 +85,7 @@ class DyingAuthority(EmbeddedAuthority):
     death = Death("")
 
     async def issue(
-        self, csr_der: bytes, domains: Sequence[str], txt: Texts | None = None
+        self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords | None = None
     ) -> Chain:
         await self.death.come_to(ASKED)
         issued = await super().issue(csr_der, domains, txt)

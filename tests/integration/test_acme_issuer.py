@@ -20,7 +20,7 @@ from cloudcore.certificate.issuer import (
     AcmeIssuer,
     Issuers,
     Refused,
-    Texts,
+    TxtRecords,
     Unreachable,
     account_key,
 )
@@ -146,7 +146,7 @@ async def test_a_record_that_leads_nowhere_is_told_for_its_domain(world: AcmeWor
     world.names.cnames[RECORD] = challenges[APEX]["expected_cname"]
     certificate = await world.found(made)
     csr = signing_request(new_private_key("ecdsa-p256"), certificate.domains)
-    texts = Texts(world.served.database, certificate)
+    texts = TxtRecords(world.served.database, certificate)
     with pytest.raises(Refused) as raised:
         await world.issuer.issue(csr, certificate.domains, texts)
     assert raised.value.code == "CNAME_MISSING"

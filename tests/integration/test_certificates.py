@@ -18,7 +18,7 @@ from cloudcore.audit.rows import audit_events
 from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.certificate.embedded import list_authorities
-from cloudcore.certificate.issuer import CA_REFUSED, Refused, Texts, Unreachable
+from cloudcore.certificate.issuer import CA_REFUSED, Refused, TxtRecords, Unreachable
 from cloudcore.certificate.keys import new_private_key, public_der
 from cloudcore.certificate.needs import Certificates
 from cloudcore.clock import MICROSECONDS
@@ -369,7 +369,7 @@ async def test_a_clock_that_was_ahead_for_a_while_leaves_the_authority_before(
     served, embedded = certified.served, certified.authority.embedded
     key = new_private_key("ecdsa-p256")
     request = signing_request(key, ["www.acme.test"])
-    texts = Texts(
+    texts = TxtRecords(
         served.database, await stored(certified, await certified.request("web", "acme.test"))
     )
     before = await embedded.issue(request, ["www.acme.test"], texts)
@@ -436,7 +436,7 @@ async def test_a_new_issuing_authority_and_a_new_root_are_made_in_time(certified
     assert await roles() == [("issuing", 1), ("root", 1)]
     key = new_private_key("ecdsa-p256")
     request = signing_request(key, ["www.acme.test"])
-    texts = Texts(
+    texts = TxtRecords(
         served.database, await stored(certified, await certified.request("web", "acme.test"))
     )
     old = await embedded.issue(request, ["www.acme.test"], texts)

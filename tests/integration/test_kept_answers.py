@@ -149,7 +149,7 @@ async def test_records_and_lines_are_as_without(client: WireClient, tmp_path: Pa
     ]
     first, *again = client.records
     for each in again:
-        same = each._replace(finished_at=0, seconds=0, request_id="", alike=None)
+        same = each._replace(finished_at=0, seconds=0, request_id="", cache=None)
         assert same == first._replace(finished_at=0, seconds=0, request_id="")
     written = tmp_path / "log"
     log = AccessLog(PLANES, os.open(written, os.O_WRONLY | os.O_CREAT))

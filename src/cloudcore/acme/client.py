@@ -79,7 +79,7 @@ Publish = Callable[[Sequence[Proof]], None]
 
 
 class Account(NamedTuple):
-    """Who asks."""
+    """The account at the authority, with its key."""
 
     directory: Directory
     key: ec.EllipticCurvePrivateKey
@@ -87,7 +87,7 @@ class Account(NamedTuple):
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the child is to do; it holds a key."""
+    """The task of the child; it holds a key."""
 
     directory: Directory
     key: bytes
@@ -102,8 +102,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Task({self.directory})"
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the child."""
+class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line that the child writes."""
 
     proofs: tuple[Proof, ...] | None = None
     """To be published; then it waits for a line. All other lines are the last."""
@@ -160,18 +160,18 @@ async def _converse(account: Account, task: Task, publish: Publish) -> str:
     return said.chain
 
 
-def _talk(child: subprocess.Popen[bytes], task: Task, publish: Publish) -> Said:
+def _talk(child: subprocess.Popen[bytes], task: Task, publish: Publish) -> ChildMessage:
     """Return the last that a child says."""
     assert child.stdin is not None
     assert child.stdout is not None
     with child.stdin as telling, child.stdout as hearing:
         try:
             tell(telling, task)
-            while (said := hear(hearing, Said)).proofs is not None:
+            while (said := hear(hearing, ChildMessage)).proofs is not None:
                 publish(said.proofs)
                 tell(telling, PUBLISHED)
         except (BrokenPipeError, EOFError):
-            return Said(unreachable="the process that asks ended in the middle")
+            return ChildMessage(unreachable="the process that asks ended in the middle")
         return said
 
 
@@ -182,7 +182,7 @@ def tell(pipe: IO[bytes], message: object) -> None:
 
 
 def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
-    """Return what a line says; raise `EOFError` if there is none."""
+    """Read a line; raise `EOFError` if there is none."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         raise EOFError

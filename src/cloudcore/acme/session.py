@@ -24,11 +24,11 @@ from josepy.jwk import JWK, JWKEC
 from cloudcore.acme.client import (
     AcmeRefused,
     AcmeUnreachable,
+    ChildMessage,
     Directory,
     DomainProblem,
     Proof,
     Publish,
-    Said,
     Task,
     hear,
     tell,
@@ -258,11 +258,11 @@ def main() -> None:
     """Do the task that standard input tells."""
     task = hear(sys.stdin.buffer, Task)
     try:
-        said = Said(chain=_do(task))
+        said = ChildMessage(chain=_do(task))
     except AcmeRefused as error:
-        said = Said(refused=(error.code, str(error) or "it gives no reason", error.domains))
+        said = ChildMessage(refused=(error.code, str(error) or "it gives no reason", error.domains))
     except (AcmeUnreachable, OSError) as error:
-        said = Said(unreachable=str(error) or "it gives no reason")
+        said = ChildMessage(unreachable=str(error) or "it gives no reason")
     tell(sys.stdout.buffer, said)
 
 
@@ -277,7 +277,7 @@ def _do(task: Task) -> str:
 
 
 def _publish(proofs: Sequence[Proof]) -> None:
-    tell(sys.stdout.buffer, Said(proofs=tuple(proofs)))
+    tell(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
     hear(sys.stdin.buffer, str)
 
 

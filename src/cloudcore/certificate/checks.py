@@ -126,7 +126,7 @@ MOST_ISSUERS: Final = 10
 """Certificates of a chain; each costs the verification of a signature."""
 
 
-class Checked(NamedTuple):
+class CheckedUpload(NamedTuple):
     """What is kept of an uploaded certificate that can be served, but its key."""
 
     domains: tuple[str, ...]
@@ -146,7 +146,7 @@ def check_upload(
     private_key_pem: str,
     now: int,
     domains: Sequence[str] | None = None,
-) -> Checked:
+) -> CheckedUpload:
     """Return what was uploaded, in the form in which it is kept.
 
     Raise `InvalidInput` if it is no PEM, the key is not the certificate's, the chain is not in
@@ -184,7 +184,7 @@ def check_upload(
     for domain in check_domains(domains) if domains is not None else ():
         if domain not in named:
             raise _refused("certificate_pem", f"is not for {domain}, but for {', '.join(named)}")
-    return Checked(
+    return CheckedUpload(
         named,
         algorithm,
         pem(certificate),

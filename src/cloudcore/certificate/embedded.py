@@ -20,14 +20,14 @@ from cloudcore.certificate.authority import (
     CRL_LIFE,
     ISSUING_LIFE,
     LEAF_LIFE,
-    Places,
-    Revoked,
+    AuthorityUrls,
+    RevokedCertificate,
     Signer,
     microseconds,
     pem,
     revocation_list,
 )
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused, Texts
+from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused, TxtRecords
 from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
@@ -154,7 +154,7 @@ class EmbeddedAuthority:
         await self._issuing()
 
     async def issue(
-        self, csr_der: bytes, domains: Sequence[str], _txt: Texts | None = None
+        self, csr_der: bytes, domains: Sequence[str], _txt: TxtRecords | None = None
     ) -> Chain:
         """Return a certificate for `domains`, with the key of a signing request.
 
@@ -167,7 +167,7 @@ class EmbeddedAuthority:
         assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
         issuing = await self._issuing()
         signer = self._signer(issuing)
-        made = authority.issue(signer, domains, key, self.places(issuing.id), self._clock())
+        made = authority.issue(signer, domains, key, self.urls(issuing.id), self._clock())
         return Chain(made.public_bytes(Encoding.DER), (issuing.certificate,))
 
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
@@ -191,10 +191,10 @@ class EmbeddedAuthority:
             if self._is_to_renew(each) and each.expires_at > self._clock():
                 await self._database.write(self._list_anew, each.id, if_due=True)
 
-    def places(self, authority_id: str) -> Places:
+    def urls(self, authority_id: str) -> AuthorityUrls:
         """Return where clients find the files of an authority."""
         base = f"{self._url}{AUTHORITIES}/{authority_id}"
-        return Places(f"{base}/certificate", f"{base}/revocation-list")
+        return AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
 
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
         now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
@@ -220,7 +220,7 @@ class EmbeddedAuthority:
             return
         tx.execute(_FORGET, authority_id=authority_id, now=now)
         rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
-        revoked = [Revoked(int(row[0], 16), row[1]) for row in rows]
+        revoked = [RevokedCertificate(int(row[0], 16), row[1]) for row in rows]
         number = found.list_number + 1
         made = revocation_list(self._signer(found), revoked, number, now)
         new = {"revocation_list": made, "list_number": number, "listed_at": now}
@@ -278,7 +278,7 @@ class EmbeddedAuthority:
 
     def _new_issuing(self, root: Authority, made_id: str) -> Signer:
         return authority.new_issuing(
-            self._signer(root), made_id[-_INSTALL_HEX:], self.places(root.id), self._clock()
+            self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self._clock()
         )
 
     def _signer(self, found: Authority) -> Signer:

@@ -36,8 +36,8 @@ from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
 _AT_ONCE: Final = 10
 
 
-class Seen(NamedTuple):
-    """What a look at one challenge's record has found, or why an authority refused a domain."""
+class RecordCheck(NamedTuple):
+    """The check of one challenge's record, or why an authority refused a domain."""
 
     domain: str
     """As it was asked for: a wildcard with its star."""
@@ -46,35 +46,37 @@ class Seen(NamedTuple):
     message: str = ""
 
 
-async def look_at(resolver: DnsResolver, challenges: Sequence[Challenge]) -> list[Seen]:
-    """Return what the records of challenges are now; those that we host are always right."""
+async def check_records(
+    resolver: DnsResolver, challenges: Sequence[Challenge]
+) -> list[RecordCheck]:
+    """Check the DNS records of challenges; those in zones that we host are always right."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(challenge: Challenge) -> Seen:
+    async def look(challenge: Challenge) -> RecordCheck:
         if challenge.our_dns:
-            return Seen(challenge.domain, None)
+            return RecordCheck(challenge.domain, None)
         async with slots:
             return await _look(resolver, challenge)
 
     return list(await asyncio.gather(*map(look, challenges)))
 
 
-async def _look(resolver: DnsResolver, challenge: Challenge) -> Seen:
+async def _look(resolver: DnsResolver, challenge: Challenge) -> RecordCheck:
     domain, record = challenge.domain, challenge.cname_record_name
     try:
         target = await resolver.cname(record)
     except DnsFailed as error:
-        return Seen(domain, "DNS_UNREACHABLE", str(error))
+        return RecordCheck(domain, "DNS_UNREACHABLE", str(error))
     if target is None:
         wanted = f"publish {record} CNAME {challenge.expected_cname}"
-        return Seen(domain, "CNAME_MISSING", f"{record} has no CNAME; {wanted}")
+        return RecordCheck(domain, "CNAME_MISSING", f"{record} has no CNAME; {wanted}")
     if target != challenge.expected_cname.lower():
-        return Seen(
+        return RecordCheck(
             domain,
             "CNAME_MISMATCH",
             f"{record} is a CNAME of {target[:255]}, and not of {challenge.expected_cname}",
         )
-    return Seen(domain, None)
+    return RecordCheck(domain, None)
 
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
@@ -100,7 +102,7 @@ class Refused(Exception):
     `message` contains no secret.
     """
 
-    def __init__(self, code: Reason, message: str, domains: Sequence[Seen] = ()) -> None:
+    def __init__(self, code: Reason, message: str, domains: Sequence[RecordCheck] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -116,7 +118,7 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class TxtRecords:
     """The TXT records of one certificate, below the platform's zone, where its challenges lead.
 
     All values stand there at the same moment: a wildcard and the domain that it is below need two.
@@ -163,7 +165,7 @@ class Issuer(Protocol):
         """
         ...
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: Texts) -> Chain:
+    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords) -> Chain:
         """Return a certificate for exactly `domains`, with the key of a signing request.
 
         `domains` are as `check_domains` returns them, and those of the request.
@@ -251,7 +253,7 @@ class AcmeIssuer:
         self,
         csr_der: bytes,
         domains: Sequence[str],  # noqa: ARG002 - the request names them
-        txt: Texts,
+        txt: TxtRecords,
     ) -> Chain:
         """Return a certificate for exactly `domains`; see `Issuer`."""
         loop = asyncio.get_running_loop()
@@ -287,7 +289,7 @@ class AcmeIssuer:
 def _refused(refusal: AcmeRefused) -> Refused:
     codes = [_code(each) for each in refusal.domains]
     domains = [
-        Seen(each.domain, code, each.detail)
+        RecordCheck(each.domain, code, each.detail)
         for each, code in zip(refusal.domains, codes, strict=True)
     ]
     return Refused(codes[0] if codes else CA_REFUSED, str(refusal), domains)

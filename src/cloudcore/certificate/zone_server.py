@@ -212,8 +212,8 @@ async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterato
     Raise `OSError` if the address cannot be had.
     """
     loop = asyncio.get_running_loop()
-    turns = Turns(answerer)
-    connections = Connections(turns)
+    queries = QueryTasks(answerer)
+    connections = Connections(queries)
     # First that of TCP: if any port will do, connections to others may use the same number.
     server = await asyncio.start_server(
         connections.serve, host, port, reuse_port=True, limit=MOST_QUERY_BYTES
@@ -221,18 +221,18 @@ async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterato
     async with server:
         bound: int = server.sockets[0].getsockname()[1]
         transport, _ = await loop.create_datagram_endpoint(
-            lambda: Datagrams(turns), (host, bound), reuse_port=True
+            lambda: Datagrams(queries), (host, bound), reuse_port=True
         )
         try:
             yield bound
         finally:
             connections.close()
             transport.close()
-            turns.cancel()
+            queries.cancel()
 
 
-class Turns:
-    """Answers some queries at once."""
+class QueryTasks:
+    """Answers queries, at most `MOST_AT_ONCE` datagrams at the same time."""
 
     def __init__(self, answerer: Answerer) -> None:
         self._answerer = answerer
@@ -267,8 +267,8 @@ class Turns:
 class Datagrams(asyncio.DatagramProtocol):
     """Takes queries, and sends answers while the socket takes them."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, queries: QueryTasks) -> None:
+        self._queries = queries
         self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -285,7 +285,7 @@ class Datagrams(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Take a query."""
-        self._turns.take(self, data, addr)
+        self._queries.take(self, data, addr)
 
     def send(self, data: bytes, address: object) -> None:
         """Send an answer, unless too many wait."""
@@ -296,8 +296,8 @@ class Datagrams(asyncio.DatagramProtocol):
 class Connections:
     """Answers over TCP, where each message has its length before it (RFC 1035 §4.2.2)."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, queries: QueryTasks) -> None:
+        self._queries = queries
         self._writers: set[asyncio.StreamWriter] = set()
         self._of_source = Counter[str]()
 
@@ -326,7 +326,7 @@ class Connections:
             size = int.from_bytes(await reader.readexactly(2))
             if size > MOST_QUERY_BYTES:
                 return False
-            answer = await self._turns.answer(await reader.readexactly(size), over_tcp=True)
+            answer = await self._queries.answer(await reader.readexactly(size), over_tcp=True)
             if answer is None:
                 return False
             writer.write(len(answer).to_bytes(2) + answer)

@@ -199,8 +199,8 @@ _LIST_SUMS: Final = Statement(
 _COUNT: Final = Statement(select(func.count()).select_from(_sums))
 
 
-class Asked(NamedTuple):
-    """Which use is summed."""
+class UsageSelection(NamedTuple):
+    """The accounts, SKU and hours whose use is summed."""
 
     accounts: Sequence[str]
     """Ids."""
@@ -231,7 +231,7 @@ class Sum(NamedTuple):
 
 
 def list_sums(
-    tx: Connection, asked: Asked, after: tuple[int, str, str] | None, limit: int
+    tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
 ) -> list[Sum]:
     """Return up to `limit` sums after one, by time, SKU and account; none of them is 0."""
     span, sku, account_id = after or (-1, "", "")
@@ -241,10 +241,10 @@ def list_sums(
     return [Sum(row[0], row[1], row[2], int(row[3])) for row in rows]
 
 
-def count_sums(tx: Connection, asked: Asked) -> int:
+def count_sums(tx: Connection, asked: UsageSelection) -> int:
     """Return how many sums there are."""
     return count(tx, _COUNT, **_given(asked))
 
 
-def _given(asked: Asked) -> dict[str, object]:
+def _given(asked: UsageSelection) -> dict[str, object]:
     return {**asked._asdict(), "accounts": text_list(asked.accounts)}

@@ -26,14 +26,14 @@ _BLIND_SECONDS: Final = 1.0
 """Pause between looks at the queue while the database's version is not known."""
 
 
-class Bells:
-    """Those of this process who wait for messages, by queue."""
+class ConsumerSignals:
+    """Wakes the consumers of this process that wait for messages of a queue."""
 
     def __init__(self, database: Database) -> None:
         self._waiting: dict[str, deque[asyncio.Event]] = {}
-        database.listen(self.ring_all)
+        database.listen(self.notify_all)
 
-    def ring(self, queue_id: str, count: int) -> None:
+    def notify(self, queue_id: str, count: int) -> None:
         """Wake those who have waited longest on a queue: one for each of `count` messages."""
         waiting = self._waiting.get(queue_id)
         if waiting is None:
@@ -42,7 +42,7 @@ class Bells:
         for each in asleep[:count]:
             each.set()
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         """Wake all: a change was committed that announced itself."""
         for waiting in self._waiting.values():
             for each in waiting:
@@ -61,7 +61,7 @@ class Bells:
             if not waiting:
                 del self._waiting[queue_id]
             elif event.is_set():  # it may have left without looking
-                self.ring(queue_id, 1)
+                self.notify(queue_id, 1)
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class Waiter:
 
     database: Database
     clock: Clock
-    bells: Bells
+    signals: ConsumerSignals
 
     async def first(
         self,
@@ -89,7 +89,7 @@ class Waiter:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         has_waited = False
-        with self.bells.waiting(queue_id) as woken:
+        with self.signals.waiting(queue_id) as woken:
             while True:
                 woken.clear()
                 version = self.database.version()
@@ -113,7 +113,7 @@ class Waiter:
                 has_waited = True
 
     async def _changed(self, woken: asyncio.Event, version: int | None, seconds: float) -> None:
-        """Wait until somebody rings, another process commits, or `seconds` are over."""
+        """Wait until a send notifies, another process commits, or `seconds` are over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         blind_until = loop.time() + _BLIND_SECONDS

@@ -9,7 +9,7 @@ from typing import Final
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.ports import Opening, Port, offer
-from cloudcore.queue.long_polling import Bells, Waiter
+from cloudcore.queue.long_polling import ConsumerSignals, Waiter
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import ROWS
@@ -77,16 +77,18 @@ class QueueNeeds:
 
     database: Database
     clock: Clock
-    bells: Bells
+    signals: ConsumerSignals
     waiter: Waiter
     room: QuotaChecks
 
     @classmethod
     def of(cls, database: Database, clock: Clock) -> QueueNeeds:
         """Return the dependencies of one process."""
-        bells = Bells(database)
-        waiter = Waiter(database, clock, bells)
-        return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=QuotaChecks())
+        signals = ConsumerSignals(database)
+        waiter = Waiter(database, clock, signals)
+        return cls(
+            database=database, clock=clock, signals=signals, waiter=waiter, room=QuotaChecks()
+        )
 
 
 async def _open_queues(opening: Opening) -> Queues:

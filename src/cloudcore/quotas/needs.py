@@ -12,15 +12,15 @@ from cloudcore.quotas.limits import Counted, Limits, put_limit, remove_limit, se
 from cloudcore.quotas.quota import Quota
 
 
-class Known(NamedTuple):
-    """A quota, and what counts how much of it an account has."""
+class KnownQuota(NamedTuple):
+    """A quota, and the query that counts what an account has of it."""
 
     quota: Quota
     counted: Counted | None
     """None if an account has no single number of it."""
 
 
-QUOTAS: Final[Port[Sequence[Known]]] = Port("platform.quotas")
+QUOTAS: Final[Port[Sequence[KnownQuota]]] = Port("platform.quotas")
 QUOTA_DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
 """Defaults of the install's settings, by name, where they are not those of the quotas."""
 OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
@@ -41,7 +41,7 @@ class Allowance(NamedTuple):
 class QuotaNeeds:
     """All quotas, by name."""
 
-    known: Mapping[str, Known]
+    known: Mapping[str, KnownQuota]
     defaults: Mapping[str, int] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     """Handles of the accounts that may set limits of others."""
@@ -91,7 +91,13 @@ class QuotaNeeds:
         return True
 
     def _allowance(
-        self, tx: Connection, known: Known, set_: Limits, account_id: str, region: str, now: int
+        self,
+        tx: Connection,
+        known: KnownQuota,
+        set_: Limits,
+        account_id: str,
+        region: str,
+        now: int,
     ) -> Allowance:
         quota, counted = known
         default = self.defaults.get(quota.name, quota.default)

@@ -134,7 +134,7 @@ async def _joined(parts: list[bytes], size: int) -> bytes:
     return await asyncio.get_running_loop().run_in_executor(TRANSFERS, b"".join, parts)
 
 
-class Begun(NamedTuple):
+class BodyStart(NamedTuple):
     """The start of a body that is larger than the limit."""
 
     data: bytes
@@ -142,7 +142,7 @@ class Begun(NamedTuple):
     """It is all of the body."""
 
 
-async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
+async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:
     """Return a body of at most `limit` bytes, and whether it is complete, or the start of a larger.
 
     It is incomplete if the client has left.
@@ -159,10 +159,10 @@ async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
         is_complete = not message.get("more_body", False)
         if is_complete or size > limit:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
-            return Begun(data, is_complete) if size > limit else (data, True)
+            return BodyStart(data, is_complete) if size > limit else (data, True)
 
 
-def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Receive]:
+def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[Scope, Receive]:
     """Return the scope and the messages of a request whose body is received from its start."""
     extensions = scope.get("extensions", {})
     held: HeldBody | None = extensions.get("entrepot.held_body")
@@ -179,7 +179,7 @@ def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Re
     return _without_held_body(scope), again
 
 
-def whole_again(
+def from_whole_body(
     scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
 ) -> tuple[Scope, Receive]:
     """Return the scope and messages of a request whose body was read, to receive it once more.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
-from cloudcore.serving.record import Alike, RequestRecord
+from cloudcore.serving.record import ObserverCache, RequestRecord
 
 EXTENSION: Final = "entrepot.keep"
 """The ASGI extension, and the key of a `Keep` in ``http.response.start``."""
@@ -109,7 +109,7 @@ class Entry:
         self.size = size
         self.record = record
         self.record_start = record[3:9]
-        self.record_end = (*record[10:-1], Alike())
+        self.record_end = (*record[10:-1], ObserverCache())
 
     def record_again(
         self, finished_at: float, seconds: float, request_id: str, client: str
