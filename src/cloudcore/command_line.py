@@ -1,8 +1,8 @@
-"""The interface of the command line for the commands of families.
+"""The interface through which families offer commands.
 
 A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
-that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
-what they answer. A command that is more than one request has a function (`Act.run`).
+without a noun (`Act`). The command line makes the parsers, calls the operations and prints the
+answers. A command of more than one request has a function (`Act.run`).
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class SignedIn(Protocol):
 
     @property
     def role(self) -> str | None:
-        """Return the role that the person took, as it was written."""
+        """Return the role that the person assumed, as it was written."""
         ...
 
     def client(self, *, in_role: bool) -> ApiCalls:
@@ -230,7 +230,7 @@ class SignedIn(Protocol):
         ...
 
     def claims(self) -> TokenClaims:
-        """Return what the token says by which commands act."""
+        """Return the claims of the token with which commands act."""
         ...
 
     def assume(self, role: str | None) -> None:
@@ -258,22 +258,22 @@ class Invocation(Protocol):
 
     @property
     def above(self) -> Invocation:
-        """Return the same run for the resource above the one of the command."""
+        """Return the same run for the parent of the command's resource."""
         ...
 
     @property
     def written(self) -> str:
-        """Return what the command line calls the resource; empty if it names none."""
+        """Return what the command line gave to name the resource; empty if nothing."""
         ...
 
     @property
     def path(self) -> str:
-        """Return the path of the resource that the command names, or that of the list."""
+        """Return the path of the resource that the command names, or of the list."""
         ...
 
     @property
     def record(self) -> Record:
-        """Return the resource that the command names; it is read when asked for."""
+        """Return the resource that the command names; it is read at the first use."""
         ...
 
     @property
@@ -295,7 +295,7 @@ class Invocation(Protocol):
         ...
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        """Ask, unless ``--yes`` is given or nobody can answer; return True if it is yes."""
         ...
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
@@ -335,7 +335,7 @@ class Invocation(Protocol):
         ...
 
     def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; tell which were refused, and return False if any was."""
+        """Call `act` with each item; print which were refused, and return False if any was."""
         ...
 
     def show(self, record: Record) -> None:

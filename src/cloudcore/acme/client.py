@@ -1,7 +1,7 @@
 """Order and revoke certificates at an ACME authority, in a child process.
 
-The library of ACME takes 11 MiB, and its calls wait: so neither is in a server. The child asks for
-what must be published, is told when it is, and ends with its result.
+The ACME library takes 11 MiB, and its calls block: so neither is in a server. The child asks for
+the proofs to be published, waits until they are, and ends with its result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DomainProblem(NamedTuple):
 
 
 class AcmeRefused(Exception):
-    """An authority refuses; the message says why."""
+    """An authority refuses; the message has the reason."""
 
     def __init__(self, code: str, message: str, domains: tuple[DomainProblem, ...] = ()) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class AcmeRefused(Exception):
 
 
 class AcmeUnreachable(Exception):
-    """An authority does not answer, or not now; the message says why."""
+    """An authority does not answer, or not now; the message has the reason."""
 
 
 MOST_SECONDS: Final = 300.0
@@ -55,7 +55,7 @@ _CHILD: Final = (sys.executable, "-m", "cloudcore.acme.session")
 
 
 class Directory(NamedTuple):
-    """An authority, as the operator names it."""
+    """An authority, as configured by the operator."""
 
     url: str
     setting: str
@@ -65,7 +65,7 @@ class Directory(NamedTuple):
 
 
 class Proof(NamedTuple):
-    """What must be published for one domain before the authority looks."""
+    """A proof to publish for one domain before the authority checks it."""
 
     domain: str
     """As it was asked for: a wildcard with its star."""

@@ -1,4 +1,4 @@
-"""One conversation with an authority, in a process of its own: see `conversing`."""
+"""One session with an authority, in a process of its own."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
 
 @contextmanager
 def told_plainly() -> Iterator[None]:
-    """Turn what the library raises into `AcmeRefused` and `AcmeUnreachable`."""
+    """Turn the library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
     except messages.Error as error:
@@ -156,7 +156,7 @@ _ALREADY_REVOKED: Final = "alreadyRevoked"
 
 
 class TlsAlpnResponse(challenges.KeyAuthorizationChallengeResponse):
-    """What says that a ``tls-alpn-01`` challenge can be tried; the library has none."""
+    """The response that a ``tls-alpn-01`` challenge is ready; the library has none."""
 
     typ = "tls-alpn-01"
 
@@ -177,7 +177,7 @@ challenges.Challenge.register(TlsAlpn)
 
 
 class AcmeSession:
-    """A conversation; its calls wait, so they are made in a thread without an event loop."""
+    """A session; its calls block, so they are made in a thread without an event loop."""
 
     def __init__(
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
@@ -255,7 +255,7 @@ class AcmeSession:
 
 
 def main() -> None:
-    """Do the task that standard input tells."""
+    """Do the task in standard input."""
     task = hear(sys.stdin.buffer, Task)
     try:
         said = ChildMessage(chain=_do(task))

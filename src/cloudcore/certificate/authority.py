@@ -1,4 +1,4 @@
-"""The authority of an install: a root, an issuing certificate below it, and what that signs.
+"""The authority of an install: a root, an issuing certificate below it, and what they sign.
 
 The profiles are those of RFC 5280 as public authorities apply it: `openssl verify -x509_strict`
 accepts them. The root signs issuing certificates only.

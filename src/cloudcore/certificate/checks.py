@@ -1,4 +1,4 @@
-"""Check what owners hand in, and what authorities issue, before it is kept."""
+"""Check certificates and requests from owners, and certificates from authorities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 class SigningRequest(NamedTuple):
-    """What is kept of a request that an authority can be given."""
+    """The stored parts of a signing request for an authority."""
 
     csr: bytes
     """DER."""
@@ -127,7 +127,7 @@ MOST_ISSUERS: Final = 10
 
 
 class CheckedUpload(NamedTuple):
-    """What is kept of an uploaded certificate that can be served, but its key."""
+    """The stored parts of an uploaded certificate that can be served, without its key."""
 
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
@@ -147,7 +147,7 @@ def check_upload(
     now: int,
     domains: Sequence[str] | None = None,
 ) -> CheckedUpload:
-    """Return what was uploaded, in the form in which it is kept.
+    """Return the stored form of an upload.
 
     Raise `InvalidInput` if it is no PEM, the key is not the certificate's, the chain is not in
     order, or not of authorities, it or they are not valid now or signed with SHA-1, it names no
@@ -309,9 +309,9 @@ class Issued(NamedTuple):
 
 
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
-    """Return what an authority has issued for a signing request.
+    """Return the certificate that an authority has issued for a signing request.
 
-    Raise `Refused` if it is not what was asked for.
+    Raise `Refused` if it does not fit the request.
     """
     wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:

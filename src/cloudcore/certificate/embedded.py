@@ -107,7 +107,7 @@ def find_authority(tx: Connection, authority_id: str) -> Authority | None:
 
 
 def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
-    """Return an authority, or None; no other list of it is made until `tx` ends."""
+    """Lock an authority, so that its list is made by one at a time; None if it does not exist."""
     return _authority(tx.row(_LOCK, id=authority_id))
 
 
@@ -141,7 +141,7 @@ class EmbeddedAuthority:
 
     @property
     def name(self) -> str:
-        """Return its word."""
+        """Return its name."""
         return EMBEDDED
 
     @property
@@ -150,7 +150,7 @@ class EmbeddedAuthority:
         return False
 
     async def prepare(self) -> None:
-        """Make the root and the issuing authority if there are none, or theirs end too soon."""
+        """Make the root and the issuing authority if they are missing, or end too soon."""
         await self._issuing()
 
     async def issue(
@@ -183,16 +183,16 @@ class EmbeddedAuthority:
         raise Refused(CA_REFUSED, "no authority of this install has issued the certificate")
 
     async def renew_lists(self) -> None:
-        """Sign the revocation lists anew that are a day old, before clients hold them for old.
+        """Sign again the revocation lists that are a day old, before clients treat them as expired.
 
-        Also those of a clock that was ahead: for clients, they have not begun.
+        Also those made by a clock that was ahead: for clients, they have not begun.
         """
         for each in await self._database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self._clock():
                 await self._database.write(self._list_anew, each.id, if_due=True)
 
     def urls(self, authority_id: str) -> AuthorityUrls:
-        """Return where clients find the files of an authority."""
+        """Return the URLs of an authority's files."""
         base = f"{self._url}{AUTHORITIES}/{authority_id}"
         return AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
 

@@ -1,6 +1,6 @@
-"""Issuers of certificates: the install's own authority, or one that speaks ACME.
+"""Issuers of certificates: the install's own authority, or an ACME server.
 
-Before an order, the DNS records are looked up by which owners of domains delegate their challenges.
+Before an order, the DNS records by which owners of domains delegate their challenges are checked.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ CA_REFUSED: Final = "CA_REFUSED"
 
 
 class Chain(NamedTuple):
-    """What an authority issued, in DER."""
+    """An issued certificate and its issuers, in DER."""
 
     certificate: bytes
     """The certificate itself."""
@@ -119,9 +119,9 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TxtRecords:
-    """The TXT records of one certificate, below the platform's zone, where its challenges lead.
+    """The TXT records of one certificate's challenges, below the platform's zone.
 
-    All values stand there at the same moment: a wildcard and the domain that it is below need two.
+    All values are published at the same time: a wildcard and the domain that it is below need two.
     """
 
     database: Database
@@ -130,7 +130,7 @@ class TxtRecords:
     async def publish(self, values: Mapping[str, str]) -> None:
         """Publish the value for each domain, in place of all values before.
 
-        `values` has the domains as they were asked for. On return every responder that reads the
+        `values` has the domains as they were requested. On return, every responder that reads the
         install's database answers with them.
         """
         chosen = [each for each in self.certificate.challenges if each.domain in values]
@@ -141,20 +141,20 @@ class TxtRecords:
         await self.database.write(rows.put_texts, self.certificate.id, texts.items())
 
     async def withdraw(self) -> None:
-        """Publish nothing any more; no error if nothing was."""
+        """Remove all values; no error if there are none."""
         await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 class Issuer(Protocol):
     """An authority.
 
-    Both methods may be called again for the same thing after a process died in them. They are
+    Both methods may be repeated with the same arguments after a process died in them. They are
     called on the event loop, without a transaction.
     """
 
     @property
     def name(self) -> str:
-        """Return a word for it, kept with each certificate, such as ``embedded`` or ``acme``."""
+        """Return its name, stored with each certificate, such as ``embedded`` or ``acme``."""
         ...
 
     @property
@@ -241,7 +241,7 @@ class AcmeIssuer:
 
     @property
     def name(self) -> str:
-        """Return its word."""
+        """Return its name."""
         return "acme"
 
     @property
@@ -314,7 +314,7 @@ def _parsed(chain: str) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """How accounts of this install prove that domains are theirs."""
+    """The ways in which accounts of this install prove their domains."""
 
     grants: Grants
     zone: str
@@ -323,10 +323,10 @@ class Proofs:
     """The authority that issues reads a TXT record for each domain."""
 
     def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
-        """Return True if the owner of a certificate needs to set no record for a domain.
+        """Return True if a domain's owner needs no DNS record for its certificate.
 
-        For the install's own authority that is one that the operator granted. Another one asks the
-        DNS, where we answer for the platform's zone alone.
+        With the install's own authority, that is a domain that the operator granted. Another
+        authority queries the DNS, where we answer for the platform's zone alone.
         """
         if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
             return False

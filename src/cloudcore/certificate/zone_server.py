@@ -1,7 +1,8 @@
 """The name server of the platform's zone: UDP and TCP, in every worker.
 
-It is authoritative for that zone alone. There are the TXT values of challenges, and what a zone
-must have: SOA and NS. Answers are small, so nobody is flooded with them in another's name.
+It is authoritative for that zone alone, with the TXT values of challenges, and the SOA and NS that
+a zone must have. Answers are small, so that spoofed queries cannot flood their victims.
+
 Sources: RFC 1034, 1035, 2308, 6891, 8482, 9619.
 """
 
@@ -69,7 +70,7 @@ Labels = tuple[bytes, ...]
 
 
 class Zone(NamedTuple):
-    """The zone, and who serves it."""
+    """The zone and its name servers."""
 
     name: str
     """In lower case, without a dot at its end."""
@@ -89,7 +90,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the answer to a message, or None to say nothing."""
+        """Return the answer to a message, or None for no answer."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
@@ -209,7 +210,7 @@ _log = logging.getLogger(__name__)
 async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterator[int]:
     """Answer on an address; yield the port, which several processes may share.
 
-    Raise `OSError` if the address cannot be had.
+    Raise `OSError` if the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
     queries = QueryTasks(answerer)
@@ -246,7 +247,7 @@ class QueryTasks:
             task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Answer nothing more."""
+        """Cancel all answers under way."""
         for task in self._tasks:
             task.cancel()
 
@@ -272,7 +273,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note what sends."""
+        """Keep the transport."""
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def pause_writing(self) -> None:
@@ -284,7 +285,7 @@ class Datagrams(asyncio.DatagramProtocol):
         self._is_full = False
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Take a query."""
+        """Receive a query."""
         self._queries.take(self, data, addr)
 
     def send(self, data: bytes, address: object) -> None:
@@ -302,7 +303,7 @@ class Connections:
         self._of_source = Counter[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the queries of a connection, until it is idle or has had its share."""
+        """Answer the queries of a connection, until it is idle or has sent too many."""
         source = _source(writer)
         is_taken = len(self._writers) < MOST_CONNECTIONS and self._of_source[source] < MOST_OF_ONE
         if source and is_taken:
@@ -317,7 +318,7 @@ class Connections:
         writer.close()
 
     def close(self) -> None:
-        """Cut all connections."""
+        """Abort all connections."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 

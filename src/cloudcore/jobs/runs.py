@@ -259,7 +259,7 @@ def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -
 
 
 def remove_runs(tx: Connection, scope_id: str) -> None:
-    """Delete the runs over a deleted resource."""
+    """Delete the runs of a deleted resource."""
     tx.execute(_REMOVE, scope_id=scope_id)
 
 

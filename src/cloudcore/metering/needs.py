@@ -1,7 +1,7 @@
-"""Dependencies of metering, and the meter, which counts in memory what is used too often.
+"""The needs of metering, and the meter, which counts frequent use in memory.
 
-The process writes these counts every few seconds. If it is killed, what it counted since is not
-billed.
+The process writes these counts every few seconds. If it is killed, the counts since the last write
+are not billed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cloudcore.web.context import RequestContext
 
 
 class Meter:
-    """What was used in this process since it was last written."""
+    """The use in this process since the last write."""
 
     def __init__(self, clock: Clock, region: str) -> None:
         """Count for accounts in `region`."""
@@ -43,13 +43,13 @@ class Meter:
         }
 
     def put_back(self, taken: Mapping[Use, int]) -> None:
-        """Count again what could not be written."""
+        """Add counts that could not be written."""
         for use, quantity in taken.items():
             self._counts[use.account_id, use.sku, use.hour] += quantity
 
 
 def requests_counter(meter: Meter, skus: Sequence[Sku]) -> Callable[[str, str], None]:
-    """Return what counts a request of an account to a family: by its own SKU, if there is one."""
+    """Return a function that counts requests of accounts to a family under its own SKU, if any."""
     own = {sku.service: sku.name for sku in skus if sku.name == f"{sku.service}.{REQUESTS}"}
 
     def count(account_id: str, family: str) -> None:

@@ -41,7 +41,7 @@ _FULL_SECONDS: Final = 60
 
 
 class Outcome(NamedTuple):
-    """What an attempt came to."""
+    """The outcome of an attempt."""
 
     result: Literal["delivered", "retry", "failed"]
     code: str = ""
@@ -77,9 +77,9 @@ def record(
     now: int,
     not_before: int,
 ) -> None:
-    """Apply what attempts came to, and let the next deliveries be looked at when they are due.
+    """Apply outcomes of attempts, and schedule the next deliveries.
 
-    They are looked at at `not_before` at the earliest.
+    They are due at `not_before` at the earliest.
     """
     try:
         found = SUBSCRIPTION_ROWS.lock(tx, subscription.account_id, subscription.id)
@@ -111,7 +111,7 @@ class _Recording:
     delivered: int = 0
 
     def apply(self, attempted: Attempted) -> None:
-        """Apply what an attempt came to."""
+        """Apply the outcome of an attempt."""
         delivery, now = attempted.delivery, self.now
         outcome = attempted.outcome or self._send(attempted)
         if outcome.result == "delivered":

@@ -1,15 +1,15 @@
 """Deliver to the endpoint of one subscription; a step of the job `delivery_rows.DELIVER`.
 
-A step takes a few deliveries that are due, tries them at once, and records what they came to in one
-transaction. If the process dies in between, another does the same again: an endpoint may get a
-message twice, with one ``webhook-id``, but never not at all.
+A step takes a few deliveries that are due, tries them at once, and records the outcomes in one
+transaction. If the process dies in between, another repeats the step: an endpoint may get a message
+twice, with one ``webhook-id``, but never not at all.
 
-An endpoint that is slow gives up its slot, so that slow ones never hold all slots of a worker. One
-that is not known as slow may always be asked. After `SLOW_SECONDS` it is known as slow for a while,
-and its turn goes on only if there is room among the slow ones; else the turn gives up. One that is
-known as slow is asked only if there is room. So whatever hangs, each slot that is not for slow
-turns is free again after `SLOW_SECONDS`; and one that was slow once waits a few seconds at most
-until it is asked again.
+A slow endpoint gives up its slot, so that slow ones never hold all slots of a worker. An endpoint
+that is not known as slow may always be called. After `SLOW_SECONDS` it is known as slow for a
+while, and its turn goes on only if there is room among the slow ones; else the turn gives up. One
+that is known as slow is called only if there is room. So each slot that is not for slow turns is
+free again after `SLOW_SECONDS`; and an endpoint that was slow once waits a few seconds at most for
+its next turn.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Turn:
 
 
 class EndpointTurns:
-    """Which endpoints are being asked, and which were slow."""
+    """The current turns at endpoints, and which endpoints were slow."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class EndpointTurns:
         return turn
 
     def may_go_on(self, turn: Turn) -> bool:
-        """Return False if a turn that has lasted `slow_seconds` is to give up."""
+        """Return False if a turn that has lasted `slow_seconds` must give up."""
         if turn.account_id is not None:
             self._remember(turn.endpoint)
         if not turn.is_slow and self._has_room(turn.origin, turn.account_id):
@@ -122,9 +122,9 @@ class EndpointTurns:
             self._remembered.pop(turn.endpoint, None)
 
     def pause(self) -> float:
-        """Return after how many seconds the next one is to look again that had no room.
+        """Return the seconds until the next endpoint without room looks again.
 
-        They come one after the other, so that their looks cost others little.
+        They look one after the other, so that this costs others little.
         """
         now = self._seconds()
         self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + self.slow_seconds)
@@ -160,7 +160,7 @@ _log = logging.getLogger(__name__)
 
 
 class Due(NamedTuple):
-    """What is to be delivered now."""
+    """The deliveries that are due now, with subscription and topic."""
 
     subscription: Subscription
     topic: Topic

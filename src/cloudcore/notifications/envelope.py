@@ -74,7 +74,7 @@ def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> st
 
 
 def token_hash(token: str) -> bytes:
-    """Return what is stored of a token."""
+    """Return the stored hash of a token."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -86,7 +86,7 @@ def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | None:
-    """Return the account and the subscription that a token names, or None if it is not ours."""
+    """Return the account and the subscription in a token, or None if the token is not ours."""
     found = _UNSUBSCRIBE.fullmatch(token)
     if found is None:
         return None
@@ -114,7 +114,7 @@ UNSUBSCRIBE_PATH = "/v1/unsubscriptions"
 
 
 class Links(NamedTuple):
-    """Makes the links of recipients."""
+    """Makes the links in messages to recipients."""
 
     keyring: Keyring
     url: str

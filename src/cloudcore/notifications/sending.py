@@ -1,6 +1,6 @@
-"""Send to webhooks, in the form of Standard Webhooks, and by mail.
+"""Send to webhooks, by Standard Webhooks, and by mail.
 
-Where a webhook is is vetted each time.
+The address of a webhook is vetted each time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def post(
     envelope: Mapping[str, Any],
     raw: Publication | None,
 ) -> Outcome:
-    """Post an envelope, or the message of `raw`, once; of the answer only the head is read."""
+    """Post an envelope, or the message of `raw`, once; only the head of the answer is read."""
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS

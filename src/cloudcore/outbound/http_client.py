@@ -1,8 +1,8 @@
 """An HTTP client for hosts that users name: vetted addresses, no proxies, no redirects.
 
 A name is resolved once for each connection, all its addresses are vetted, and one of them is
-dialled without a second resolution; the certificate must still be that of the name. Connections
-are kept for later requests to the same origin.
+dialled without a second resolution; the certificate must still be for the name. Connections are
+kept for later requests to the same origin.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ from cloudcore.outbound.http_connection import (
 
 
 class Pace:
-    """Watches the rate of one body, over seconds of waiting.
+    """Measures the rate of one body, over seconds of waiting.
 
-    Only the time in which its reader waited counts: a slow disk on our side is no fault of theirs.
+    Only the time in which its reader waited counts: a slow disk on our side is not the host's
+    fault.
     """
 
     def __init__(self, window: float, lowest_rate: int) -> None:
@@ -50,7 +51,7 @@ class Pace:
         """Count bytes and the seconds waited for them.
 
         Raises:
-            Unreachable: over the last window, they came too slowly.
+            Unreachable: they were too slow over the last window.
 
         """
         self._received += count
@@ -121,7 +122,7 @@ _MAX_ADDRESSES: Final = 4
 
 
 class TimeLimits(NamedTuple):
-    """How long a host may take, in seconds."""
+    """Time limits of a request, in seconds."""
 
     connect: float = 10.0
     """From the resolution of the name to the end of the TLS handshake."""
@@ -193,7 +194,7 @@ class Answer:
 
 
 class HttpClient:
-    """Asks hosts over HTTP/1.1; one per process and purpose."""
+    """A client for hosts over HTTP/1.1; one per process and purpose."""
 
     def __init__(
         self,
@@ -213,6 +214,8 @@ class HttpClient:
 
     async def vet(self, url: str) -> Destination:
         """Return the destination of a URL, with the addresses of its host checked.
+
+        A name that cannot be resolved now is accepted: each connection checks again.
 
         A name that cannot be resolved now passes: each connection checks again.
 

@@ -1,4 +1,4 @@
-"""Order the certificate of a server's own names once, by ACME."""
+"""Order the certificate of a server's own names, by ACME."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LIFE: Final = timedelta(days=1)
 
 
 class Wanted(NamedTuple):
-    """What a server's certificate is for, and who is to sign it."""
+    """The names of a server's certificate, and its authority."""
 
     names: tuple[str, ...]
     directory: Directory
@@ -45,23 +45,23 @@ class Wanted(NamedTuple):
 
     @property
     def reach(self) -> str:
-        """Return what the authority must reach."""
+        """Return the address that the authority must reach, in words."""
         port = "443" if self.challenge == TLS_ALPN else "80"
         return f"port {port} of {', '.join(self.names)} ({self.challenge})"
 
     @property
     def proofs(self) -> Path:
-        """Return the folder of the proofs; it is there while an authority looks for them."""
+        """Return the folder of the proofs, which exists while an authority checks them."""
         return self.folder / "proofs"
 
     @property
     def files(self) -> TlsFiles:
-        """Return where the certificate is served from."""
+        """Return the files that are served."""
         return own_certificate(self.folder)
 
 
 def acme_certificate(wanted: Wanted) -> OwnCertificate:
-    """Return what keeps a certificate by ACME."""
+    """Return the keeper of a certificate by ACME."""
     url, setting = wanted.directory.url, wanted.setting
     subject = Subject(wanted.names, wanted.files, url, wanted.reach, setting)
     return OwnCertificate(

@@ -1,7 +1,7 @@
 """Wait for messages without a transaction and without polling the database.
 
-A send in this process wakes those who wait on its queue. Commits of other processes are seen by the
-database's version, which costs microseconds: only when that has changed is the queue read. So a
+A send in this process wakes the consumers of its queue. Commits of other processes are noticed by
+the database's version, which costs microseconds: only when that has changed is the queue read. So a
 thousand waiting consumers of quiet queues cost next to nothing.
 """
 
@@ -34,7 +34,7 @@ class ConsumerSignals:
         database.listen(self.notify_all)
 
     def notify(self, queue_id: str, count: int) -> None:
-        """Wake those who have waited longest on a queue: one for each of `count` messages."""
+        """Wake the longest waiting consumers of a queue: one for each of `count` messages."""
         waiting = self._waiting.get(queue_id)
         if waiting is None:
             return
@@ -43,7 +43,7 @@ class ConsumerSignals:
             each.set()
 
     def notify_all(self) -> None:
-        """Wake all: a change was committed that announced itself."""
+        """Wake all consumers: a change that announced itself was committed."""
         for waiting in self._waiting.values():
             for each in waiting:
                 each.set()
@@ -66,7 +66,7 @@ class ConsumerSignals:
 
 @dataclass(slots=True)
 class Waiter:
-    """Waits until a function finds something."""
+    """Waits until a function returns something."""
 
     database: Database
     clock: Clock
@@ -80,11 +80,11 @@ class Waiter:
         check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
     ) -> list[T]:
-        """Return what `take` returns as soon as that is not empty; after `seconds`, nothing.
+        """Return the result of `take` once it is not empty; nothing after `seconds`.
 
-        `due_at` tells when it may be, in microseconds since the epoch, or None if that is unknown.
-        `take` is called only when that moment is over; after a wait, `check` before it, which
-        raises if the caller may have nothing any more.
+        `due_at` returns the earliest moment for that, in microseconds since the epoch, or None if
+        it is unknown. `take` is called only after that moment; after a wait, `check` is called
+        first, which raises if the caller has lost its rights.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds

@@ -1,4 +1,4 @@
-"""What queues depend on, and what they offer: to resolve references, and to send in a change."""
+"""The needs of queues, and their port: to resolve references, and to send in a change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Queues:
         *,
         field: str = "queue",
     ) -> Queue:
-        """Return the queue of an account that an id, a name or a CRN means.
+        """Return the queue of an account that an id, a name or a CRN refers to.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks.
 
@@ -54,7 +54,7 @@ class Queues:
         body: str,
         attributes: Mapping[str, str],
     ) -> str:
-        """Send a message when `tx` commits; return its id. Consumers that wait are woken then.
+        """Send a message when `tx` commits, and wake consumers then; return its id.
 
         Raises:
             NotFound: the queue was deleted.

@@ -1,4 +1,4 @@
-"""The quotas of an install, and what an account has and may have of each."""
+"""The quotas of an install, and the use and limits of accounts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
 
 
 class Allowance(NamedTuple):
-    """What an account has and may have of something."""
+    """The use and the limit of an account for one quota."""
 
     quota: Quota
     limit: int
@@ -47,18 +47,18 @@ class QuotaNeeds:
     """Handles of the accounts that may set limits of others."""
 
     def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return the names after one of those that accounts have, sorted."""
+        """Return the names of quotas of accounts after a name, sorted."""
         return [each for each in self.of_accounts if each > after][:limit]
 
     @property
     def of_accounts(self) -> Sequence[str]:
-        """Return the names of those that can be set for an account, sorted."""
+        """Return the names of quotas that can be set for an account, sorted."""
         return sorted(name for name, each in self.known.items() if each.quota.is_of_account)
 
     def read(
         self, tx: Connection, names: Sequence[str], account_id: str, region: str, now: int
     ) -> list[Allowance]:
-        """Return what an account has and may have of each; one query counts one of them."""
+        """Return the allowances of an account; one query counts each."""
         found = set_limits(tx, account_id)
         return [
             self._allowance(
@@ -76,10 +76,10 @@ class QuotaNeeds:
         region: str,
         now: int,
     ) -> bool:
-        """Set a limit of an account, or of `EVERY_ACCOUNT`; with None, forget the one that was set.
+        """Set a limit of an account, or of `EVERY_ACCOUNT`; None removes the one that was set.
 
-        Return False if there was none to forget. An account is told if it has most of its new
-        limit already, or more than it. Call it last in a change.
+        Return False if there was none to remove. An account gets an event if its use has reached a
+        level of its new limit. Call it last in a change.
         """
         if limit is None:
             return remove_limit(tx, account_id, name)

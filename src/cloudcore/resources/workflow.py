@@ -1,12 +1,12 @@
-"""Carry out in steps what an owner wants of a resource: a job runs the named steps one by one.
+"""Carry out the changes of a resource in steps: a job runs named steps one by one.
 
 A request stores what its owner wants, and steps bring it about. Each gets the record, does one
-thing outside, and returns its result; this is stored in one transaction with the name of the next
-step. So a process that dies between two steps loses nothing, and the step that it dies in is
+thing outside, and returns its result, which is stored in one transaction with the name of the next
+step. So a process that dies between two steps loses nothing, and the step in which it dies is
 repeated: each is idempotent. One job at a time works on a record.
 
-The newest request wins: the result of a step is stored in any case, but the next one is the first
-step of the newer request. A record that is being deleted keeps that status, and is removed with the
+The newest request wins: the result of a step is stored in any case, but the next step is the first
+one of the newer request. A record that is being deleted keeps that status, and is removed with the
 last step.
 """
 
@@ -35,7 +35,7 @@ _OWN_CODES: Final = ("INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
 
 
 class WorkNeeds(Protocol):
-    """The dependencies of any step."""
+    """The dependencies of every step."""
 
     @property
     def database(self) -> Database:
@@ -149,8 +149,8 @@ class Work(Generic[R, N]):
         """Make the work of `rows`.
 
         `goal` returns what is to be done with a record at a moment, or None; it is pure. `name`,
-        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine on
-        which the work is, if it is on one: only its processes do it.
+        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine of
+        the work, if it is tied to one: only its processes do it.
         """
         # That of a machine is given up alone if the machine's name becomes another's.
         assert node_of is None or slots is not None, "its jobs have a worker of their own"
@@ -178,7 +178,7 @@ class Work(Generic[R, N]):
         )
 
     def begin(self, tx: Connection, new: R, old: R | None) -> R:
-        """Let the work look at a new or changed record (`before_save` of `Methods`).
+        """Start the work on a new or changed record (`before_save` of `Methods`).
 
         Raise `Conflict` if it is being deleted.
         """
@@ -188,15 +188,15 @@ class Work(Generic[R, N]):
         return new
 
     def delete(self, tx: Connection, found: R, now: int) -> None:
-        """Let the work delete a locked record (`removal` of `Methods`)."""
+        """Start the deletion of a locked record (`removal` of `Methods`)."""
         if found.status != DELETING:
             self._rows.save(tx, structs.replace(found, status=DELETING, updated_at=now))
             self.wake(tx, found, now)
 
     def wake(self, tx: Connection, found: R, now: int, *, hastens: bool = True) -> None:
-        """Let the work look at a record now, if it is not at it already.
+        """Start the work on a record now, if it is not under way.
 
-        A step that waits for another try goes on waiting unless this `hastens` it.
+        A step that waits for another try is started at once only if this `hastens` it.
         """
         new = NewJob(
             self._kind_on("" if self._node_of is None else self._node_of(found)),

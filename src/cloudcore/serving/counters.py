@@ -39,7 +39,7 @@ class CountedEvent(NamedTuple):
 
 
 class ApplicationEvents(NamedTuple):
-    """The events of an application, and the requests whose outcomes are events."""
+    """The events that an application counts, and the requests whose outcomes are events."""
 
     events: Sequence[CountedEvent] = ()
     outcomes: Mapping[tuple[str, bytes], str] = {}
@@ -63,7 +63,7 @@ Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 
 
 def outcome_of(status: int) -> str:
-    """Return the outcome that the status of an answer means."""
+    """Return the outcome of a request with this status."""
     if status == 429:
         return "limited"
     if status >= 500 or status == 0:

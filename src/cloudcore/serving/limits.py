@@ -1,4 +1,4 @@
-"""All limits of the server, which tests lower; the pace of slow clients, and free memory.
+"""All limits of the server, which tests lower; the pace of slow clients; free memory.
 
 A slow client occupies a connection but no thread, so it is tolerated while there are enough
 connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.
@@ -82,7 +82,7 @@ class Pace:
         moved: int,
         crowded: bool,
     ) -> str | None:
-        """Return why the client is too slow, or None.
+        """Return the reason why the client is too slow, or None.
 
         A transfer must move a byte in every `idle_seconds` and, while connections are scarce
         (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait
@@ -148,10 +148,10 @@ class Unsent:
 
 
 def give_back_unused() -> None:
-    """Give the pages back that malloc holds free. It takes up to some 20 ms.
+    """Return free pages of malloc to the system. It takes up to some 20 ms.
 
-    Buffers of a MiB leave holes that malloc keeps for the next ones: after bodies to and fro of 64
-    MiB by twelve clients they were 17 to 30 MiB of a worker with 80 to 110.
+    Buffers of a MiB leave holes that malloc keeps: after bodies of 64 MiB in both directions by
+    twelve clients, 17 to 30 MiB of a worker's 80 to 110.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):

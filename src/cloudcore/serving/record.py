@@ -17,7 +17,7 @@ MAX_USER_AGENT: Final = 256
 class ObserverCache:
     """A cache of what observers make of a record: its counter cells, and parts of its log line.
 
-    Records share it that differ in time, duration, id and client alone.
+    Records share it that differ only in time, duration, id and client.
     """
 
     __slots__ = ("cells", "line")

@@ -156,7 +156,10 @@ class Routes:
 
 
 class ControlPlane:
-    """An ASGI application around the framework's, through which every response passes."""
+    """The ASGI application of the control plane, around the framework's.
+
+    Every response passes it.
+    """
 
     def __init__(
         self,

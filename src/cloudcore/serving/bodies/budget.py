@@ -60,7 +60,7 @@ class Room:
 
 
 class ReadTurns:
-    """Turns to read a piece of a large body: one per `TURN_SECONDS`."""
+    """Turns at reading a piece of a large body: one per `TURN_SECONDS`."""
 
     def __init__(self, seconds: float = TURN_SECONDS) -> None:
         self._seconds = seconds

@@ -72,7 +72,7 @@ class Connection(Protocol):
 
 
 class Transfer(Protocol):
-    """A response as the job sees it that sends its body."""
+    """A response, as seen by the job that sends its body."""
 
     sent: int
     send_job: BulkJob[bool] | None

@@ -1,8 +1,9 @@
 """Send pieces of files to clients without copies through Python, and bodies made in threads.
 
-Small pieces are read from the page cache and sent together with the head. Medium ones are sent
-with ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
-clients go to the bulk threads. What TLS encrypts is read instead, by the same rules.
+Small pieces are read from the page cache and sent together with the head. Medium ones are sent with
+``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
+clients go to the bulk threads. For TLS, pieces are read instead of sent by ``sendfile``, by the
+same rules.
 """
 
 from __future__ import annotations
@@ -232,9 +233,9 @@ class BodyEndedEarlyError(Exception):
 
 
 class SendPartsJob(SendingJob):
-    """Makes a body and sends it.
+    """Sends a body that it makes in parts.
 
-    A parked job keeps its iterator. But if parked jobs keep more than `ServerLimits.parked_bytes`,
+    A parked job keeps its iterator. But if parked jobs hold more than `ServerLimits.parked_bytes`,
     it drops the iterator, and makes the part again from where the client stopped reading.
     """
 

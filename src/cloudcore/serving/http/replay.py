@@ -47,10 +47,10 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
 
 
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
-    """Keep an answer that is complete, and of which the application said that it may be.
+    """Keep a complete answer if the application allows it.
 
-    Not one to a request with a body or that asks for ``100 Continue``, and none after which the
-    connection ends.
+    Answers to a request with a body or with ``Expect: 100-continue`` are not kept, nor is one after
+    which the connection ends.
     """
     connection, head = cycle.connection, cycle.head
     kept = connection.worker.kept
@@ -63,9 +63,9 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
 
 
 def give_kept(connection: RequestConnection[RequestCycle], kept: KeptAnswers, data: bytes) -> bool:
-    """Answer the request whose head is all of `data` with what is kept; else return False.
+    """Answer the request whose head is `data` from what is kept; return False if nothing fits.
 
-    Of a connection that waits for a request, and got nothing before `data`.
+    The connection waits for a request, and received nothing before `data`.
     """
     if len(data) > MOST_HEAD_BYTES:
         return False

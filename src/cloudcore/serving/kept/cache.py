@@ -1,8 +1,8 @@
 """The cache of answers that are sent again while they are provably the same.
 
-The whole head of a request, with its credential, is the key. The application says of an answer
-which read proves it (`Keep`). If the data has the version at which that was read last, the answer
-is sent at once; else the one read is made again, and must find the same.
+The whole head of a request, with its credential, is the key. The application names with an answer
+the read that proves it (`Keep`). If the database still has the version of the last proof, the
+answer is sent at once; else the read is repeated, and must find the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cloudcore.serving.record import RequestRecord
 
 
 class KeptAnswers:
-    """What one worker keeps, of at most some bytes; the least recently used goes first."""
+    """The kept answers of a worker, up to a number of bytes; the least recently used go first."""
 
     def __init__(self, database: Database, clock: Callable[[], int], most_bytes: int) -> None:
         """Keep answers that were made from `database`."""
@@ -55,9 +55,9 @@ class KeptAnswers:
         return entry
 
     def prove(self, head: bytes, entry: Entry) -> bool | Awaitable[bool]:
-        """Return True if the answer is still the same; else it is dropped.
+        """Return True if the answer is still the same; else drop it and return False.
 
-        Return an awaitable of that if the database has to be waited for.
+        Return an awaitable of that if the database must be waited for.
         """
         answer = entry.answer
         proof = answer.proof
@@ -149,7 +149,7 @@ class KeptAnswers:
             self._drop(next(iter(self._entries)))
 
     def drop_ended(self) -> None:
-        """Drop what may not be given any more: nobody may ask for it again, and it may be secret.
+        """Drop the answers that have expired: they may be secret.
 
         It takes some 0.1 µs for each entry.
         """
@@ -161,8 +161,8 @@ class KeptAnswers:
     def take_counts(self) -> tuple[int, int, int]:
         """Return the counts since the last call.
 
-        Answers that were given at once, those given after their proof was read again, and those
-        that the application gave, and that were kept.
+        They are the answers sent at once, those sent after their proof was read again, and those
+        that the application made and that were kept.
         """
         counts = self._hits, self._confirmed, self._missed
         self._hits = self._confirmed = self._missed = 0
@@ -193,7 +193,7 @@ def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Ha
 
 
 class _Begun:
-    """A coroutine that ran to its first wait outside of any task, for a task to go on with."""
+    """A coroutine that ran to its first wait outside of any task, to be continued in a task."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, tuple[Hashable, Hashable]], waits_for: object

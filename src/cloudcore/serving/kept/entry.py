@@ -18,10 +18,10 @@ ANSWER_BYTES: Final = 1500
 
 
 class Proof(NamedTuple):
-    """What an answer depends on: while a read of `look` with `given` finds `found`, it is the same.
+    """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
 
-    The application looked before it read what it answered, or in the same statement; and what was
-    found once and has changed is not found again, unless the answer is the same again too.
+    The application read `found` before, or in the same statement as, the content of its answer. A
+    value that has changed does not come back, unless the answer is the same again too.
     """
 
     look: Callable[..., Hashable]
@@ -31,21 +31,21 @@ class Proof(NamedTuple):
 
 
 class Cover(NamedTuple):
-    """A read that many proofs share: while it finds the same, theirs do too."""
+    """A read that many proofs share: while its result is the same, theirs are too."""
 
     look: Callable[..., Hashable]
     given: tuple[Hashable, ...]
 
 
 class Covered(NamedTuple):
-    """What a cover found when the data had this version, or later."""
+    """The result of a cover, and a version of the database at which it held."""
 
     found: Hashable
     version: int | None
 
 
 class Keep(NamedTuple):
-    """How an answer may be given again."""
+    """The terms under which an answer may be sent again."""
 
     until: int
     """By the clock, in microseconds."""
@@ -56,7 +56,7 @@ class Keep(NamedTuple):
 
 
 class Answer:
-    """A rendered answer, which all requests share that get the same."""
+    """A rendered answer, shared by all requests with the same answer."""
 
     __slots__ = (
         "after",
@@ -80,12 +80,12 @@ class Answer:
         self.users = 0
 
     def rendered(self, common: bytes, request_id: str) -> bytes:
-        """Return the bytes to send, with these header lines of every answer and this id."""
+        """Return the bytes to send, with the common header lines and a request id."""
         return b"".join((self.status_line, common, self.before, request_id.encode(), self.after))
 
 
 class Entry:
-    """The answer to one request, and what its record says."""
+    """The kept answer of one request, and the parts of its record."""
 
     __slots__ = (
         "answer",
@@ -114,7 +114,7 @@ class Entry:
     def record_again(
         self, finished_at: float, seconds: float, request_id: str, client: str
     ) -> RequestRecord:
-        """Return the record of this request, made again by `client`."""
+        """Return the record of the same request, repeated by `client`."""
         start, end = self.record_start, self.record_end
         fields = (finished_at, seconds, request_id, *start, client, *end)
         return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
