@@ -20,7 +20,7 @@ from cloudcore.db.schema import one_of
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING, Resource, Worked, fixed, given, own
 from cloudcore.resources.rows import Rows
-from cloudcore.resources.workflow import Attempt, Goal, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Step, StepAttempt, StepDone, StepRetry, Work
 from registry.metadata.database import migration_connection
 from tests.kms_world import ACME, add_account
 
@@ -84,7 +84,7 @@ class BeaconNeeds:
 Outcome = StepDone[Beacon] | StepRetry[Beacon]
 
 
-async def _build(found: Beacon, needs: BeaconNeeds, attempt: Attempt) -> Outcome:
+async def _build(found: Beacon, needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
     """Build the piece after which the step is called."""
     await needs.begin(found, attempt.step)
     needs.piece(found, attempt.step).write_text(str(found.height))
@@ -95,7 +95,7 @@ async def _build(found: Beacon, needs: BeaconNeeds, attempt: Attempt) -> Outcome
     return StepDone(change=lambda current, _now: _lit(current, found.generation))
 
 
-async def _put_out(found: Beacon, needs: BeaconNeeds, attempt: Attempt) -> Outcome:
+async def _put_out(found: Beacon, needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
     """Take the lamp away."""
     await needs.begin(found, attempt.step)
     needs.piece(found, "lamp").unlink(missing_ok=True)
@@ -103,7 +103,7 @@ async def _put_out(found: Beacon, needs: BeaconNeeds, attempt: Attempt) -> Outco
     return StepDone(next="tear_down")
 
 
-async def _tear_down(found: Beacon, needs: BeaconNeeds, attempt: Attempt) -> Outcome:
+async def _tear_down(found: Beacon, needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
     """Take the rest away."""
     await needs.begin(found, attempt.step)
     for name in BUILDING:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Asked(Generic[T_co]):
+class PortType(Generic[T_co]):
     """A port for those who use it: its implementation has this type, or a narrower one."""
 
     def __init__(self, name: str) -> None:
@@ -29,7 +29,7 @@ class Asked(Generic[T_co]):
         self.name = name
 
 
-class Port(Asked[T]):
+class Port(PortType[T]):
     """A port for those who implement it, which must do so with exactly this type."""
 
 
@@ -75,7 +75,7 @@ class Install(NamedTuple):
         return self.own_urls.get(host, self.url)
 
 
-class Opens(Protocol[T_co]):
+class NeedsOpener(Protocol[T_co]):
     """A part that makes its own needs, such as a family."""
 
     @property
@@ -105,13 +105,13 @@ class Opening:
         """
         self.install = install
         self.resources = resources
-        self._offers: dict[Asked[Any], Callable[[Opening], Awaitable[Any]]] = {
+        self._offers: dict[PortType[Any], Callable[[Opening], Awaitable[Any]]] = {
             each.port: each.make for each in offers
         }
         self._made: dict[object, Any] = {}
         self._asking: list[str] = []
 
-    async def get(self, port: Asked[T]) -> T:
+    async def get(self, port: PortType[T]) -> T:
         """Return the implementation of a port.
 
         Raises:
@@ -126,7 +126,7 @@ class Opening:
             raise PortMissing(f"{family} needs the port {port.name}, {why}.{via}")
         return await self._once(port, port.name, make)
 
-    async def needs_of(self, family: Opens[T]) -> T:
+    async def needs_of(self, family: NeedsOpener[T]) -> T:
         """Return the needs of a family.
 
         Raises:

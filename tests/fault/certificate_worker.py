@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Concatenate, Final
 
-from cloudcore.certificate.domains import Grants, parse_grants
+from cloudcore.certificate.domains import DomainGrants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import Chain, Issuers, Proofs, TxtRecords
@@ -33,7 +33,7 @@ from tests.dying import PassingDatabase
 PACE: Final = JobPace(poll_seconds=0.02)
 KEYRING: Final = Keyring(bytes(32))
 PROVIDERS: Final = Providers(EmbeddedProvider(KEYRING))
-PROOFS: Final = Proofs(Grants(parse_grants(["acme.test=*"])), "", checks_dns=False)
+PROOFS: Final = Proofs(DomainGrants(parse_grants(["acme.test=*"])), "", checks_dns=False)
 LEASE: Final = "lease"
 ASKED: Final = "the authority is asked"
 DONE: Final = "the authority has done it"

@@ -21,7 +21,7 @@ from cloudcore.jobs.kinds import Done, Next, StepFailed
 from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import _commit
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.wire import rfc3339
 from tests.beacons import (
     BEACONS,
@@ -296,7 +296,7 @@ async def test_a_last_step_that_leaves_all_as_it_was_is_not_done_again_at_once(
 ) -> None:
     runs = 0
 
-    async def idle(_found: Beacon, _needs: BeaconNeeds, _attempt: Attempt) -> StepDone[Beacon]:
+    async def idle(_found: Beacon, _needs: BeaconNeeds, _attempt: StepAttempt) -> StepDone[Beacon]:
         nonlocal runs
         runs += 1
         return StepDone()
@@ -328,9 +328,9 @@ async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: 
             faults=[Problem("A", "c")],
         ),
     ]
-    attempts: list[Attempt] = []
+    attempts: list[StepAttempt] = []
 
-    async def play(_found: Beacon, _needs: BeaconNeeds, attempt: Attempt) -> Outcome:
+    async def play(_found: Beacon, _needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
         attempts.append(attempt)
         return outcomes[len(attempts) - 1]
 
@@ -370,7 +370,7 @@ async def test_what_else_is_stored_is_stored_with_the_record_or_not_at_all(world
         raise ValueError(SECRET)
 
     async def raise_height(
-        found: Beacon, _needs: BeaconNeeds, _attempt: Attempt
+        found: Beacon, _needs: BeaconNeeds, _attempt: StepAttempt
     ) -> StepDone[Beacon]:
         return StepDone(
             change=lambda current, _now: structs.replace(current, height=11), also=refuse

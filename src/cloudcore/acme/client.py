@@ -64,7 +64,7 @@ class Directory(NamedTuple):
     """File of the roots of its own certificate; empty: the public ones."""
 
 
-class Proof(NamedTuple):
+class ChallengeProof(NamedTuple):
     """A proof to publish for one domain before the authority checks it."""
 
     domain: str
@@ -74,11 +74,11 @@ class Proof(NamedTuple):
     """Of a TXT record (dns-01), else the key authorization."""
 
 
-Publish = Callable[[Sequence[Proof]], None]
+Publish = Callable[[Sequence[ChallengeProof]], None]
 """Publishes all proofs of an order at the same moment; called in a thread."""
 
 
-class Account(NamedTuple):
+class AcmeAccount(NamedTuple):
     """The account at the authority, with its key."""
 
     directory: Directory
@@ -86,7 +86,7 @@ class Account(NamedTuple):
     email: str = ""
 
 
-class Task(msgspec.Struct, frozen=True, omit_defaults=True):
+class AcmeTask(msgspec.Struct, frozen=True, omit_defaults=True):
     """The task of the child; it holds a key."""
 
     directory: Directory
@@ -105,14 +105,14 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
 class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """A line that the child writes."""
 
-    proofs: tuple[Proof, ...] | None = None
+    proofs: tuple[ChallengeProof, ...] | None = None
     """To be published; then it waits for a line. All other lines are the last."""
     chain: str | None = None
     refused: tuple[str, str, tuple[DomainProblem, ...]] | None = None
     unreachable: str | None = None
 
 
-async def order(account: Account, csr_der: bytes, kind: str, publish: Publish) -> str:
+async def order(account: AcmeAccount, csr_der: bytes, kind: str, publish: Publish) -> str:
     """Return a certificate and those of its issuers, in PEM, for a signing request.
 
     `kind` is the challenge that `publish` can meet, such as ``dns-01``.
@@ -120,29 +120,29 @@ async def order(account: Account, csr_der: bytes, kind: str, publish: Publish) -
     Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
     `AcmeUnreachable` if it did not answer, or not in time.
     """
-    return await _converse(account, Task(*_who(account), csr=csr_der, kind=kind), publish)
+    return await _converse(account, AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
 
 
-async def revoke(account: Account, certificate_der: bytes, reason: int) -> None:
+async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> None:
     """Revoke a certificate that this account ordered; one that is revoked stays so.
 
     `reason` is a code of RFC 5280 §5.3.1.
 
     Raise `AcmeRefused` if the authority will not, `AcmeUnreachable` if it did not answer.
     """
-    task = Task(*_who(account), certificate=certificate_der, reason=reason)
+    task = AcmeTask(*_who(account), certificate=certificate_der, reason=reason)
     await _converse(account, task, _publish_nothing)
 
 
-def _who(account: Account) -> tuple[Directory, bytes, str]:
+def _who(account: AcmeAccount) -> tuple[Directory, bytes, str]:
     return account.directory, key_pem(account.key), account.email
 
 
-def _publish_nothing(_proofs: Sequence[Proof]) -> None:
+def _publish_nothing(_proofs: Sequence[ChallengeProof]) -> None:
     raise AssertionError("who revokes proves nothing")
 
 
-async def _converse(account: Account, task: Task, publish: Publish) -> str:
+async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> str:
     child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603, ASYNC220 - our own; a thread waits for it
     try:
         async with asyncio.timeout(MOST_SECONDS):
@@ -160,7 +160,7 @@ async def _converse(account: Account, task: Task, publish: Publish) -> str:
     return said.chain
 
 
-def _talk(child: subprocess.Popen[bytes], task: Task, publish: Publish) -> ChildMessage:
+def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> ChildMessage:
     """Return the last that a child says."""
     assert child.stdin is not None
     assert child.stdout is not None

@@ -23,13 +23,13 @@ from josepy.jwk import JWK, JWKEC
 
 from cloudcore.acme.client import (
     AcmeRefused,
+    AcmeTask,
     AcmeUnreachable,
+    ChallengeProof,
     ChildMessage,
     Directory,
     DomainProblem,
-    Proof,
     Publish,
-    Task,
     hear,
     tell,
 )
@@ -236,7 +236,7 @@ class AcmeSession:
 
     def _pending(
         self, order: messages.OrderResource, kind: str
-    ) -> Iterator[tuple[messages.ChallengeBody, Proof]]:
+    ) -> Iterator[tuple[messages.ChallengeBody, ChallengeProof]]:
         """Yield a challenge for each domain whose control is not known from an earlier order."""
         for each in order.authorizations:
             name = each.body.identifier.value
@@ -247,7 +247,9 @@ class AcmeSession:
                 if body.chall.typ == kind:
                     yield (
                         body,
-                        Proof(domain, body.chall.encode("token"), body.validation(self._key)),
+                        ChallengeProof(
+                            domain, body.chall.encode("token"), body.validation(self._key)
+                        ),
                     )
                     break
             else:
@@ -256,7 +258,7 @@ class AcmeSession:
 
 def main() -> None:
     """Do the task in standard input."""
-    task = hear(sys.stdin.buffer, Task)
+    task = hear(sys.stdin.buffer, AcmeTask)
     try:
         said = ChildMessage(chain=_do(task))
     except AcmeRefused as error:
@@ -266,7 +268,7 @@ def main() -> None:
     tell(sys.stdout.buffer, said)
 
 
-def _do(task: Task) -> str:
+def _do(task: AcmeTask) -> str:
     key = load_pem_private_key(task.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     session = AcmeSession(task.directory, key, task.email)
@@ -276,7 +278,7 @@ def _do(task: Task) -> str:
     return session.order(task.csr, task.kind, _publish)
 
 
-def _publish(proofs: Sequence[Proof]) -> None:
+def _publish(proofs: Sequence[ChallengeProof]) -> None:
     tell(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
     hear(sys.stdin.buffer, str)
 

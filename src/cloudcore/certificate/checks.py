@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.certificate import KeyAlgorithm
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused
+from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain
 from cloudcore.certificate.keys import (
     UNREADABLE,
     algorithm_of,
@@ -311,7 +311,7 @@ class Issued(NamedTuple):
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
     """Return the certificate that an authority has issued for a signing request.
 
-    Raise `Refused` if it does not fit the request.
+    Raise `AuthorityRefused` if it does not fit the request.
     """
     wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:
@@ -319,15 +319,15 @@ def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int)
         issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, *UNREADABLE):
-        raise Refused(CA_REFUSED, "what the authority issued is no certificate") from None
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued is no certificate") from None
     found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
     if found != set(domains):
-        raise Refused(CA_REFUSED, "what the authority issued is for other domains")
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued is for other domains")
     if public_der(certificate.public_key()) != public_der(wanted):
-        raise Refused(CA_REFUSED, "what the authority issued is for another key")
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued is for another key")
     expires_at = microseconds(certificate.not_valid_after_utc)
     if expires_at <= now:
-        raise Refused(CA_REFUSED, "what the authority issued has expired")
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued has expired")
     return Issued(
         chain.certificate,
         pem(certificate),

@@ -52,7 +52,7 @@ def _problem(domain: str) -> str:
 EVERYBODY: Final = "*"
 
 
-class Grant(NamedTuple):
+class DomainGrant(NamedTuple):
     """A domain with all below it, granted to an account."""
 
     domain: str
@@ -64,7 +64,7 @@ class GrantError(ValueError):
     """The text of a grant is malformed."""
 
 
-def parse_grants(entries: Sequence[str]) -> tuple[Grant, ...]:
+def parse_grants(entries: Sequence[str]) -> tuple[DomainGrant, ...]:
     """Return the grants of entries such as ``corp.example=*`` and ``shop.example=acme``.
 
     Raise `GrantError` if one is not of this form.
@@ -78,14 +78,14 @@ def parse_grants(entries: Sequence[str]) -> tuple[Grant, ...]:
             plain = ""
         if not plain or not account or domain.startswith("*"):
             raise GrantError(f"{entry!r} is no DOMAIN=ACCOUNT such as corp.example=acme")
-        found.append(Grant(plain.removeprefix("x."), account))
+        found.append(DomainGrant(plain.removeprefix("x."), account))
     return tuple(found)
 
 
-class Grants:
+class DomainGrants:
     """The grants of an install."""
 
-    def __init__(self, grants: Sequence[Grant] = ()) -> None:
+    def __init__(self, grants: Sequence[DomainGrant] = ()) -> None:
         self._grants = tuple(grants)
 
     def allow(self, domain: str, account_id: str, handle: str) -> bool:

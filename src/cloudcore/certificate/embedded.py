@@ -27,7 +27,7 @@ from cloudcore.certificate.authority import (
     pem,
     revocation_list,
 )
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused, TxtRecords
+from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain, TxtRecords
 from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
@@ -158,12 +158,15 @@ class EmbeddedAuthority:
     ) -> Chain:
         """Return a certificate for `domains`, with the key of a signing request.
 
-        Raise `Refused` if the request is not signed by its key, or has a key of another kind.
+        Raise `AuthorityRefused` if the request is not signed by its key, or has a key of another
+        kind.
         """
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
         if not request.is_signature_valid or algorithm_of(key) is None:
-            raise Refused(CA_REFUSED, "the signing request has no key that certificates have")
+            raise AuthorityRefused(
+                CA_REFUSED, "the signing request has no key that certificates have"
+            )
         assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
         issuing = await self._issuing()
         signer = self._signer(issuing)
@@ -173,14 +176,16 @@ class EmbeddedAuthority:
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
         """Put a certificate into the list of the authority that issued it.
 
-        Raise `Refused` if none here did.
+        Raise `AuthorityRefused` if none here did.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         for each in await self._database.read(list_authorities):
             if each.role == "issuing" and _has_issued(each, certificate):
                 await self._database.write(self._revoke, each.id, certificate)
                 return
-        raise Refused(CA_REFUSED, "no authority of this install has issued the certificate")
+        raise AuthorityRefused(
+            CA_REFUSED, "no authority of this install has issued the certificate"
+        )
 
     async def renew_lists(self) -> None:
         """Sign again the revocation lists that are a day old, before clients treat them as expired.

@@ -17,18 +17,18 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cloudcore.account_rows import handle_of
 from cloudcore.acme.client import (
     MOST_AT_ONCE,
-    Account,
+    AcmeAccount,
     AcmeRefused,
     AcmeUnreachable,
+    ChallengeProof,
     Directory,
     DomainProblem,
-    Proof,
     order,
     revoke,
 )
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
-from cloudcore.certificate.domains import Grants, is_within
+from cloudcore.certificate.domains import DomainGrants, is_within
 from cloudcore.db.base import Connection, Database
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
@@ -96,7 +96,7 @@ class Chain(NamedTuple):
     """Those above it, in order, without the root."""
 
 
-class Refused(Exception):
+class AuthorityRefused(Exception):
     """An authority refuses for a reason that its caller can read; a repeat would not help now.
 
     `message` contains no secret.
@@ -110,7 +110,7 @@ class Refused(Exception):
         """The domains that were refused; empty if the reason is of none."""
 
 
-class Unreachable(Exception):
+class AuthorityUnreachable(Exception):
     """An authority did not answer, or was overloaded; a repeat may help.
 
     Its text contains no secret.
@@ -170,8 +170,8 @@ class Issuer(Protocol):
 
         `domains` are as `check_domains` returns them, and those of the request.
 
-        Raise `Refused` if it will not, at least not before somebody changes something,
-        `Unreachable` if it did not answer.
+        Raise `AuthorityRefused` if it will not, at least not before somebody changes something,
+        `AuthorityUnreachable` if it did not answer.
         """
         ...
 
@@ -180,8 +180,8 @@ class Issuer(Protocol):
 
         `reason` is a word of RFC 5280 such as ``keyCompromise``, or None.
 
-        Raise `Refused` if it does not know the certificate, or will not, `Unreachable` if it did
-        not answer.
+        Raise `AuthorityRefused` if it does not know the certificate, or will not,
+        `AuthorityUnreachable` if it did not answer.
         """
         ...
 
@@ -236,7 +236,7 @@ class AcmeIssuer:
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
         """Use the account of `key`, which is registered when it is first used."""
-        self._account = Account(directory, key, email)
+        self._account = AcmeAccount(directory, key, email)
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     @property
@@ -258,7 +258,7 @@ class AcmeIssuer:
         """Return a certificate for exactly `domains`; see `Issuer`."""
         loop = asyncio.get_running_loop()
 
-        def publish(proofs: Sequence[Proof]) -> None:
+        def publish(proofs: Sequence[ChallengeProof]) -> None:
             """Publish from the thread of the conversation."""
             made = txt.publish({each.domain: each.value for each in proofs})
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
@@ -269,7 +269,7 @@ class AcmeIssuer:
         except AcmeRefused as refusal:
             raise _refused(refusal) from None
         except AcmeUnreachable as error:
-            raise Unreachable(str(error)) from None
+            raise AuthorityUnreachable(str(error)) from None
         finally:
             await txt.withdraw()
         return _parsed(chain)
@@ -283,16 +283,16 @@ class AcmeIssuer:
         except AcmeRefused as refusal:
             raise _refused(refusal) from None
         except AcmeUnreachable as error:
-            raise Unreachable(str(error)) from None
+            raise AuthorityUnreachable(str(error)) from None
 
 
-def _refused(refusal: AcmeRefused) -> Refused:
+def _refused(refusal: AcmeRefused) -> AuthorityRefused:
     codes = [_code(each) for each in refusal.domains]
     domains = [
         RecordCheck(each.domain, code, each.detail)
         for each, code in zip(refusal.domains, codes, strict=True)
     ]
-    return Refused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
+    return AuthorityRefused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
 
 
 def _code(problem: DomainProblem) -> Reason:
@@ -305,7 +305,7 @@ def _parsed(chain: str) -> Chain:
     try:
         certificate, *issuers = x509.load_pem_x509_certificates(chain.encode())
     except ValueError:
-        raise Unreachable("it answered with no certificate") from None
+        raise AuthorityUnreachable("it answered with no certificate") from None
     return Chain(
         certificate.public_bytes(Encoding.DER),
         tuple(each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer),
@@ -316,7 +316,7 @@ def _parsed(chain: str) -> Chain:
 class Proofs:
     """The ways in which accounts of this install prove their domains."""
 
-    grants: Grants
+    grants: DomainGrants
     zone: str
     """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
     checks_dns: bool

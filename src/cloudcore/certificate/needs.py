@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from cloudcore.acme.client import Directory
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.domains import Grant, Grants, is_within
+from cloudcore.certificate.domains import DomainGrant, DomainGrants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.issuer import AcmeIssuer, Issuers, Proofs, account_key
 from cloudcore.certificate.keys import AccountKeys, PrivateKeys, SlowKeys
@@ -145,7 +145,7 @@ class CertificateSettings(NamedTuple):
     """Where that authority writes to."""
     resolver: tuple[str, int] | None
     """Address of the DNS resolver; None for those of the machine."""
-    grants: tuple[Grant, ...]
+    grants: tuple[DomainGrant, ...]
     zone: str
     """The platform's own, without a dot at its end; empty: none."""
     name_servers: tuple[str, ...]
@@ -195,7 +195,7 @@ async def open_needs(opening: Opening) -> CertificateNeeds:
         embedded=embedded,
         issuers=issuers,
         resolver=DnsResolver(settings.resolver),
-        proofs=Proofs(Grants(settings.grants), settings.zone, issuers.current.checks_dns),
+        proofs=Proofs(DomainGrants(settings.grants), settings.zone, issuers.current.checks_dns),
         events=await opening.get(EVENTS),
         settings=settings,
     )

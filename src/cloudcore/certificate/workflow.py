@@ -25,12 +25,12 @@ from cloudcore.certificate.certificate import (
 from cloudcore.certificate.checks import Issued, check_issued
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
+    AuthorityRefused,
+    AuthorityUnreachable,
     Issuer,
     Reason,
     RecordCheck,
-    Refused,
     TxtRecords,
-    Unreachable,
     check_records,
 )
 from cloudcore.certificate.keys import SLOW, new_private_key
@@ -41,7 +41,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.key_pairs import key_pem, signing_request
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.threads import SLOW_KEYS
 
 _MOST_KEYS: Final = 4
@@ -68,7 +68,7 @@ def goal(certificate: Certificate, now: int) -> Goal | None:
     return None
 
 
-async def _check(found: Certificate, needs: CertificateNeeds, attempt: Attempt) -> Outcome:
+async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
     """Look at the records of the challenges.
 
     A certificate whose domains are proved is issued; one that still is not after
@@ -103,7 +103,9 @@ async def _check(found: Certificate, needs: CertificateNeeds, attempt: Attempt) 
     return StepRetry(change=change, also=tell)
 
 
-async def _issue_in_turn(found: Certificate, needs: CertificateNeeds, attempt: Attempt) -> Outcome:
+async def _issue_in_turn(
+    found: Certificate, needs: CertificateNeeds, attempt: StepAttempt
+) -> Outcome:
     """Issue a certificate, or come again if the account has enough slow keys under way."""
     if found.key_algorithm not in SLOW or found.csr is not None:
         return await _issue(found, needs, attempt)
@@ -120,7 +122,7 @@ async def _issue_in_turn(found: Certificate, needs: CertificateNeeds, attempt: A
             slow.put_off.pop(account_id, None)
 
 
-async def _issue(found: Certificate, needs: CertificateNeeds, attempt: Attempt) -> Outcome:
+async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
     """Let the authority issue the certificate, with a new key or the one of its owner."""
     issuer = needs.issuers.current
     try:
@@ -132,9 +134,9 @@ async def _issue(found: Certificate, needs: CertificateNeeds, attempt: Attempt) 
             return _not_now(found, needs, attempt, Problem("KEY_UNUSABLE", f"the KMS key: {error}"))
         chain = await issuer.issue(request, found.domains, TxtRecords(needs.database, found))
         issued = check_issued(chain, request, found.domains, needs.clock())
-    except Refused as refused:
+    except AuthorityRefused as refused:
         return _refused(found, needs, attempt, refused)
-    except Unreachable as error:
+    except AuthorityUnreachable as error:
         return _not_now(found, needs, attempt, Problem("CA_UNREACHABLE", str(error)))
     return _issued(issuer.name, issued, sealed, needs)
 
@@ -202,8 +204,8 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     may not ask again about what it has seen for another one. So this looks each time: what a
     step before has seen may be of long ago, if a worker died.
 
-    Raise `Refused` if a grant was taken away, or a record leads to us no more, `Unreachable` if the
-    DNS did not answer.
+    Raise `AuthorityRefused` if a grant was taken away, or a record leads to us no more,
+    `AuthorityUnreachable` if the DNS did not answer.
     """
     refused = []
     for each in found.challenges:
@@ -217,8 +219,8 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     if not refused:
         return
     if all(each.code == "DNS_UNREACHABLE" for each in refused):
-        raise Unreachable(refused[0].message)
-    raise Refused(
+        raise AuthorityUnreachable(refused[0].message)
+    raise AuthorityRefused(
         CA_REFUSED,
         "it is no longer proved that the account may have a certificate for "
         + ", ".join(each.domain for each in refused),
@@ -227,7 +229,7 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
 
 
 def _refused(
-    found: Certificate, needs: CertificateNeeds, attempt: Attempt, refused: Refused
+    found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, refused: AuthorityRefused
 ) -> Outcome:
     """Return what follows a refusal.
 
@@ -259,22 +261,22 @@ def _refused(
 
 
 def _not_now(
-    found: Certificate, needs: CertificateNeeds, attempt: Attempt, problem: Problem
+    found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
 ) -> Outcome:
     """Return what follows when an authority, the DNS or a key is not there for a while."""
     if found.certificate_pem is None:
         return StepRetry(faults=[problem])
-    return _refused(found, needs, attempt, Refused(CA_REFUSED, problem.message))
+    return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))
 
 
-async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: Attempt) -> Outcome:
+async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAttempt) -> Outcome:
     """Let authorities revoke all that they issued for the certificate and has not expired."""
     place = found.account_id, found.id
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
         for name, certificate in issues:
             await _issuer(needs, name).revoke(certificate, None)
-    except (Refused, Unreachable) as error:
+    except (AuthorityRefused, AuthorityUnreachable) as error:
         return StepRetry(faults=[Problem("REVOCATION_FAILED", str(error))])
 
     def change(current: Certificate, _now: int) -> Certificate:
@@ -287,14 +289,14 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: Attempt
 
 
 def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
-    """Return the authority of a name, or raise `Refused`."""
+    """Return the authority of a name, or raise `AuthorityRefused`."""
     found = needs.issuers.named(name)
     if found is None:
-        raise Refused(CA_REFUSED, f"this install has no authority {name!r} any more")
+        raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
     return found
 
 
-def _is_last(attempt: Attempt, needs: CertificateNeeds) -> bool:
+def _is_last(attempt: StepAttempt, needs: CertificateNeeds) -> bool:
     return needs.clock() - attempt.since > VALIDATION_SECONDS * MICROSECONDS
 
 

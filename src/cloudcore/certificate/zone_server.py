@@ -214,7 +214,7 @@ async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterato
     """
     loop = asyncio.get_running_loop()
     queries = QueryTasks(answerer)
-    connections = Connections(queries)
+    connections = TcpConnections(queries)
     # First that of TCP: if any port will do, connections to others may use the same number.
     server = await asyncio.start_server(
         connections.serve, host, port, reuse_port=True, limit=MOST_QUERY_BYTES
@@ -294,7 +294,7 @@ class Datagrams(asyncio.DatagramProtocol):
             self._transport.sendto(data, cast("tuple[str, int]", address))
 
 
-class Connections:
+class TcpConnections:
     """Answers over TCP, where each message has its length before it (RFC 1035 §4.2.2)."""
 
     def __init__(self, queries: QueryTasks) -> None:

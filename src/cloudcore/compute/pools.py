@@ -33,7 +33,7 @@ from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.web.bodies import ResourceRef
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def goal(pool: InstancePool, _now: int) -> Goal | None:
     return None
 
 
-async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: Attempt) -> Outcome:
+async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
     """Get the image on this machine; instances are started with it from then on."""
     if needs.driver is None:
         return StepRetry(faults=[_OFF])
@@ -75,7 +75,7 @@ def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> 
     return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
 
 
-async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: Attempt) -> Outcome:
+async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
     """Wait until nothing of any instance is left."""
     if await needs.database.read(count_instances, found.account_id, found.id):
         return StepRetry(seconds=_LOOK_SECONDS) if needs.driver else StepRetry(faults=[_OFF])

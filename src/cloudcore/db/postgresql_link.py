@@ -61,7 +61,7 @@ class ServerSilent(psycopg.OperationalError):
     """The server is silent, also on a new connection: an immediate retry is useless."""
 
 
-class Link(psycopg.Connection):
+class GuardedConnection(psycopg.Connection):
     """A connection that notices when its server is silent."""
 
     looks: _Looks | None = None
@@ -198,7 +198,7 @@ def connect(url: str) -> psycopg.Connection:
     looks = _looks_of(url)
     looks.check()
     try:
-        raw = Link.connect(
+        raw = GuardedConnection.connect(
             url,
             autocommit=True,
             prepare_threshold=0,

@@ -31,7 +31,7 @@ from cloudcore.errors import InvalidInput, TooManyConfirmations
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.web.ratelimit import Budget, count_request
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
@@ -172,7 +172,7 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
     return None
 
 
-async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: Attempt) -> Outcome:
+async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
     """Look for the record of a domain."""
     assert found.dkim_selector is not None
     try:
@@ -204,7 +204,7 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: Attempt) ->
     )
 
 
-async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: Attempt) -> Outcome:
+async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
     """Send the mail that asks for the confirmation of an address."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:

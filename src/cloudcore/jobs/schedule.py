@@ -150,7 +150,7 @@ class Scheduler(BesideRequests):
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
-            terms = schedule_rows.LeaseTerms(token, until, self._holder)
+            terms = schedule_rows.TurnTerms(token, until, self._holder)
             leased = await self._database.write_relaxed(schedule_rows.lease, due, terms, now)
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)

@@ -23,7 +23,7 @@ from cloudcore.kms.rows import (
     list_accounts_without_platform_key,
 )
 from cloudcore.kms.rules import SLOW, KeyUnusable, check_encrypts, new_material
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from cloudcore.threads import SLOW_KEYS
 
 PLATFORM_NAME: Final = "platform"
@@ -43,7 +43,7 @@ class RotatedMeanwhile(Conflict):
         super().__init__("other requests rotate the key; see its versions before another try")
 
 
-def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> Use:
+def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> QuotaUse:
     """Refuse a customer's key without room or with a name in use; return how many there are.
 
     Raise `Conflict` if the account has an undeleted key of this name, `QuotaExceeded` if the

@@ -33,7 +33,7 @@ from cloudcore.loadbalancer.planning import Rendered, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
@@ -126,7 +126,7 @@ def role_policy(found: LoadBalancer) -> Mapping[str, object]:
     return {"version": "1", "statements": statements}
 
 
-async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt) -> Outcome:
+async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """Make the role of the proxies, or change what it may, unless it may that already."""
     if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
         return StepDone(next="attach", keeps_faults=True)
@@ -145,14 +145,14 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt
     return StepDone(next="attach", keeps_faults=True)
 
 
-async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt) -> Outcome:
+async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """Let the address lead to the VPC; without groups, whoever comes reaches the listeners."""
     ruled_by = found.interface_id if found.security_groups else None
     await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
     return StepDone(next="replicas", keeps_faults=True)
 
 
-async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: Attempt) -> Outcome:
+async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt) -> Outcome:
     """Start or reload the proxies, one after the other, and end those that are too many."""
     netns = needs.network.namespace_of(found.vpc.id)
     dialled = needs.dialled if netns is None else None
@@ -184,7 +184,7 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: Atte
 
 
 def _applied(
-    needs: LoadBalancerNeeds, attempt: Attempt, made: Rendered, fingerprints: Mapping[str, str]
+    needs: LoadBalancerNeeds, attempt: StepAttempt, made: Rendered, fingerprints: Mapping[str, str]
 ) -> Outcome:
     """Return what follows when the proxies do what was wanted."""
 
@@ -214,7 +214,7 @@ def _applied(
 
 
 async def _failed(
-    found: LoadBalancer, needs: LoadBalancerNeeds, attempt: Attempt, error: ProxyFailed
+    found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
     """Return what follows when a proxy does not do what is wanted; what ran before goes on."""
     _log.warning("the load balancer %s: %s", found.id, error)
@@ -231,7 +231,7 @@ async def _failed(
     return StepRetry(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
 
 
-async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt) -> Outcome:
+async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """Take the network objects away: the address leads to nothing, the interface is free."""
     await needs.network.remove_vip(found.vpc.id, found.vip)
 
@@ -245,7 +245,7 @@ async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attem
     return StepDone(change=change, also=release, next="stop")
 
 
-async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt) -> Outcome:
+async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """End the proxies, which finish what they have; then their certificates are in use no more."""
     numbers = range(1, MOST_REPLICAS + 1)
     async with asyncio.TaskGroup() as group:
@@ -263,7 +263,7 @@ async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt
 
 
 async def _remove_role(
-    _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: Attempt
+    _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt
 ) -> Outcome:
     """Take the role of the proxies away."""
 
@@ -279,7 +279,7 @@ async def _remove_role(
 
 
 async def _release_vip(
-    _found: LoadBalancer, _needs: LoadBalancerNeeds, _attempt: Attempt
+    _found: LoadBalancer, _needs: LoadBalancerNeeds, _attempt: StepAttempt
 ) -> Outcome:
     """Let the address be free; the record goes behind it in the same transaction."""
 

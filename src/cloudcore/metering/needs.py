@@ -16,7 +16,7 @@ from cloudcore.db.base import Database
 from cloudcore.iam.policy import Policy
 from cloudcore.metering.sampling import SAMPLES, Samples
 from cloudcore.metering.sku import REQUESTS, REQUESTS_OF_API, SKUS, Sku
-from cloudcore.metering.usage import HOUR, Use
+from cloudcore.metering.usage import HOUR, SkuUse
 from cloudcore.ports import Opening, Port
 from cloudcore.web.context import RequestContext
 
@@ -34,15 +34,15 @@ class Meter:
         """Count use at this moment."""
         self._counts[account_id, sku, self._clock() // HOUR] += quantity
 
-    def take(self) -> Mapping[Use, int]:
+    def take(self) -> Mapping[SkuUse, int]:
         """Return the counts, and reset them to zero."""
         taken, self._counts = self._counts, Counter()
         return {
-            Use(account_id, self.region, sku, hour): quantity
+            SkuUse(account_id, self.region, sku, hour): quantity
             for (account_id, sku, hour), quantity in taken.items()
         }
 
-    def put_back(self, taken: Mapping[Use, int]) -> None:
+    def put_back(self, taken: Mapping[SkuUse, int]) -> None:
         """Add counts that could not be written."""
         for use, quantity in taken.items():
             self._counts[use.account_id, use.sku, use.hour] += quantity

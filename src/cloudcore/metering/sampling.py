@@ -17,7 +17,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import deletion, given, insert_new, insert_or_change
 from cloudcore.db.statement import Statement
-from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, usage_hours, usage_samples
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, usage_hours, usage_samples
 from cloudcore.ports import Port
 
 EVERY_SECONDS: Final = 600
@@ -82,7 +82,7 @@ def _put(
     """Set what accounts stored in an hour; `stored` is sorted, so that no two samplers deadlock."""
     for account_id, quantity in stored:
         if quantity:
-            use = Use(account_id, region, sku, hour)
+            use = SkuUse(account_id, region, sku, hour)
             tx.execute(_SET, **use._asdict(), quantity=quantity)
 
 

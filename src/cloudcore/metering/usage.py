@@ -91,7 +91,7 @@ _FORGET: Final = deletion(_u.hour)
 _FORGET_REPORTS: Final = deletion(usage_reports.c.hour)
 
 
-class Use(NamedTuple):
+class SkuUse(NamedTuple):
     """Of what use is summed."""
 
     account_id: str
@@ -132,11 +132,11 @@ def report(
         _NOTE, account_id=account_id, sku=sku, key=key, hour=hour
     ):
         return False
-    add(tx, {Use(account_id, region, sku, hour): quantity})
+    add(tx, {SkuUse(account_id, region, sku, hour): quantity})
     return True
 
 
-def add(tx: Connection, uses: Mapping[Use, int]) -> None:
+def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
     """Add to the sums of hours."""
     # Sorted, so that two transactions lock rows in the same order and never deadlock.
     for use, quantity in sorted(uses.items()):

@@ -19,7 +19,7 @@ from cloudcore.network.planning import plan_of
 from cloudcore.network.resources import Vpc
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.network.needs import NetworkNeeds
@@ -46,7 +46,7 @@ class _Seen(NamedTuple):
 
 
 async def _apply(
-    found: Vpc, needs: NetworkNeeds, _attempt: Attempt
+    found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
 ) -> StepDone[Vpc] | StepRetry[Vpc]:
     try:
         generation = await _bring_about(needs, found.account_id, found.id)
@@ -62,7 +62,7 @@ async def _apply(
 
 
 async def _remove(
-    found: Vpc, needs: NetworkNeeds, _attempt: Attempt
+    found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
 ) -> StepDone[Vpc] | StepRetry[Vpc]:
     await needs.driver.remove(found.id)
     return StepDone()

@@ -113,7 +113,7 @@ CONFIRM_PATH = "/v1/subscription-confirmations/page"
 UNSUBSCRIBE_PATH = "/v1/unsubscriptions"
 
 
-class Links(NamedTuple):
+class RecipientLinks(NamedTuple):
     """Makes the links in messages to recipients."""
 
     keyring: Keyring
@@ -136,7 +136,7 @@ class Links(NamedTuple):
 
 
 def notification(
-    topic: Topic, subscription: Subscription, publication: Publication, links: Links
+    topic: Topic, subscription: Subscription, publication: Publication, links: RecipientLinks
 ) -> dict[str, Any]:
     """Return the envelope of a publication; it is the same for every attempt."""
     return {
@@ -154,7 +154,11 @@ def notification(
 
 
 def confirmation(
-    topic: Topic, subscription: Subscription, message_id: str, requested_at: int, links: Links
+    topic: Topic,
+    subscription: Subscription,
+    message_id: str,
+    requested_at: int,
+    links: RecipientLinks,
 ) -> dict[str, Any]:
     """Return the envelope of a request to confirm a subscription."""
     token = links.token(subscription)

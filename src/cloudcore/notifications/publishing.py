@@ -32,7 +32,7 @@ from cloudcore.notifications.topic import (
     strings_of,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
-from cloudcore.quotas.limits import Counted, Use, up_to
+from cloudcore.quotas.limits import Counted, QuotaUse, up_to
 from cloudcore.resource_names import Crn
 from cloudcore.wire import rfc3339
 
@@ -104,7 +104,7 @@ def publish(
     return message_id
 
 
-def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, Use]]:
+def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, QuotaUse]]:
     advice = "publish more slowly, or end those whose endpoints do not answer"
     return [
         (

@@ -66,7 +66,7 @@ class NamedObject(NamedTuple):
     encoding: str
 
 
-class Totals(NamedTuple):
+class BookTotals(NamedTuple):
     """The number of objects that have bytes, and of those that were verified lately."""
 
     objects: int
@@ -189,11 +189,11 @@ class Book:
                 yield row
             after = found[-1].id
 
-    def totals(self, tx: Connection, since: int) -> Totals:
+    def totals(self, tx: Connection, since: int) -> BookTotals:
         """Count the objects that have bytes, and those verified `since`. Reads every row."""
         row = tx.row(self._totals, since=since)
         assert row is not None
-        return Totals(*map(int, row))
+        return BookTotals(*map(int, row))
 
     def count_stored(self, tx: Connection) -> tuple[int, int]:
         """Return the number of objects in the store, and of their bytes there."""

@@ -31,7 +31,7 @@ shredded); *unreadable*: no key opens the data key.
 _log = logging.getLogger(__name__)
 
 
-class Use(Protocol):
+class WrapUse(Protocol):
     """A use of stored bytes through a KMS key."""
 
     @property
@@ -50,10 +50,10 @@ class Use(Protocol):
         ...
 
 
-U = TypeVar("U", bound=Use)
+U = TypeVar("U", bound=WrapUse)
 
 
-class Portion(NamedTuple, Generic[U]):
+class UsePage(NamedTuple, Generic[U]):
     """The uses of one step."""
 
     target: str
@@ -72,7 +72,7 @@ async def run_step(
     rewrap: Callable[[str, str, Sequence[Sequence[WrappedKey]]], Awaitable[Rewrapped]],
     run: Run,
     job: Job,
-    read: Callable[[Connection, Run, Any], Portion[U]],
+    read: Callable[[Connection, Run, Any], UsePage[U]],
     write: Callable[[Connection, Run, str, Sequence[U], Mapping[str, bytes]], int],
     unusable: Callable[[], StepFailed],
 ) -> Next | Done:

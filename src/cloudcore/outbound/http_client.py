@@ -25,8 +25,8 @@ from cloudcore.outbound.destinations import (
 )
 from cloudcore.outbound.host_lookup import Resolve, resolve
 from cloudcore.outbound.http_connection import (
+    AnswerHead,
     AnswerTooLong,
-    Head,
     HttpConnection,
     RequestFailed,
     Stage,
@@ -34,7 +34,7 @@ from cloudcore.outbound.http_connection import (
 )
 
 
-class Pace:
+class BodyRate:
     """Measures the rate of one body, over seconds of waiting.
 
     Only the time in which its reader waited counts: a slow disk on our side is not the host's
@@ -141,10 +141,10 @@ class TimeLimits(NamedTuple):
 TIME_LIMITS: Final = TimeLimits()
 
 
-class Answer:
+class HttpAnswer:
     """An answer whose body has not been read yet."""
 
-    def __init__(self, head: Head, connection: HttpConnection, limits: TimeLimits) -> None:
+    def __init__(self, head: AnswerHead, connection: HttpConnection, limits: TimeLimits) -> None:
         self.head = head
         self._connection = connection
         self._limits = limits
@@ -156,7 +156,7 @@ class Answer:
             RequestFailed: it is too slow, or ends before its length.
 
         """
-        pace = Pace(self._limits.rate_window, self._limits.lowest_rate)
+        pace = BodyRate(self._limits.rate_window, self._limits.lowest_rate)
         while True:
             began = asyncio.get_running_loop().time()
             try:
@@ -239,7 +239,7 @@ class HttpClient:
         url: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """Send a request; leaving the context ends it, also before the body's end.
 
         Raises:
@@ -251,7 +251,7 @@ class HttpClient:
         request = _request_bytes(method, destination, headers or {}, body)
         connection, head = await self._exchange(method, destination, request)
         try:
-            yield Answer(head, connection, self._limits)
+            yield HttpAnswer(head, connection, self._limits)
         finally:
             self._idle.give_back(destination.origin, connection)
 
@@ -261,7 +261,7 @@ class HttpClient:
 
     async def _exchange(
         self, method: str, destination: Destination, request: bytes
-    ) -> tuple[HttpConnection, Head]:
+    ) -> tuple[HttpConnection, AnswerHead]:
         kept = self._idle.take(destination.origin) if method in ("GET", "HEAD") else None
         if kept is not None:
             try:
@@ -273,7 +273,7 @@ class HttpClient:
         connection = await self._connect(destination)
         return connection, await self._head(connection, method, request)
 
-    async def _head(self, connection: HttpConnection, method: str, request: bytes) -> Head:
+    async def _head(self, connection: HttpConnection, method: str, request: bytes) -> AnswerHead:
         try:
             connection.send(method, request)
             async with asyncio.timeout(self._limits.head):

@@ -49,7 +49,7 @@ _OPENING: Final = b"HTTP/"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AnswerHead:
     """Status and headers of an answer."""
 
     status: int
@@ -78,7 +78,7 @@ class AnswerParser:
 
     def __init__(self, *, to_head: bool) -> None:
         """Make a parser of the next answer; an answer to HEAD has no body."""
-        self.head: Head | None = None
+        self.head: AnswerHead | None = None
         self.failure: RequestFailed | None = None
         self.is_done = False
         """True once the answer's last byte has come."""
@@ -168,7 +168,7 @@ class AnswerParser:
             if self._interim > _MAX_INTERIM:
                 self.fail(BadAnswer("it answered with many interim answers"))
             return
-        self.head = Head(status, tuple(self._headers))
+        self.head = AnswerHead(status, tuple(self._headers))
         self.keeps_alive = self.keeps_alive and self._parser.should_keep_alive()
         has_length = self.head.all("content-length") or self.head.all("transfer-encoding")
         self._ends_with_connection = not has_length
@@ -229,7 +229,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._answer.end(is_error=True)
 
-    async def head(self) -> Head:
+    async def head(self) -> AnswerHead:
         """Return the head of the answer; the caller limits the time.
 
         Raises:

@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.client import Account, AcmeUnreachable, Directory, Proof, order
+from cloudcore.acme.client import AcmeAccount, AcmeUnreachable, ChallengeProof, Directory, order
 from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.own_certificate.paths import own_certificate
-from cloudcore.own_certificate.renewal import OwnCertificate, Subject, load_account_key
+from cloudcore.own_certificate.renewal import CertificateSubject, OwnCertificate, load_account_key
 from cloudcore.serving.tls.paths import TlsFiles
 from cloudcore.serving.tls.validation import Validations, proof_file, token_file
 
@@ -30,7 +30,7 @@ _IDENTIFIER: Final = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.31")
 _LIFE: Final = timedelta(days=1)
 
 
-class Wanted(NamedTuple):
+class CertificateOrder(NamedTuple):
     """The names of a server's certificate, and its authority."""
 
     names: tuple[str, ...]
@@ -60,23 +60,23 @@ class Wanted(NamedTuple):
         return own_certificate(self.folder)
 
 
-def acme_certificate(wanted: Wanted) -> OwnCertificate:
+def acme_certificate(wanted: CertificateOrder) -> OwnCertificate:
     """Return the keeper of a certificate by ACME."""
     url, setting = wanted.directory.url, wanted.setting
-    subject = Subject(wanted.names, wanted.files, url, wanted.reach, setting)
+    subject = CertificateSubject(wanted.names, wanted.files, url, wanted.reach, setting)
     return OwnCertificate(
         subject, partial(obtain, wanted), Validations(wanted.proofs, wanted.names)
     )
 
 
-async def obtain(wanted: Wanted) -> None:
+async def obtain(wanted: CertificateOrder) -> None:
     """Order a certificate, prove that the names are ours, and write it where it is served.
 
     Raise `AcmeRefused` or `AcmeUnreachable` if the certificate before stays, `OSError` if a file
     cannot be written.
     """
     with _alone(wanted.folder):
-        account = Account(wanted.directory, load_account_key(wanted.folder), wanted.email)
+        account = AcmeAccount(wanted.directory, load_account_key(wanted.folder), wanted.email)
         key = ec.generate_private_key(ec.SECP256R1())
         publish = partial(_publish, wanted.proofs, wanted.challenge)
         try:
@@ -87,7 +87,7 @@ async def obtain(wanted: Wanted) -> None:
         write_private(wanted.files.certificate, key_pem(key) + chain.encode())
 
 
-def _publish(folder: Path, kind: str, proofs: Sequence[Proof]) -> None:
+def _publish(folder: Path, kind: str, proofs: Sequence[ChallengeProof]) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     for proof in proofs:
         if kind == TLS_ALPN:
@@ -103,7 +103,7 @@ def _withdraw(folder: Path) -> None:
         folder.rmdir()
 
 
-def _validation(proof: Proof) -> bytes:
+def _validation(proof: ChallengeProof) -> bytes:
     """Return the certificate that proves the control of a name, with its key (RFC 8737 §3)."""
     key = ec.generate_private_key(ec.SECP256R1())
     digest = hashlib.sha256(proof.value.encode()).digest()

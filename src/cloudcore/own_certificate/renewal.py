@@ -170,7 +170,7 @@ _ADVICE: Final = {
 }
 
 
-class Subject(NamedTuple):
+class CertificateSubject(NamedTuple):
     """The names of a server's certificate, and words for log and errors."""
 
     names: tuple[str, ...]
@@ -194,7 +194,7 @@ class OwnCertificate:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: CertificateSubject,
         order: Callable[[], Awaitable[None]],
         validations: Validations | None = None,
         *,

@@ -154,7 +154,7 @@ _LIST: Final = Statement(select(_q.name, _q.maximum).where(_OF_ACCOUNT))
 _LIST_DEFAULTS: Final = Statement(select(_d.name, _d.maximum))
 
 
-class Use(NamedTuple):
+class QuotaUse(NamedTuple):
     """The use of a quota, and its limit."""
 
     used: int
@@ -163,7 +163,7 @@ class Use(NamedTuple):
     """The level that the account was told last (`level_told`)."""
 
 
-class Limits(NamedTuple):
+class SetLimits(NamedTuple):
     """The limits that operators have set."""
 
     own: int | None = None
@@ -193,23 +193,27 @@ class Counted:
 
     def read(
         self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
-    ) -> Use:
+    ) -> QuotaUse:
         """Return the use and the limit of an account; `default` replaces the quota's own."""
         row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
         used, limit, told = row
         if limit is None:
             limit = self.quota.default if default is None else default
-        return Use(int(used), int(limit), told)
+        return QuotaUse(int(used), int(limit), told)
 
-    def check(self, tx: Connection, account_id: str, words: str, /, **parameters: object) -> Use:
+    def check(
+        self, tx: Connection, account_id: str, words: str, /, **parameters: object
+    ) -> QuotaUse:
         """Return the result of `read`; refuse one more if the limit is reached."""
         use = self.read(tx, account_id, **parameters)
         if use.used >= use.limit:
             refuse(self.quota, use, words)
         return use
 
-    def tell(self, tx: Connection, account_id: str, use: Use, now: int, added: int = 1) -> None:
+    def tell(
+        self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
+    ) -> None:
         """Emit an event if an account, which had `use`, reaches a level with what was `added`.
 
         Call it last in a change; see `tell_level`.
@@ -247,22 +251,22 @@ def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words:
     """Refuse one more if an account has `used` its limit; see `refuse`."""
     limit = limit_of(tx, account_id, quota)
     if used >= limit:
-        refuse(quota, Use(used, limit), words)
+        refuse(quota, QuotaUse(used, limit), words)
 
 
 def refuse(
-    quota: Quota, use: Use, words: str, kind: type[QuotaExceeded] = QuotaExceeded
+    quota: Quota, use: QuotaUse, words: str, kind: type[QuotaExceeded] = QuotaExceeded
 ) -> NoReturn:
     """Raise `QuotaExceeded`; `words` name the limit, with ``{limit}`` and ``{used}``."""
     message = words.format(limit=use.limit, used=use.used)
     raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
 
 
-def set_limits(tx: Connection, account_id: str) -> dict[str, Limits]:
+def set_limits(tx: Connection, account_id: str) -> dict[str, SetLimits]:
     """Return the limits that operators have set, by name."""
     own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
     every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
-    return {name: Limits(own.get(name), every.get(name)) for name in {*own, *every}}
+    return {name: SetLimits(own.get(name), every.get(name)) for name in {*own, *every}}
 
 
 def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.ports import Opening, Port
-from cloudcore.quotas.limits import Counted, Limits, put_limit, remove_limit, set_limits
+from cloudcore.quotas.limits import Counted, SetLimits, put_limit, remove_limit, set_limits
 from cloudcore.quotas.quota import Quota
 
 
@@ -62,7 +62,7 @@ class QuotaNeeds:
         found = set_limits(tx, account_id)
         return [
             self._allowance(
-                tx, self.known[name], found.get(name, Limits()), account_id, region, now
+                tx, self.known[name], found.get(name, SetLimits()), account_id, region, now
             )
             for name in names
         ]
@@ -94,7 +94,7 @@ class QuotaNeeds:
         self,
         tx: Connection,
         known: KnownQuota,
-        set_: Limits,
+        set_: SetLimits,
         account_id: str,
         region: str,
         now: int,

@@ -37,7 +37,7 @@ from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.quotas.limits import Counted, Use
+from cloudcore.quotas.limits import Counted, QuotaUse
 from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.resource import (
@@ -248,7 +248,7 @@ class Rows(Generic[R]):
         filters = self._asked(asked)
         return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
 
-    def check_room(self, tx: Connection, account_id: str, region: str) -> Use:
+    def check_room(self, tx: Connection, account_id: str, region: str) -> QuotaUse:
         """Raise `QuotaExceeded` if an account has reached its quota.
 
         Otherwise return its use, for `counted.tell` after one more is added.

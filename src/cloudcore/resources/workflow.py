@@ -68,7 +68,7 @@ class Goal(NamedTuple):
     """With another number, the goal is another one."""
 
 
-class Attempt(NamedTuple):
+class StepAttempt(NamedTuple):
     """An attempt at a step, kept as the cursor of the job."""
 
     goal: Goal
@@ -127,7 +127,7 @@ class Step(Generic[R, N]):
     of `Unavailable` are shown.
     """
 
-    run: Callable[[R, N, Attempt], Awaitable[StepDone[R] | StepRetry[R]]]
+    run: Callable[[R, N, StepAttempt], Awaitable[StepDone[R] | StepRetry[R]]]
     first_retry_seconds: float = 5
     longest_retry_seconds: float = 300
 
@@ -220,7 +220,7 @@ class Work(Generic[R, N]):
         goal = None if found is None else self._goal(found, now)
         if found is None or goal is None:
             return Done(partial(self._end, *place, now))
-        attempt = self._attempt(job.cursor, Attempt(goal, goal.step, 0, now))
+        attempt = self._attempt(job.cursor, StepAttempt(goal, goal.step, 0, now))
         if not attempt.step:  # the last one left the goal as it was: not at once again
             pause = self._steps[goal.step].first_retry_seconds
             return Next(attempt._replace(step=goal.step), delay_seconds=pause)
@@ -230,24 +230,24 @@ class Work(Generic[R, N]):
         store = partial(self._store, attempt, found, result, now)
         if isinstance(result, StepDone):
             return Next(
-                Attempt(goal, result.next or "", 0, now), store, delay_seconds=result.seconds
+                StepAttempt(goal, result.next or "", 0, now), store, delay_seconds=result.seconds
             )
         if result.seconds is not None:
             return Next(attempt, store, delay_seconds=result.seconds)
         pause = doubled(step.first_retry_seconds, step.longest_retry_seconds, attempt.tries)
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
-    def _attempt(self, cursor: object, first: Attempt) -> Attempt:
+    def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
         """Return the attempt in a cursor, or the first one at a newer goal."""
         try:
-            attempt = msgspec.convert(cursor, Attempt)
+            attempt = msgspec.convert(cursor, StepAttempt)
         except msgspec.ValidationError:
             return first
         is_ours = attempt.goal == first.goal and attempt.step in ("", *self._steps)
         return attempt._replace(goal=first.goal) if is_ours or attempt.step == first.step else first
 
     async def _run(
-        self, job: Job, step: Step[R, N], found: R, needs: N, attempt: Attempt
+        self, job: Job, step: Step[R, N], found: R, needs: N, attempt: StepAttempt
     ) -> StepDone[R] | StepRetry[R]:
         try:
             async with asyncio.timeout(self._step_seconds):
@@ -260,7 +260,7 @@ class Work(Generic[R, N]):
 
     def _store(
         self,
-        attempt: Attempt,
+        attempt: StepAttempt,
         seen: R,
         result: StepDone[R] | StepRetry[R],
         now: int,

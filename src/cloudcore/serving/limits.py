@@ -62,7 +62,7 @@ class ServerLimits:
     send_threads: int = 4
 
 
-class Pace:
+class TransferPace:
     """The progress of one transfer, checked by every sweep; times in seconds, sizes in bytes."""
 
     __slots__ = ("_at", "_highest", "_mark", "_moved_at", "_receiving", "_seen_at")
@@ -115,7 +115,7 @@ class Pace:
 CUT: Final = "too many answers wait for slow clients, and this one waited longest"
 
 
-class Cuttable(Protocol):
+class Abortable(Protocol):
     """A connection that can be closed at once."""
 
     def abort(self, reason: str = "") -> None:
@@ -130,9 +130,9 @@ class Unsent:
         """Allow at most `size` bytes."""
         self.size = size
         self.used = 0
-        self._waiting: dict[Cuttable, int] = {}
+        self._waiting: dict[Abortable, int] = {}
 
-    def keep(self, connection: Cuttable, count: int) -> None:
+    def keep(self, connection: Abortable, count: int) -> None:
         """Set a connection's unsent bytes; beyond the bound, abort those that waited longest."""
         self.release(connection)
         self.used += count
@@ -142,7 +142,7 @@ class Unsent:
             self.release(longest)
             longest.abort(CUT)
 
-    def release(self, connection: Cuttable) -> None:
+    def release(self, connection: Abortable) -> None:
         """Remove a connection's unsent bytes."""
         self.used -= self._waiting.pop(connection, 0)
 

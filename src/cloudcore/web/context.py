@@ -461,7 +461,7 @@ class RequestContext:
         await self._database.write(self._complete, self.claim, reply)
 
     def _complete(self, connection: Connection, claim: idempotency.Claim, reply: Reply[B]) -> None:
-        outcome = idempotency.Outcome(
+        outcome = idempotency.RecordedOutcome(
             reply.status, reply.content_type, reply.location, reply.body, self.authorized
         )
         sealed = outcome.seal(self.keyring, claim.scope)

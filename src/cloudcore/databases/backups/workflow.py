@@ -39,7 +39,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
@@ -68,7 +68,7 @@ def goal(found: Backup, _now: int) -> Goal | None:
     return Goal("wait", _VERIFY) if found.verification in ("pending", "running") else None
 
 
-async def _wait(found: Backup, needs: DatabaseNeeds, attempt: Attempt) -> Outcome:
+async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
     """Wait for the turn of the cluster and, to delete a base, until no incremental one needs it."""
     doing = attempt.goal.generation
 
@@ -87,7 +87,7 @@ async def _wait(found: Backup, needs: DatabaseNeeds, attempt: Attempt) -> Outcom
     return StepDone(change=begun, next=_NEXT[doing], keeps_faults=True)
 
 
-async def _run(found: Backup, needs: DatabaseNeeds, attempt: Attempt) -> Outcome:
+async def _run(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
     """Make a backup, unless the archive has it already."""
     cluster, target = await _of(found, needs)
     try:
@@ -152,7 +152,7 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
     return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
 
 
-async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Restore a backup into a server of its own, and read all that it has."""
     cluster, target = await _of(found, needs)
     words, proof = "", None
@@ -181,7 +181,7 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: Attempt) -> Out
     return StepDone(change=changed, also=also, faults=faults)
 
 
-async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
     if found.verification == "running" and needs.servers is not None:

@@ -33,7 +33,7 @@ from cloudcore.databases.clusters.states import (
 from cloudcore.databases.servers.driver import OWNER, ServerDriver, ServerFailed
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Attempt, Goal, Problem, Step, StepDone, StepRetry, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.storage.bucket_rows import remove_uses
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
     return Goal("make" if found.is_wanted else "stop", found.generation)
 
 
-async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Make the files of a server, or restore them, unless it has them."""
     if (servers := needs.servers) is None:
         return StepRetry(faults=[_OFF])
@@ -93,7 +93,7 @@ async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outc
     return StepDone(change=made, next="start", keeps_faults=True)
 
 
-async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Start a server with a certificate of this install."""
     if (servers := needs.servers) is None:
         return StepRetry(faults=[_OFF])
@@ -111,7 +111,7 @@ async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Out
     return StepDone(change=started, next="password", keeps_faults=True)
 
 
-async def _password(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _password(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Set the password of the owner, and delete it from the row."""
     if (servers := needs.servers) is None:
         return StepRetry(faults=[_OFF])
@@ -127,7 +127,7 @@ async def _set_password(servers: ServerDriver, found: Cluster, needs: DatabaseNe
     await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
 
 
-async def _stop(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _stop(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Stop a server."""
     if needs.servers is None:
         return StepRetry(faults=[_OFF])
@@ -138,7 +138,7 @@ async def _stop(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outc
     return _came_to("stopped", found, needs)
 
 
-async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Connect to a registered server, and store its version or why that failed."""
     endpoint = endpoint_of(needs.keyring, found)
     assert endpoint is not None
@@ -170,7 +170,7 @@ async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Out
     return StepDone(change=checked, faults=[problem] if problem else [], also=tell)
 
 
-async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Wait until no backup of the cluster is left."""
     if await needs.database.write(_delete_backups, found, needs.clock()):
         return StepDone(next="remove", keeps_faults=True)
@@ -189,7 +189,7 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     return not found
 
 
-async def _remove(found: Cluster, needs: DatabaseNeeds, _attempt: Attempt) -> Outcome:
+async def _remove(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Delete the server and all files of its cluster in the bucket."""
     if found.type == "managed":
         if needs.servers is None:

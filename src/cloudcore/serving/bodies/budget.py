@@ -49,7 +49,7 @@ class NoRoom(Unavailable):
         )
 
 
-class Room:
+class BodyRoom:
     """The bytes for bodies of one size class, and the incomplete bodies, oldest first."""
 
     def __init__(self, size: int) -> None:
@@ -102,8 +102,8 @@ class BodyBudget:
         large: int = LARGE_ROOM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.small = Room(small)
-        self.large = Room(large)
+        self.small = BodyRoom(small)
+        self.large = BodyRoom(large)
         self.clock = clock
         self.turns = ReadTurns()
 

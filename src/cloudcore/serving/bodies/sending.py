@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cloudcore.serving.bodies.bulk import BulkJob, BulkStep, Scratch
-from cloudcore.serving.bodies.connection import Connection, Transfer
+from cloudcore.serving.bodies.connection import BodyConnection, Transfer
 from cloudcore.serving.limits import MIB
 from cloudcore.serving.tls.stream import TlsLoan
 from cloudcore.serving.tls.transport import lend_socket
@@ -31,7 +31,11 @@ class SendingJob(BulkJob[bool]):
     writes = True
 
     def __init__(
-        self, connection: Connection, sock: socket.socket | TlsLoan, count: int, slice_bytes: int
+        self,
+        connection: BodyConnection,
+        sock: socket.socket | TlsLoan,
+        count: int,
+        slice_bytes: int,
     ) -> None:
         """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
         worker = connection.worker
@@ -75,7 +79,7 @@ class SendJob(SendingJob):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BodyConnection,
         sock: socket.socket | TlsLoan,
         file: int,
         offset: int,
@@ -240,7 +244,7 @@ class SendPartsJob(SendingJob):
     """
 
     def __init__(
-        self, connection: Connection, sock: socket.socket | TlsLoan, parts: Parts, count: int
+        self, connection: BodyConnection, sock: socket.socket | TlsLoan, parts: Parts, count: int
     ) -> None:
         """Send the `count` bytes that ``parts(0)`` yields."""
         super().__init__(connection, sock, count, SLICE_BYTES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from cloudcore.serving.bodies.connection import Connection
+from cloudcore.serving.bodies.connection import BodyConnection
 from cloudcore.serving.dispatch import Application
 from cloudcore.serving.http.head import HeadReader
 from cloudcore.serving.http.worker import ServerWorker
@@ -13,7 +13,7 @@ from cloudcore.serving.record import RequestRecord
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
-class RequestConnection(Connection, Protocol[C_contra]):
+class RequestConnection(BodyConnection, Protocol[C_contra]):
     """A connection, as a request cycle of the type `C_contra` sees it."""
 
     server: tuple[str, int] | None

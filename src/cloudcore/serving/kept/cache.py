@@ -16,12 +16,12 @@ from cloudcore.serving.kept.entry import (
     ENTRY_BYTES,
     MOST_ANSWER_BYTES,
     MOST_HEAD_BYTES,
-    Answer,
     AnswerKey,
     Cover,
     Covered,
-    Entry,
     Keep,
+    KeptAnswer,
+    KeptEntry,
     Proof,
 )
 from cloudcore.serving.record import RequestRecord
@@ -36,14 +36,14 @@ class KeptAnswers:
         self._read = database.read
         self._clock = clock
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
-        self._answers: dict[AnswerKey, Answer] = {}
+        self._entries: OrderedDict[bytes, KeptEntry] = OrderedDict()
+        self._answers: dict[AnswerKey, KeptAnswer] = {}
         self._covers: dict[Cover, Covered] = {}
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
 
-    def find(self, head: bytes) -> Entry | None:
+    def find(self, head: bytes) -> KeptEntry | None:
         """Return the kept answer to exactly these bytes, or None."""
         entry = self._entries.get(head)
         if entry is None:
@@ -54,7 +54,7 @@ class KeptAnswers:
         self._entries.move_to_end(head)
         return entry
 
-    def prove(self, head: bytes, entry: Entry) -> bool | Awaitable[bool]:
+    def prove(self, head: bytes, entry: KeptEntry) -> bool | Awaitable[bool]:
         """Return True if the answer is still the same; else drop it and return False.
 
         Return an awaitable of that if the database must be waited for.
@@ -79,7 +79,7 @@ class KeptAnswers:
             return False
         return self._proved(head, answer, version, _Begun(reading, waits_for))
 
-    def _is_covered(self, answer: Answer, version: int | None) -> bool:
+    def _is_covered(self, answer: KeptAnswer, version: int | None) -> bool:
         """Return True if the cover of an answer's proof finds the same, as is known already."""
         cover = None if answer.proof is None else answer.proof.cover
         if cover is None or version is None:
@@ -91,7 +91,7 @@ class KeptAnswers:
         return True
 
     async def _proved(
-        self, head: bytes, answer: Answer, version: int | None, reading: _Begun
+        self, head: bytes, answer: KeptAnswer, version: int | None, reading: _Begun
     ) -> bool:
         try:
             return self._conclude(head, answer, version, await reading)
@@ -99,7 +99,11 @@ class KeptAnswers:
             return False
 
     def _conclude(
-        self, head: bytes, answer: Answer, version: int | None, looked: tuple[Hashable, Hashable]
+        self,
+        head: bytes,
+        answer: KeptAnswer,
+        version: int | None,
+        looked: tuple[Hashable, Hashable],
     ) -> bool:
         proof = answer.proof
         assert proof is not None
@@ -136,12 +140,12 @@ class KeptAnswers:
         key = (keep.proof, status_line, before, after)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = Answer(key)
+            answer = self._answers[key] = KeptAnswer(key)
             self.bytes += answer.size
         answer.users += 1
         # The record has path and query again, and the log line has much of the path once more.
         size = ENTRY_BYTES + len(head) + 2 * len(record.path) + len(record.query)
-        entry = Entry(answer, keep, record, server, size)
+        entry = KeptEntry(answer, keep, record, server, size)
         self._entries[head] = entry
         self.bytes += entry.size
         self._missed += 1

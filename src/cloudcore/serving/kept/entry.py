@@ -55,7 +55,7 @@ class Keep(NamedTuple):
     """Called each time that it is given again."""
 
 
-class Answer:
+class KeptAnswer:
     """A rendered answer, shared by all requests with the same answer."""
 
     __slots__ = (
@@ -84,7 +84,7 @@ class Answer:
         return b"".join((self.status_line, common, self.before, request_id.encode(), self.after))
 
 
-class Entry:
+class KeptEntry:
     """The kept answer of one request, and the parts of its record."""
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Entry:
     )
 
     def __init__(
-        self, answer: Answer, keep: Keep, record: RequestRecord, server: object, size: int
+        self, answer: KeptAnswer, keep: Keep, record: RequestRecord, server: object, size: int
     ) -> None:
         self.answer = answer
         self.until = keep.until

@@ -190,7 +190,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
         date_header=True,
         backlog=BACKLOG,
     )
-    server = Server(config, service, worker, counter, on_ready)
+    server = WorkerServer(config, service, worker, counter, on_ready)
     if keeper is not None and slot == 0:
         server.keep = partial(keeper.keep, counter.count)
     access_log.start()
@@ -204,7 +204,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     return 0
 
 
-class Server(uvicorn.server.Server):
+class WorkerServer(uvicorn.server.Server):
     """A uvicorn server whose drain has a time limit."""
 
     def __init__(

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Counted, Use
+from cloudcore.quotas.limits import Counted, QuotaUse
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.quotas import IS_BEYOND, USE, limit_query, read_use
 from registry.metadata.tables import uploads
@@ -43,7 +43,7 @@ class Room(NamedTuple):
 
     full: str | None
     """What has its maximum: ``repository`` or ``account`` of sessions, ``bytes``; None: nothing."""
-    use: Use | None
+    use: QuotaUse | None
     """What the account has and may have of bytes; None: any number."""
 
 

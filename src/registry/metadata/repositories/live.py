@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.control_tables import event_rules
 from registry.metadata.quotas import check_added, limit_query, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
@@ -219,7 +219,9 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
     return repository_of(row) if row else None
 
 
-def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, Use | None] | None:
+def find_with_use(
+    tx: Connection, handle: str, name: str
+) -> tuple[Repository, QuotaUse | None] | None:
     """Return a repository as `find_repository`, and what its account has and may have of bytes."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))

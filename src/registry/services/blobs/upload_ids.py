@@ -17,7 +17,7 @@ import os
 import uuid
 from typing import Final, NamedTuple
 
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.errors import UploadBusy, UploadUnknown
 from registry.metadata.blobs.uploads import Upload
 from registry.oci.digest import ALGORITHMS
@@ -36,7 +36,7 @@ class Session(NamedTuple):
     upload: Upload
     is_written: bool
     """It has a row. Otherwise it has received nothing yet."""
-    use: Use | None = None
+    use: QuotaUse | None = None
     """What its account has and may have of bytes, as far as it was read; None: any number."""
 
 
