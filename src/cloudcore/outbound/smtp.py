@@ -36,16 +36,11 @@ class SmtpRefused(Exception):
 class SmtpClient:
     """Sends mail, each message on a connection of its own."""
 
-    def __init__(
-        self,
-        smarthost: Smarthost,
-        tls: ssl.SSLContext | None = None,
-        seconds: float = TIMEOUT_SECONDS,
-    ) -> None:
-        """Use a smarthost; `tls` replaces the machine's roots, `seconds` are for one message."""
+    def __init__(self, smarthost: Smarthost, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Use a smarthost; `seconds` are for one message."""
         self._smarthost = smarthost
         self._seconds = seconds
-        self._tls = tls or ssl.create_default_context()
+        self._tls = ssl.create_default_context()
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="smtp")
 
     async def send(self, message: EmailMessage) -> None:

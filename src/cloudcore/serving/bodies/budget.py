@@ -62,8 +62,7 @@ class BodyRoom:
 class ReadTurns:
     """Turns at reading a piece of a large body: one per `TURN_SECONDS`."""
 
-    def __init__(self, seconds: float = TURN_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._given = float("-inf")
 
@@ -75,7 +74,7 @@ class ReadTurns:
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         if len(self._waiting) == 1:
-            delay = self._given + self._seconds - loop.time()
+            delay = self._given + TURN_SECONDS - loop.time()
             if delay > 0:
                 loop.call_later(delay, self._give, loop)
             else:
@@ -90,7 +89,7 @@ class ReadTurns:
                 self._given = loop.time()
                 break
         if self._waiting:
-            loop.call_later(self._seconds, self._give, loop)
+            loop.call_later(TURN_SECONDS, self._give, loop)
 
 
 class BodyBudget:
