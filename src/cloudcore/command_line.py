@@ -258,7 +258,7 @@ class Invocation(Protocol):
 
     @property
     def above(self) -> Invocation:
-        """Return the same run for the resource above the one of the command."""
+        """Return the same run for the parent of the command's resource."""
         ...
 
     @property
@@ -268,12 +268,12 @@ class Invocation(Protocol):
 
     @property
     def path(self) -> str:
-        """Return the path of the resource that the command names, or that of the list."""
+        """Return the path of the resource that the command names, or of the list."""
         ...
 
     @property
     def record(self) -> Record:
-        """Return the resource that the command names; it is read when asked for."""
+        """Return the resource that the command names; it is read at the first use."""
         ...
 
     @property

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from cloudcore.certificate import rows
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.issuer import CA_REFUSED, Refused, Unreachable
+from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, AuthorityUnreachable
 from tests.databases import on_both_databases
 from tests.integration.certificates_world import DAY, ZONE, World, codes, job_of, upload
 
-GONE: Final = Unreachable("the authority does not answer")
+GONE: Final = AuthorityUnreachable("the authority does not answer")
 
 
 async def test_a_domain_that_nobody_granted_is_refused_where_there_is_no_zone_to_prove_it(
@@ -210,7 +210,7 @@ async def test_an_authority_that_refuses_lets_it_fail_and_one_that_is_away_is_as
     certified.authority.failure = GONE
     made = await certified.issued()
     assert (made["status"], codes(made)) == ("issuing", [("CA_UNREACHABLE", "warning", 1)])
-    certified.authority.failure = Refused(CA_REFUSED, "no certificates for www.acme.test")
+    certified.authority.failure = AuthorityRefused(CA_REFUSED, "no certificates for www.acme.test")
     await certified.work(after=120)
     made = await certified.show(made)
     assert made["status"] == "failed"

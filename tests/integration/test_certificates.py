@@ -18,7 +18,12 @@ from cloudcore.audit.rows import audit_events
 from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.certificate.embedded import list_authorities
-from cloudcore.certificate.issuer import CA_REFUSED, Refused, Texts, Unreachable
+from cloudcore.certificate.issuer import (
+    CA_REFUSED,
+    AuthorityRefused,
+    AuthorityUnreachable,
+    TxtRecords,
+)
 from cloudcore.certificate.keys import new_private_key, public_der
 from cloudcore.certificate.needs import Certificates
 from cloudcore.clock import MICROSECONDS
@@ -41,7 +46,7 @@ ALL_ROWS: Final = [
     for name, table in metadata.tables.items()
     if name.startswith("certificate") or table in (jobs, outbox, idempotency_records, audit_events)
 ]
-GONE: Final = Unreachable("the authority does not answer")
+GONE: Final = AuthorityUnreachable("the authority does not answer")
 
 
 def openssl(folder: Path, *words: str) -> str:
@@ -349,7 +354,7 @@ async def test_c6_a_renewal_that_fails_is_a_fault_and_is_tried_until_it_succeeds
     certified: World,
 ) -> None:
     made = await certified.issued()
-    certified.authority.failure = Refused(CA_REFUSED, "too many certificates")
+    certified.authority.failure = AuthorityRefused(CA_REFUSED, "too many certificates")
     await certified.work(after=61 * DAY)
     await certified.work(after=120)
     shown = await certified.show(made)
@@ -369,7 +374,7 @@ async def test_a_clock_that_was_ahead_for_a_while_leaves_the_authority_before(
     served, embedded = certified.served, certified.authority.embedded
     key = new_private_key("ecdsa-p256")
     request = signing_request(key, ["www.acme.test"])
-    texts = Texts(
+    texts = TxtRecords(
         served.database, await stored(certified, await certified.request("web", "acme.test"))
     )
     before = await embedded.issue(request, ["www.acme.test"], texts)
@@ -436,7 +441,7 @@ async def test_a_new_issuing_authority_and_a_new_root_are_made_in_time(certified
     assert await roles() == [("issuing", 1), ("root", 1)]
     key = new_private_key("ecdsa-p256")
     request = signing_request(key, ["www.acme.test"])
-    texts = Texts(
+    texts = TxtRecords(
         served.database, await stored(certified, await certified.request("web", "acme.test"))
     )
     old = await embedded.issue(request, ["www.acme.test"], texts)
@@ -452,5 +457,5 @@ async def test_a_new_issuing_authority_and_a_new_root_are_made_in_time(certified
     # What the old one has issued can be revoked as long as it could be trusted.
     await embedded.revoke(old.certificate, None)
     foreign = new_root("other", served.clock())
-    with pytest.raises(Refused):
+    with pytest.raises(AuthorityRefused):
         await embedded.revoke(foreign.certificate.public_bytes(Encoding.DER), None)

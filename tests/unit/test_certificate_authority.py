@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from cloudcore.certificate.authority import (
-    Places,
-    Revoked,
+    AuthorityUrls,
+    RevokedCertificate,
     Signer,
     fingerprint,
     issue,
@@ -33,7 +33,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.key_pairs import key_pem
 from tests.tools import require_tool
 
-PLACES = Places("http://ca.example.com/issuer", "http://ca.example.com/crl")
+URLS = AuthorityUrls("http://ca.example.com/issuer", "http://ca.example.com/crl")
 NOW = system_clock()
 DOMAINS = ("www.example.com", "*.shop.example.com")
 
@@ -45,13 +45,13 @@ def root() -> Signer:
 
 @pytest.fixture(scope="module")
 def issuing(root: Signer) -> Signer:
-    return new_issuing(root, "tests", PLACES, NOW)
+    return new_issuing(root, "tests", URLS, NOW)
 
 
 def made(issuing: Signer, algorithm: KeyAlgorithm = "ecdsa-p256") -> tuple[x509.Certificate, str]:
     """Return a certificate for `DOMAINS`, and its key in PEM."""
     key = new_private_key(algorithm)
-    return issue(issuing, DOMAINS, key.public_key(), PLACES, NOW), key_pem(key).decode()
+    return issue(issuing, DOMAINS, key.public_key(), URLS, NOW), key_pem(key).decode()
 
 
 def verify(folder: Path, root: Signer, issuing: Signer, leaf: x509.Certificate, *more: str) -> str:
@@ -86,7 +86,7 @@ def test_openssl_accepts_the_chain(
 def test_openssl_sees_a_revocation(root: Signer, issuing: Signer, tmp_path: Path) -> None:
     leaf, _ = made(issuing)
     other, _ = made(issuing)
-    listed = revocation_list(issuing, [Revoked(leaf.serial_number, NOW)], 7, NOW)
+    listed = revocation_list(issuing, [RevokedCertificate(leaf.serial_number, NOW)], 7, NOW)
     (tmp_path / "crl").write_bytes(x509.load_der_x509_crl(listed).public_bytes(Encoding.PEM))
     check = ("-crl_check", "-CRLfile", str(tmp_path / "crl"))
     assert "certificate revoked" in verify(tmp_path, root, issuing, leaf, *check)
@@ -98,7 +98,7 @@ def test_a_domain_too_long_for_a_common_name_is_a_name_all_the_same(
 ) -> None:
     domain = f"{'a' * 60}.{'b' * 60}.example.com"
     key = new_private_key("ecdsa-p256")
-    leaf = issue(issuing, (domain,), key.public_key(), PLACES, NOW)
+    leaf = issue(issuing, (domain,), key.public_key(), URLS, NOW)
     shown = verify(tmp_path, root, issuing, leaf, "-verify_hostname", domain)
     assert shown.endswith(": OK\n"), shown
 
@@ -183,7 +183,7 @@ def test_c6_at_most_100_domains() -> None:
 def test_a_revocation_list_holds_for_clients_whose_clocks_are_a_little_behind(
     issuing: Signer,
 ) -> None:
-    revoked = [Revoked(serial, NOW) for serial in range(1, 4)]
+    revoked = [RevokedCertificate(serial, NOW) for serial in range(1, 4)]
     found = x509.load_der_x509_crl(revocation_list(issuing, revoked, 2, NOW))
     assert [each.serial_number for each in found] == [1, 2, 3]
     assert found.is_signature_valid(issuing.key.public_key())
@@ -203,7 +203,7 @@ def test_c5_what_an_upload_says_is_its_key_is_checked_only_if_it_is_small(
 ) -> None:
     """To see whether numbers are primes can stop a worker for minutes."""
     key = rsa.generate_private_key(65537, 2048)
-    leaf = pem(issue(issuing, DOMAINS, key.public_key(), PLACES, NOW))
+    leaf = pem(issue(issuing, DOMAINS, key.public_key(), URLS, NOW))
     modulus = primes[0] * primes[1] if primes else key.public_key().public_numbers().n
     numbers = [0, modulus, 65537, 7, *(primes or (3, 5)), 1, 1, 1]
     with pytest.raises(InvalidInput, match=words):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudcore.certificate.certificate import challenges_of, renewal_at, values_by_record
-from cloudcore.certificate.domains import Grants, parse_grants
+from cloudcore.certificate.domains import DomainGrants, parse_grants
 
 ID = "0189a000-0000-7000-8000-00000000000a"
 DOMAINS = ("example.com", "*.example.com", "www.cust.example", "shop.ours.example")
@@ -34,7 +34,7 @@ def test_c3_a_domain_in_a_zone_of_ours_is_verified_without_its_owner() -> None:
 
 def test_the_nearest_grant_decides_and_a_wildcard_is_not_of_what_others_have_alone() -> None:
     entries = ("corp.example=*", "shop.corp.example=shop", "a.b.corp.example=x", "all.example=*")
-    grants = Grants(parse_grants((*entries, "dev.all.example=acme", "dev.all.example=shop")))
+    grants = DomainGrants(parse_grants((*entries, "dev.all.example=acme", "dev.all.example=shop")))
 
     def allowed(handle: str, *domains: str) -> list[bool]:
         return [grants.allow(each, "id", handle) for each in domains]

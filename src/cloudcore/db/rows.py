@@ -34,7 +34,7 @@ def columns(table: Table, names: Iterable[str]) -> Select[Any]:
 
 
 def given(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Return the condition that each of these columns is the parameter of its name."""
+    """Return the condition that each of these columns equals the parameter of its name."""
     return and_(*(column == bindparam(column.key) for column in columns))
 
 
@@ -49,9 +49,9 @@ def insert_new(table: Table, names: Iterable[str]) -> Insert:
 
 
 def insert_or_change(table: Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
-    """Return the insertion of a row, or the change of the row that has its primary key.
+    """Return the insertion of a row, or the change of the row with its primary key.
 
-    What is `changed` then is all but the key by default.
+    By default, all columns but the key are `changed`.
     """
     key = [column.name for column in table.primary_key]
     new = insert(table).values(bound(names))

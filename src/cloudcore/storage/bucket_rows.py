@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, given, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.quotas.limits import Counted, Use, refuse
+from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
 from cloudcore.storage.errors import InvalidBucketState, NoSuchBucket, QuotaOfBytes
 from cloudcore.storage.tables import (
@@ -177,7 +177,7 @@ BYTES: Final = Counted(
 _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
-def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use | None:
+def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
     """Refuse what would exceed an account's quota of bytes in buckets; each upload asks.
 
     What is stored at the same moment is not seen, so an account may exceed its quota by that.
@@ -199,7 +199,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use |
     return use
 
 
-def tell_bytes(tx: Connection, account_id: str, use: Use | None, added: int, now: int) -> None:
+def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
     """Tell an account if its buckets hold most of what they may hold; `Counted.tell`."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)

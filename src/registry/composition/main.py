@@ -35,7 +35,7 @@ from cloudcore.nodes.node import NODE
 from cloudcore.nodes.rows import PLACINGS
 from cloudcore.nodes.watcher import begin as begin_watching
 from cloudcore.ports import Install, Offer, Opening, known
-from cloudcore.quotas.needs import QUOTAS, Known
+from cloudcore.quotas.needs import QUOTAS, KnownQuota
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.counters import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.dispatch import Application, Dispatcher
@@ -383,10 +383,12 @@ class Registry:
             await send({"type": f"lifespan.{event}.complete"})
 
 
-def quotas_of(families: Sequence[Family[Any]]) -> Sequence[Known]:
+def quotas_of(families: Sequence[Family[Any]]) -> Sequence[KnownQuota]:
     """Return the quotas of families, with what counts them."""
     counted = {each.quota.name: each for family in families for each in family.uses()}
-    return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]
+    return [
+        KnownQuota(quota, counted.get(quota.name)) for family in families for quota in family.quotas
+    ]
 
 
 def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:

@@ -19,7 +19,7 @@ from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.nodes.rows import Seen, list_nodes
 from cloudcore.own_certificate.paths import ORDER_EVENTS
-from cloudcore.serving.counters import QUOTAS, CountedEvent, Gauge, Watched
+from cloudcore.serving.counters import QUOTAS, ApplicationEvents, CountedEvent, Gauge
 from cloudcore.serving.tls.files import HANDSHAKE_EVENT
 from registry import counters
 from registry.blobstore.backups import BackupTimes, backup_times
@@ -315,6 +315,6 @@ _REACHED: Final = tuple(
     for family in FAMILIES
     for quota in family.quotas
 )
-WATCHED: Final = Watched(
+APPLICATION_EVENTS: Final = ApplicationEvents(
     (*counters.EVENTS, HANDSHAKE_EVENT, *ORDER_EVENTS, *_REACHED), counters.OUTCOMES
 )

@@ -43,7 +43,7 @@ from cloudcore.nodes.node import NODE
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
-from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
+from cloudcore.ports import KEYRING, Offer, Opening, Port, PortType, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.quotas import needs as quotas
 from cloudcore.storage import needs as storage
@@ -292,7 +292,7 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
     return offer(port, made)
 
 
-def _same_as(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
+def _same_as(port: PortType[T]) -> Callable[[Opening], Awaitable[T]]:
     """Return a function that fills a port from another one."""
     return lambda opening: opening.get(port)
 

@@ -59,10 +59,7 @@ def kept_blob(
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    together = reading.look_at_blobs if digest == link.digest else None
-    proof = Proof(
-        reading.look_at_blob, (request.name, digest), link_state_of(link), together=together
-    )
+    proof = Proof(reading.look_at_blob, (request.name, digest), link_state_of(link))
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return Keep(ends if until is None else min(ends, until), proof)

@@ -12,14 +12,14 @@ from urllib.parse import quote
 
 from cloudcore.errors import InvalidInput, PreconditionFailed
 from cloudcore.serving.asgi import (
-    Begun,
+    BodyStart,
     Receive,
     Scope,
     Sink,
-    begun_again,
+    from_body_start,
+    from_whole_body,
     read_few,
     receive_into,
-    whole_again,
 )
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.kept.entry import EXTENSION as KEEP
@@ -107,14 +107,14 @@ class DataPlaneRequest:
         """
         with BODIES.hold() as hold:
             few = await read_few(hold.metered(self.receive), limit)
-        if isinstance(few, Begun):
-            self.scope, self.receive = begun_again(self.scope, self.receive, few)
+        if isinstance(few, BodyStart):
+            self.scope, self.receive = from_body_start(self.scope, self.receive, few)
             return None
         return FewBytes(*few)
 
     def give_back(self, few: FewBytes) -> None:
         """Take back the result of `read_few`, so that the body can be read or moved again."""
-        self.scope, self.receive = whole_again(
+        self.scope, self.receive = from_whole_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
 

@@ -23,7 +23,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
-from cloudcore.objects.book import FIRST, Book, ObjectRow, Totals
+from cloudcore.objects.book import FIRST, Book, BookTotals, ObjectRow
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
@@ -203,13 +203,13 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
 class ScrubStatus(NamedTuple):
     """Numbers of blobs verified in the last period; moments in microseconds."""
 
-    blobs: Totals
+    blobs: BookTotals
     oldest_at: int | None
     """The earliest moment at which one of the blobs was last verified; None without blobs."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
-    pieces: Totals
+    pieces: BookTotals
     """Of buckets."""
 
 

@@ -38,7 +38,7 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
-from cloudcore.quotas.limits import Counted, Use, level_told, limit_of, limit_set, refuse
+from cloudcore.quotas.limits import Counted, QuotaUse, level_told, limit_of, limit_set, refuse
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
 from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
@@ -92,10 +92,10 @@ def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
     return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
 
 
-def read_use(row: Row) -> Use | None:
+def read_use(row: Row) -> QuotaUse | None:
     """Return the account's bytes and limit in the columns of `use_of`; None without a limit."""
     limit, used = row
-    return None if limit is None else Use(int(used), int(limit))
+    return None if limit is None else QuotaUse(int(used), int(limit))
 
 
 _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
@@ -149,14 +149,14 @@ _ACCOUNTS: Final = Statement(
 _RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
 
 
-def find_use(tx: Connection, account_id: str) -> Use | None:
+def find_use(tx: Connection, account_id: str) -> QuotaUse | None:
     """Return the account's bytes and limit, or None without a limit."""
     row = tx.row(_USE, account_id=account_id)
     assert row is not None
     return read_use(row)
 
 
-def check_bytes(use: Use | None, adding: int) -> None:
+def check_bytes(use: QuotaUse | None, adding: int) -> None:
     """Raise QuotaExceeded if an account has no room for a blob of so many bytes."""
     if use is not None and adding and use.used + adding > use.limit:
         refuse(
@@ -193,7 +193,7 @@ def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now:
     row = None if found.counted is None else tx.row(_ADD, account_id=account_id, adding=size)
     if row is None:
         raise NotCounted
-    use = Use(int(row[0]) - size, found.limit, row[1])
+    use = QuotaUse(int(row[0]) - size, found.limit, row[1])
     check_bytes(use, size)
     COUNTED_BYTES.tell(tx, account_id, use, now, size)
 

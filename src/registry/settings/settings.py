@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import urlsplit
 
-from cloudcore.certificate.domains import Grant, GrantError, parse_grants
+from cloudcore.certificate.domains import DomainGrant, GrantError, parse_grants
 from cloudcore.iam.principal import Founders
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.mail import Smarthost, SmtpUrlError, parse_smarthost
@@ -257,7 +257,7 @@ class Settings(Addresses):
         return found
 
     @property
-    def granted_domains(self) -> tuple[Grant, ...]:
+    def granted_domains(self) -> tuple[DomainGrant, ...]:
         """Return the domains of `certificate_grants`.
 
         Raises:

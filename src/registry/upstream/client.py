@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.clock import Clock
-from cloudcore.outbound.http_client import Answer, HttpClient
-from cloudcore.outbound.http_connection import AnswerTooLong, Head, RequestFailed
+from cloudcore.outbound.http_client import HttpAnswer, HttpClient
+from cloudcore.outbound.http_connection import AnswerHead, AnswerTooLong, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
@@ -223,7 +223,7 @@ class RegistryClient:
             async with aclosing(self._chunks(remote, answer, wanted)) as chunks:
                 yield BlobStream(first, size, chunks)
 
-    def _part(self, remote: Remote, answer: Answer, start: int) -> tuple[int, int | None]:
+    def _part(self, remote: Remote, answer: HttpAnswer, start: int) -> tuple[int, int | None]:
         """Return where a partial answer begins, and the size of the whole."""
         part = response_headers.content_range(answer.head)
         length = answer.head.length
@@ -236,7 +236,7 @@ class RegistryClient:
         return part.first, part.size
 
     async def _chunks(
-        self, remote: Remote, answer: Answer, wanted: int | None
+        self, remote: Remote, answer: HttpAnswer, wanted: int | None
     ) -> AsyncGenerator[bytes, None]:
         received = 0
         try:
@@ -259,7 +259,7 @@ class RegistryClient:
         path: str,
         headers: Mapping[str, str],
         expected: frozenset[int],
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """Ask, unless requests are paused, and record in the watch how the upstream answered.
 
         Failures that the block raises about the answer are recorded too.
@@ -312,7 +312,7 @@ class RegistryClient:
             await self._watch.failed(remote, failure)
             raise failure
 
-    async def _body(self, remote: Remote, answer: Answer) -> bytes:
+    async def _body(self, remote: Remote, answer: HttpAnswer) -> bytes:
         try:
             if response_headers.is_encoded(answer.head):
                 raise self._broken(remote, "answered in an encoding that was not asked for")
@@ -328,7 +328,7 @@ def _path(remote: Remote, kind: str, reference: str) -> str:
     return f"/v2/{quote(remote.repository)}/{kind}/{quote(reference, safe=':+')}"
 
 
-def _next_referrers(head: Head, origin: str, first: str) -> str | None:
+def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
     """Return the path of the next page of referrers; None if its link is refused."""
     try:
         return next_page(head, origin, first)

@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from cloudcore.outbound.destinations import NotAllowed, origin_of
-from cloudcore.outbound.http_connection import Head
+from cloudcore.outbound.http_connection import AnswerHead
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import is_tag
 from registry.upstream.base import ListedTags
@@ -29,7 +29,7 @@ class RefusedLink(Exception):
     """The ``Link`` to the next page must not be followed."""
 
 
-def next_page(head: Head, origin: str, first: str) -> str | None:
+def next_page(head: AnswerHead, origin: str, first: str) -> str | None:
     """Return the path of the next page (RFC 8288), or None after the last one.
 
     Raises:

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from cloudcore.clock import Clock
 from cloudcore.outbound.destinations import NotAllowed, check_url
-from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_client import HttpAnswer, HttpClient
 from cloudcore.outbound.http_connection import RequestFailed
 from registry.upstream.authentication import Tokens, read_challenges
 from registry.upstream.base import (
@@ -57,7 +57,7 @@ class Exchange:
         self._tokens = Tokens(http, clock)
 
     @asynccontextmanager
-    async def ask(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+    async def ask(self, remote: Remote, request: Request) -> AsyncIterator[HttpAnswer]:
         """Send a request and give its answer, of one of the expected statuses.
 
         Errors of the caller's own block pass unchanged.
@@ -88,7 +88,7 @@ class Exchange:
             await opened.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def _opened(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+    async def _opened(self, remote: Remote, request: Request) -> AsyncIterator[HttpAnswer]:
         url = remote.origin + request.path
         authorization = await self._tokens.known(remote, request.scope)
         for attempt in (1, 2):
@@ -124,8 +124,8 @@ class Exchange:
 
     @asynccontextmanager
     async def _followed(
-        self, url: str, redirect: Answer, request: Request, authorization: str | None
-    ) -> AsyncIterator[Answer]:
+        self, url: str, redirect: HttpAnswer, request: Request, authorization: str | None
+    ) -> AsyncIterator[HttpAnswer]:
         """Follow redirects; the first one away from the upstream ends its authorization."""
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
@@ -153,7 +153,7 @@ class Exchange:
                 raise failure_of(destination.authority, error) from None
         raise UpstreamBroken(f"{origin_name(upstream)} redirects more than {MAX_REDIRECTS} times")
 
-    def _target(self, url: str, answer: Answer, source: str) -> str:
+    def _target(self, url: str, answer: HttpAnswer, source: str) -> str:
         location = answer.head.get("location")
         if not location:
             raise UpstreamBroken(f"{source} redirects to nowhere")
@@ -166,7 +166,9 @@ class Exchange:
             raise UpstreamBroken(f"{source} redirects to where may not be asked: {words}") from None
         return target
 
-    def _check(self, answer: Answer, host: str, request: Request, *, is_away: bool = False) -> None:
+    def _check(
+        self, answer: HttpAnswer, host: str, request: Request, *, is_away: bool = False
+    ) -> None:
         status = answer.head.status
         if status in request.expected:
             return
@@ -203,7 +205,7 @@ def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str,
     return {**headers, "Authorization": authorization} if authorization else headers
 
 
-async def _drain(answer: Answer) -> None:
+async def _drain(answer: HttpAnswer) -> None:
     """Read a short body and discard it, so that the connection can be reused."""
     if (answer.head.length or 0) <= _SHORT:
         with suppress(RequestFailed):

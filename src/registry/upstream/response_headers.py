@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.outbound.http_connection import BadAnswer, Head, RequestFailed, Unreachable
+from cloudcore.outbound.http_connection import AnswerHead, BadAnswer, RequestFailed, Unreachable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.upstream.base import (
@@ -40,7 +40,7 @@ def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
     return failure
 
 
-def failure_of_status(host: str, head: Head, now: int) -> UpstreamFailed:
+def failure_of_status(host: str, head: AnswerHead, now: int) -> UpstreamFailed:
     """Return the failure for a response with an unexpected status."""
     failure: UpstreamFailed
     if head.status == _TOO_MANY:
@@ -73,7 +73,7 @@ class ContentRange(NamedTuple):
     size: int | None
 
 
-def content_range(head: Head) -> ContentRange | None:
+def content_range(head: AnswerHead) -> ContentRange | None:
     """Return the ``Content-Range`` of a 206, or None."""
     found = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
     if found is None:
@@ -85,7 +85,7 @@ def content_range(head: Head) -> ContentRange | None:
     return ContentRange(first, last, size) if is_sound else None
 
 
-def content_digest(head: Head) -> Digest | None:
+def content_digest(head: AnswerHead) -> Digest | None:
     """Return the ``Docker-Content-Digest``, or None."""
     try:
         return Digest.parse(head.get("docker-content-digest") or "")
@@ -93,7 +93,7 @@ def content_digest(head: Head) -> Digest | None:
         return None
 
 
-def etag(head: Head) -> str | None:
+def etag(head: AnswerHead) -> str | None:
     """Return the ``ETag``, or None."""
     text = head.get("etag") or ""
     return text if is_etag(text) else None
@@ -104,19 +104,19 @@ def is_etag(text: str) -> bool:
     return _ETAG.fullmatch(text) is not None
 
 
-def media_type(head: Head) -> str | None:
+def media_type(head: AnswerHead) -> str | None:
     """Return the ``Content-Type`` without parameters in lower case, or None."""
     text = (head.get("content-type") or "").partition(";")[0].strip().lower()
     return text if _MEDIA_TYPE.fullmatch(text) else None
 
 
-def is_encoded(head: Head) -> bool:
+def is_encoded(head: AnswerHead) -> bool:
     """Return True if the body has a content encoding, which no request accepts."""
     given = ",".join(head.all("content-encoding")).strip().lower()
     return given not in ("", "identity")
 
 
-def retry_at(head: Head, now: int) -> int:
+def retry_at(head: AnswerHead, now: int) -> int:
     """Return the time of the next allowed request after a 429: ``Retry-After``, bounded."""
     text = (head.get("retry-after") or "").strip()
     seconds = RETRY_SECONDS
@@ -127,7 +127,7 @@ def retry_at(head: Head, now: int) -> int:
     return now + min(max(seconds, 1), MAX_RETRY_SECONDS) * MICROSECONDS
 
 
-def rate_limit(head: Head) -> RateLimit | None:
+def rate_limit(head: AnswerHead) -> RateLimit | None:
     """Return the rate limit in the response headers, or None."""
     for prefix in ("ratelimit", "x-ratelimit"):
         left = _RATE.fullmatch((head.get(f"{prefix}-remaining") or "").strip())

@@ -17,7 +17,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound import destinations
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.host_lookup import Resolve, resolve
-from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_client import HttpAnswer, HttpClient
 from cloudcore.outbound.http_connection import RequestFailed
 
 MAX_URL: Final = 1000
@@ -105,7 +105,7 @@ class ProviderClient:
             raise ProviderFailed(f"{url} answered with status {status} and no JSON") from None
 
 
-async def _body(answer: Answer, url: str) -> bytes:
+async def _body(answer: HttpAnswer, url: str) -> bytes:
     if answer.head.all("content-encoding") not in ([], ["identity"]):
         raise ProviderFailed(f"{url} answered in an encoding that was not asked for")
     if answer.head.status in _REDIRECTS:

@@ -23,7 +23,7 @@ from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.processes.server import run
 from cloudcore.serving.tls.files import CertificateKeeper, TlsFilesError
 from registry.composition.main import Edition, Registry
-from registry.composition.metrics import WATCHED
+from registry.composition.metrics import APPLICATION_EVENTS
 from registry.composition.planes import planes_of
 from registry.settings.settings import Settings
 from registry.settings.texts import CONSOLE, SettingsError
@@ -70,7 +70,7 @@ def serve_application(
             settings.host,
             settings.port,
             planes=planes_of(settings),
-            watched=WATCHED,
+            application_events=APPLICATION_EVENTS,
             workers=settings.workers,
             limits=ServerLimits(
                 request_seconds=settings.limits.request_seconds,

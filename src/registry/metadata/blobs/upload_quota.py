@@ -19,7 +19,7 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Counted, Use, limit_set
+from cloudcore.quotas.limits import Counted, QuotaUse, limit_set
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.quotas import IS_BEYOND, USE, read_use
 from registry.metadata.tables import uploads
@@ -43,7 +43,7 @@ class Room(NamedTuple):
 
     full: str | None
     """The exhausted maximum: ``repository`` or ``account`` for sessions, ``bytes``; else None."""
-    use: Use | None
+    use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
 
 

@@ -34,7 +34,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.quotas import read_use, use_of
 from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
@@ -84,7 +84,7 @@ class FoundUpload(NamedTuple):
     """It has a row, which has expired."""
     upload: Upload | None
     """None if it has no row, or an expired one."""
-    use: Use | None
+    use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, literal_column, select
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.quotas import USE, read_use
@@ -37,7 +37,7 @@ class Fill(NamedTuple):
 class NewFill(NamedTuple):
     """A new fill, with the stored bytes of its account."""
 
-    use: Use | None
+    use: QuotaUse | None
     """Stored bytes of the account and their limit; None without a limit."""
 
 

@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use, limit_set
+from cloudcore.quotas.limits import QuotaUse, limit_set
 from registry.metadata.control_tables import event_rules
 from registry.metadata.quotas import check_added, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
@@ -206,7 +206,9 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
     return repository_of(row) if row else None
 
 
-def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, Use | None] | None:
+def find_with_use(
+    tx: Connection, handle: str, name: str
+) -> tuple[Repository, QuotaUse | None] | None:
     """Return a repository like `find_repository`, with its account's bytes and their limit."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))

@@ -20,7 +20,7 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run
 from cloudcore.kms.rows import key_to_use
 from cloudcore.objects import rewrapping as steps
-from cloudcore.objects.rewrapping import COUNTS, Portion, changed_meanwhile
+from cloudcore.objects.rewrapping import COUNTS, UsePage, changed_meanwhile
 from cloudcore.objects.wraps import WrappedKey, rewrap
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
@@ -110,7 +110,7 @@ async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
     return await steps.run_step(ctx.database, anew, run, job, _read, _write, unusable)
 
 
-def _read(tx: Connection, run: Run, at: object) -> Portion[_Use]:
+def _read(tx: Connection, run: Run, at: object) -> UsePage[_Use]:
     cursor = None if at is None else msgspec.convert(at, Cursor)
     _check_live(tx, run)
     key = effective_key(tx, run.account_id, run.scope_id)
@@ -124,7 +124,7 @@ def _read(tx: Connection, run: Run, at: object) -> Portion[_Use]:
     is_last = len(found) < PORTION
     following = None if is_last else msgspec.to_builtins(Cursor(target, found[-1].position))
     uses = _with_wraps(tx, run.account_id, found)
-    return Portion(target, uses, len(found), following, total)
+    return UsePage(target, uses, len(found), following, total)
 
 
 def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_Use]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Upload, UploadWrap
@@ -40,7 +40,7 @@ def find_writing_key(
 
 async def repository_and_key(
     ctx: ServiceContext, name: Name, rights: Rights
-) -> tuple[Repository, WritingKey | None, Use | None]:
+) -> tuple[Repository, WritingKey | None, QuotaUse | None]:
     """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
 
     Also return the account's stored bytes and their limit, or None without a limit. Raise as
@@ -162,7 +162,7 @@ async def _wrap(
 
 def _find(
     tx: Connection, ctx: ServiceContext, name: Name
-) -> tuple[Repository, WritingKey | None, Use | None] | None:
+) -> tuple[Repository, WritingKey | None, QuotaUse | None] | None:
     found = repositories.find_with_use(tx, name.handle, name.repository)
     if found is None:
         return None

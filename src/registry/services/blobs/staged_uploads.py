@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     DigestMismatch,
@@ -154,7 +154,9 @@ async def _held(
         yield hold
 
 
-def use_unless_there(tx: Connection, account_id: str, digest: Digest, use: Use) -> Use | None:
+def use_unless_there(
+    tx: Connection, account_id: str, digest: Digest, use: QuotaUse
+) -> QuotaUse | None:
     """Return the account's stored bytes and their limit; None if it has this blob already."""
     return None if has_object(tx, account_id, digest) else use
 

@@ -16,7 +16,7 @@ import os
 import uuid
 from typing import Final, NamedTuple
 
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.errors import UploadBusy, UploadUnknown
 from registry.metadata.blobs.uploads import Upload
 from registry.oci.digest import ALGORITHMS
@@ -35,7 +35,7 @@ class Session(NamedTuple):
     upload: Upload
     is_written: bool
     """It has a row. Otherwise it has received nothing yet."""
-    use: Use | None = None
+    use: QuotaUse | None = None
     """Stored bytes of its account and their limit, if they were read; None without a limit."""
 
 

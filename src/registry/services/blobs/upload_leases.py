@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.errors import Unavailable
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.blobs import upload_leases as rows
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, Received, Upload
@@ -56,7 +56,7 @@ class UploadHold:
     """How the bytes under `stage_id` are sealed. None if they are plain, or not open yet."""
     before: bytes = b""
     """The bytes in the session's row, to be staged before the next bytes."""
-    use: Use | None = None
+    use: QuotaUse | None = None
     """Stored bytes of the account and their limit; None without one or if the blob counts."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""

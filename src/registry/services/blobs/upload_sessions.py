@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.errors import TooManyUploads, UploadBusy
 from registry.metadata.blobs import new_blobs, upload_quota, uploads
 from registry.metadata.blobs.upload_quota import Room
@@ -69,7 +69,7 @@ def check_room(
     account_id: str,
     now: int,
     adding: int = 0,
-) -> Use | None:
+) -> QuotaUse | None:
     """Check that a repository and its account may have one more session with a row.
 
     `adding` is the number of bytes to come, if known. Return the account's stored bytes and their

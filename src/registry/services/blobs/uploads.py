@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 
 from cloudcore.db.base import Connection
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import Staged, Stored
 from registry.blobstore.inline import store_inline
 from registry.errors import UploadOutOfOrder
@@ -294,7 +294,9 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         await end_small(ctx, name, session)
 
 
-def _limited(ctx: ServiceContext, staged: Staged, use: Use | None) -> Callable[[memoryview], None]:
+def _limited(
+    ctx: ServiceContext, staged: Staged, use: QuotaUse | None
+) -> Callable[[memoryview], None]:
     """Return a sink that writes to `staged`; it raises BlobTooLarge or QuotaExceeded."""
 
     def sink(view: memoryview) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.metering.needs import Meter
-from cloudcore.metering.usage import HOUR, Use, add
+from cloudcore.metering.usage import HOUR, SkuUse, add
 from registry.metadata.images.manifests import note_pulls
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import Totals
@@ -131,7 +131,7 @@ class Batch(NamedTuple):
     pulls: Mapping[tuple[str, int], int]
     """By manifest and minute."""
     cached: Counted
-    used: Mapping[Use, int]
+    used: Mapping[SkuUse, int]
     hour: int
     """In which the bytes of `cached` were served, or a few seconds before it."""
     region: str
@@ -156,14 +156,14 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
     add(tx, _used(tx, batch, owners))
 
 
-def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[Use, int]:
+def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[SkuUse, int]:
     """Return the usage of accounts: pulls, counted by the `owners` of the manifests, and bytes."""
     used = Counter(batch.used)
     for (manifest_id, minute), count in batch.pulls.items():
         if manifest_id in owners:
             hour = minute * _MINUTE // HOUR
-            used[Use(owners[manifest_id], batch.region, PULLS.name, hour)] += count
+            used[SkuUse(owners[manifest_id], batch.region, PULLS.name, hour)] += count
     served = batch.cached.served_bytes
     for repository_id, account_id in accounts_of(tx, list(served)):
-        used[Use(account_id, batch.region, TRANSFER.name, batch.hour)] += served[repository_id]
+        used[SkuUse(account_id, batch.region, TRANSFER.name, batch.hour)] += served[repository_id]
     return used
