@@ -12,31 +12,31 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
-from cloudcore.compute.keeper.program import OPTIONS_FD, OPTIONS_FILE
-from cloudcore.compute.kept_instances import (
+from cloudcore.compute.runc import require_programs
+from cloudcore.compute.shim.program import OPTIONS_FD, OPTIONS_FILE
+from cloudcore.compute.shim_instances import (
     GROUP_PREFIX,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     SHM_MB,
-    KeptInstances,
+    ShimInstances,
     argv_of,
     environment_of,
     root_folder,
     root_of,
 )
-from cloudcore.compute.runc import require_programs
 from cloudcore.nodes import control_groups, seccomp
 from cloudcore.nodes.control_groups import MIB, GroupsMissing
-from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD, SECCOMP_FILE
-from cloudcore.nodes.kept_programs import write_file
 from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.shim import INFO_FD, SECCOMP_FD, SECCOMP_FILE
+from cloudcore.nodes.shim_driver import write_file
 
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}
 
 
 def bubblewrap_driver(folder: Path) -> SandboxDriver:
     """Return the driver, which keeps its files in a folder of this machine."""
-    return KeptInstances(folder, _Bubblewrap())
+    return ShimInstances(folder, _Bubblewrap())
 
 
 class _Bubblewrap:
@@ -71,7 +71,7 @@ class _Bubblewrap:
         try:
             parents = control_groups.delegated()
             groups = control_groups.make(parents, f"{GROUP_PREFIX}{spec.id}", spec.bounds)
-            keepers = control_groups.make_keepers(*parents["cpu"])
+            shims = control_groups.make_shim_group(*parents["cpu"])
         except (GroupsMissing, OSError) as error:
             raise SandboxFailed(str(error)) from error
         return {
@@ -79,7 +79,7 @@ class _Bubblewrap:
             "runtime": "bwrap",
             "launch": ["bwrap", "--args", str(OPTIONS_FD), "--", *argv],
             "groups": [str(group) for group in groups],
-            "keepers": str(keepers),
+            "shims": str(shims),
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:

@@ -38,7 +38,7 @@ class RunningInstance(NamedTuple):
     role_id: str | None
 
 
-class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """What an instance is told of itself."""
 
     id: str
@@ -78,9 +78,9 @@ class _Credentials(msgspec.Struct):
     role_id: str
 
 
-def write_facts(folder: Path, facts: InstanceFacts) -> None:
+def write_identity(folder: Path, identity: InstanceIdentity) -> None:
     """Write what the metadata service tells an instance about itself."""
-    _replace(folder / INSTANCE_FILE, facts)
+    _replace(folder / INSTANCE_FILE, identity)
 
 
 async def renew(

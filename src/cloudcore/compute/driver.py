@@ -1,6 +1,6 @@
 """What runs an instance confined: the seam that the drivers `runc` and `bubblewrap` fill.
 
-A driver keeps one folder an instance and one process beside it, the keeper, which outlives the
+A driver keeps one folder an instance and one process beside it, the shim, which outlives the
 service. So an instance is the same before and after a restart, and is started at most once.
 """
 
@@ -55,10 +55,10 @@ class Seen(NamedTuple):
     """What an instance is on this machine now."""
 
     status: Literal["starting", "running", "stopped"]
-    """Starting until its program runs; stopped if its program or its keeper has ended."""
+    """Starting until its program runs; stopped if its program or its shim has ended."""
     exit_code: int | None = None
     """Of its program; 128 and the signal's number if one ended it; None while it runs, or if its
-    keeper was killed and nobody knows."""
+    shim was killed and nobody knows."""
     started_at: int | None = None
     """When its program began, in microseconds since the epoch."""
     problem: str = ""
@@ -72,7 +72,7 @@ class SandboxDriver(Protocol):
         """Raise `DriverUnusable`, in one line, if this machine cannot give every bound."""
 
     async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make the folder, the namespaces and the keeper of an instance, whose program waits.
+        """Make the folder, the namespaces and the shim of an instance, whose program waits.
 
         Return the network namespace that links can be put into, or None if this driver's cannot
         take any. One that is starting or runs is left as it is, and its namespace returned; one

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cloudcore.compute import rolling
+from cloudcore.compute import rollout
 from cloudcore.compute.instance_pool import (
     ACTIVE,
     DEGRADED,
@@ -138,13 +138,13 @@ def note_end(
     pool, found = _locked_pool(tx, seen), _locked(tx, seen)
     if pool is None or found is None or found.is_leaving:
         return found
-    exits = rolling.exits_after(found, now)
+    exits = rollout.exits_after(found, now)
     changed = structs.replace(
         found,
         status="stopped",
         exit_code=exit_code,
         exits=exits,
-        not_before=later(now, rolling.pause_seconds(exits)),
+        not_before=later(now, rollout.pause_seconds(exits)),
         updated_at=now,
     )
     INSTANCE_ROWS.save(tx, changed)
@@ -154,8 +154,8 @@ def note_end(
     faults = pool.faults
     if problem:
         faults = (*add_fault(faults, INSTANCE_FAILED, problem, now, subject=found.id),)
-    if rolling.is_crashing(changed, now):
-        often = f"{words}; it ended {rolling.MOST_EXITS} times or more in ten minutes"
+    if rollout.is_crashing(changed, now):
+        often = f"{words}; it ended {rollout.MOST_EXITS} times or more in ten minutes"
         faults = (*add_fault(faults, INSTANCE_CRASHING, often, now, subject=found.id),)
     if faults != pool.faults:
         pool = POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
@@ -201,7 +201,7 @@ def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int)
     if pool is None:
         return
     mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-    changed = rolling.told(pool, mine, now)
+    changed = rollout.told(pool, mine, now)
     if changed == pool:
         return
     changed = POOLS.save(tx, structs.replace(changed, updated_at=now))
@@ -229,7 +229,7 @@ def _note_stopped_roll(
 ) -> None:
     """Note on a pool that its new version does not run, if others would have to go for it."""
     mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-    if rolling.stops_roll(pool, instance, mine):
+    if rollout.stops_roll(pool, instance, mine):
         why = f"the new version does not take over: {words}; the other instances go on"
         faults = (*add_fault(pool.faults, ROLL_STOPPED, why, now, subject=instance.id),)
         POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))

@@ -1,7 +1,7 @@
 """Create, change and delete instance pools, show them, and carry out their workflow.
 
 The workflow only gets the image and waits for the end of all instances. The reconciler alone starts
-and ends processes (`cloudcore.compute.reconciling`), so that an instance is never started twice.
+and ends processes (`cloudcore.compute.reconciler`), so that an instance is never started twice.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from cloudcore.clock import Clock
-from cloudcore.databases.archive.archive import Archive
+from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.servers.driver import ServerDriver
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events

@@ -32,8 +32,8 @@ from cloudcore.loadbalancer.driver import (
     ReplicaSeen,
     TargetStatus,
 )
-from cloudcore.nodes import kept_process
-from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 
 Targets = Mapping[tuple[str, str], TargetStatus]
 """By what the proxy calls the backend and the target."""
@@ -49,7 +49,7 @@ _SIGNAL_SECONDS: Final = 0.3
 _NAMES: Final = "names.json"
 """What the names of backends and targets mean that the proxy knows."""
 _LAUNCH_LOCK: Final = "process.lock"
-"""Held by a launch of `kept_process`."""
+"""Held by a launch of `detached_process`."""
 
 
 class Replicas(ABC):
@@ -95,7 +95,7 @@ class Replicas(ABC):
         """Return True if a replica that is started by root can be nobody's."""
 
     @abstractmethod
-    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:
+    async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
         """Tell a replica that its configuration is another."""
 
     @abstractmethod
@@ -117,24 +117,24 @@ class Replicas(ABC):
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)
         async with _held(folder, is_made=True):
-            kept = kept_process.find(folder)
-            if kept is not None and not (folder / self.configuration_name).exists():
-                await self._end(kept)  # the operator has chosen another driver
-                kept = None
-            if kept is None:
+            process = detached_process.find(folder)
+            if process is not None and not (folder / self.configuration_name).exists():
+                await self._end(process)  # the operator has chosen another driver
+                process = None
+            if process is None:
                 _clear(folder)
             sockets = _linked(folder, plan)
             limits = self._limits(plan, netns)
             text, digest = await self._write(folder, plan, certificates, limits)
-            if kept is not None and await self._digest_of(folder) == digest:
+            if process is not None and await self._digest_of(folder) == digest:
                 return
             replace_file(folder / _NAMES, json.dumps(_names(plan)).encode())
             replace_file(folder / self.configuration_name, text.encode())
-            if kept is None:
-                kept = await self._start(folder, netns)
+            if process is None:
+                process = await self._start(folder, netns)
             else:
-                await self._reload_in_time(folder, kept, text)
-            await self._applied(folder, kept, digest)
+                await self._reload_in_time(folder, process, text)
+            await self._applied(folder, process, digest)
             self._tidy(folder, text)
             for link in (folder / SOCKETS_NAME).iterdir():
                 if link.name not in sockets:
@@ -146,9 +146,9 @@ class Replicas(ABC):
         async with _held(folder, is_made=False) as is_there:
             if is_there:
                 with _no_launch(folder):
-                    kept = kept_process.find(folder)
-                    if kept is not None:
-                        await self._end(kept)
+                    process = detached_process.find(folder)
+                    if process is not None:
+                        await self._end(process)
                     shutil.rmtree(folder)
         with contextlib.suppress(OSError):  # it has other replicas, or is gone
             folder.parent.rmdir()
@@ -171,34 +171,34 @@ class Replicas(ABC):
         is_unprivileged = os.geteuid() == 0 and self._gives_up_root(plan, netns)
         return ProcessLimits(most, self._drain_seconds, self._head_seconds, is_unprivileged)
 
-    async def _start(self, folder: Path, netns: Path | None) -> Kept:
+    async def _start(self, folder: Path, netns: Path | None) -> DetachedProcess:
         try:
             return await asyncio.to_thread(
-                kept_process.start, folder, self._argv(folder, netns), netns=netns
+                detached_process.start, folder, self._argv(folder, netns), netns=netns
             )
         except LaunchFailed as failed:
             raise ProxyFailed(str(failed)) from None
 
-    async def _reload_in_time(self, folder: Path, kept: Kept, text: str) -> None:
+    async def _reload_in_time(self, folder: Path, process: DetachedProcess, text: str) -> None:
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
-                await self._reload(folder, kept, text)
+                await self._reload(folder, process, text)
         except TimeoutError:
             raise ProxyFailed("the proxy does not answer") from None
 
-    async def _applied(self, folder: Path, kept: Kept, digest: str) -> None:
+    async def _applied(self, folder: Path, process: DetachedProcess, digest: str) -> None:
         """Return when a replica does what it was told."""
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
                 while await self._digest_of(folder) != digest:
-                    if not kept.is_alive or self._has_failed(folder):
+                    if not process.is_alive or self._has_failed(folder):
                         break
                     await asyncio.sleep(POLL_SECONDS)
                 else:
                     return
         except TimeoutError:
             pass
-        words = "the proxy is too slow" if kept.is_alive else "the proxy has ended"
+        words = "the proxy is too slow" if process.is_alive else "the proxy has ended"
         raise ProxyFailed(self._complaint(folder) or last_line(folder) or words)
 
     @abstractmethod
@@ -213,19 +213,19 @@ class Replicas(ABC):
     def _tidy(self, folder: Path, text: str) -> None:
         """Delete what the configuration names no more."""
 
-    async def _end(self, kept: Kept) -> None:
+    async def _end(self, process: DetachedProcess) -> None:
         """Let a process finish its connections, and return when it has ended."""
         try:
             async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
-                while kept.signal(signal.SIGUSR1):  # one may come before it is ready for signals
-                    await _has_ended(kept, _SIGNAL_SECONDS)
+                while process.signal(signal.SIGUSR1):  # one may come before it is ready for signals
+                    await _has_ended(process, _SIGNAL_SECONDS)
         except TimeoutError:
-            for process in _session_of(kept):
-                process.signal(signal.SIGKILL)
-                await _has_ended(process, _ANSWER_SECONDS)
+            for each in _session_of(process):
+                each.signal(signal.SIGKILL)
+                await _has_ended(each, _ANSWER_SECONDS)
 
     async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
-        if kept_process.find(folder) is None:
+        if detached_process.find(folder) is None:
             return ReplicaSeen(replica, is_alive=False)
         try:
             told, metrics = await self._state_of(folder)
@@ -313,7 +313,9 @@ async def ask(folder: Path, name: str, question: str) -> str:
 
 def last_line(folder: Path) -> str | None:
     """Return the end of what a replica has written."""
-    lines = (folder / kept_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
+    lines = (
+        (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
+    )
     return lines[-1] if lines else None
 
 
@@ -374,27 +376,27 @@ def _no_launch(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _session_of(kept: Kept) -> list[Kept]:
+def _session_of(process: DetachedProcess) -> list[DetachedProcess]:
     """Return a process and those that it has started, which are of its session."""
     found = []
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
-            if int(fields[3]) == kept.pid:
-                found.append(Kept(int(name), int(fields[19])))
+            if int(fields[3]) == process.pid:
+                found.append(DetachedProcess(int(name), int(fields[19])))
     return found
 
 
-async def _has_ended(kept: Kept, seconds: float) -> bool:
+async def _has_ended(process: DetachedProcess, seconds: float) -> bool:
     try:
-        descriptor = os.pidfd_open(kept.pid)
+        descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return True
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(descriptor, ended.set)
     try:
-        if kept.is_alive:
+        if process.is_alive:
             async with asyncio.timeout(seconds):
                 await ended.wait()
     except TimeoutError:

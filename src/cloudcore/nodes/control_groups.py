@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
-KEEPERS: Final = "entrepot-keepers"
-"""The group of all keepers of a machine; it stays when there are none."""
+SHIMS: Final = "entrepot-shims"
+"""The group of all shims of a machine; it stays when there are none."""
 MIB: Final = 1024 * 1024
 PERIOD_US: Final = 100_000
 """In which a processor's time is counted."""
@@ -139,9 +139,9 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
     return list(dict.fromkeys(groups))
 
 
-def make_keepers(version: int, parent: Path) -> Path:
-    """Make the group of keepers, which together have half of the processor of a group beside it."""
-    group = parent / KEEPERS
+def make_shim_group(version: int, parent: Path) -> Path:
+    """Make the group of shims, which together have half of the processor of a group beside it."""
+    group = parent / SHIMS
     group.mkdir(exist_ok=True)
     file, weight = ("cpu.shares", 512) if version == 1 else ("cpu.weight", 50)
     (group / file).write_text(str(weight), "ascii")

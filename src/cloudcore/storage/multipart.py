@@ -288,7 +288,7 @@ def _assembled(
         upload.key,
         size,
         f"{outer.hexdigest()}-{len(chosen)}",
-        upload.facts,
+        upload.attributes,
         checksum,
         now,
     )

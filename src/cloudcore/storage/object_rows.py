@@ -32,7 +32,7 @@ class Checksum(NamedTuple):
     """Or ``COMPOSITE``: over the checksums of the parts."""
 
 
-class Facts(NamedTuple):
+class ObjectAttributes(NamedTuple):
     """What a client says of the object that it sends."""
 
     content_type: str = DEFAULT_CONTENT_TYPE
@@ -55,7 +55,7 @@ class StoredObject(NamedTuple):
     size: int
     etag: str
     """Without quotes."""
-    facts: Facts
+    attributes: ObjectAttributes
     checksum: Checksum | None
     created_at: int
 
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 
 _COLUMNS: Final = (
     *("id", "bucket_id", "account_id", "key", "size", "etag"),
-    *Facts._fields,
+    *ObjectAttributes._fields,
     *("checksum", "created_at"),
 )
 _LISTED: Final = ("key", "size", "etag", "storage_class", "checksum", "created_at")
@@ -139,8 +139,8 @@ def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> 
 
 
 def _row(made: StoredObject) -> dict[str, object]:
-    row = made._asdict() | facts_row(made.facts)
-    del row["facts"]
+    row = made._asdict() | attributes_row(made.attributes)
+    del row["attributes"]
     checksum = None if made.checksum is None else encoded(made.checksum)
     return row | {"key": made.key.encode(), "checksum": checksum}
 
@@ -183,18 +183,18 @@ def encoded(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def facts_row(facts: Facts) -> dict[str, str]:
-    """Return the columns of facts."""
+def attributes_row(attributes: ObjectAttributes) -> dict[str, str]:
+    """Return the columns of attributes."""
     return {
         name: value if isinstance(value, str) else encoded(value)
-        for name, value in facts._asdict().items()
+        for name, value in attributes._asdict().items()
     }
 
 
-def facts_of(row: Sequence[Any]) -> Facts:
-    """Return the facts of their columns."""
+def attributes_of(row: Sequence[Any]) -> ObjectAttributes:
+    """Return the attributes of their columns."""
     content_type, *documents, storage_class = row
-    return Facts._make((content_type, *map(_decoded_map, documents), storage_class))
+    return ObjectAttributes._make((content_type, *map(_decoded_map, documents), storage_class))
 
 
 def _decoded_map(text: str) -> dict[str, str]:
@@ -210,8 +210,8 @@ def _object(row: Row | None) -> StoredObject | None:
         return None
     *ids, key, size, etag = row[:6]
     *about, checksum, created_at = row[6:]
-    key, facts = bytes(key).decode(), facts_of(about)
-    return StoredObject._make((*ids, key, size, etag, facts, _checksum(checksum), created_at))
+    key, attributes = bytes(key).decode(), attributes_of(about)
+    return StoredObject._make((*ids, key, size, etag, attributes, _checksum(checksum), created_at))
 
 
 def _entry(row: Row) -> Entry:

@@ -116,7 +116,7 @@ def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) 
     if found is None:
         raise NoSuchKey
     rows.save_tags(tx, found, tags)
-    return found._replace(facts=found.facts._replace(tags=tags))
+    return found._replace(attributes=found.attributes._replace(tags=tags))
 
 
 def delete_object(
@@ -195,5 +195,5 @@ def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:
         "key": found.key,
         "size": found.size,
         "etag": found.etag,
-        "content_type": found.facts.content_type,
+        "content_type": found.attributes.content_type,
     }

@@ -20,7 +20,7 @@ from typing import Annotated, Final
 import msgspec
 
 from cloudcore.databases.archive import bucket_files, unpacking
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupProgramMissing,
     BackupTarget,

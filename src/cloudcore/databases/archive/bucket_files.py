@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupTarget, BucketGone
+from cloudcore.databases.archive.driver import BackupFailed, BackupTarget, BucketGone
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.iam.service_roles import RoleRefused, RoleSession, ServiceRoles
-from cloudcore.storage import multipart, objects, reading, storing
+from cloudcore.storage import multipart, object_reads, object_writes, objects
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Entry, Facts, list_page
+from cloudcore.storage.object_rows import Entry, ObjectAttributes, list_page
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 
@@ -99,7 +99,9 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -
 
     """
     now = needs.clock()
-    upload = Upload(needs.new_id(), bucket.id, bucket.account_id, key, Facts(), None, None, now)
+    upload = Upload(
+        needs.new_id(), bucket.id, bucket.account_id, key, ObjectAttributes(), None, None, now
+    )
     await needs.database.write(multipart.create_upload, bucket, upload, needs.bytes)
     try:
         parts: list[GivenPart] = []
@@ -107,7 +109,7 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -
         while True:
             part = _Part(source)
             number = len(parts) + 1
-            piece = await storing.store_part(needs, bucket, upload.id, number, part)
+            piece = await object_writes.store_part(needs, bucket, upload.id, number, part)
             size += part.size
             parts.append(GivenPart(number, piece.md5))
             if part.is_last:
@@ -129,8 +131,8 @@ async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[b
         PlatformError: it is not there, its KMS key is closed, or the store failed.
 
     """
-    found = await reading.find_object(needs, bucket, key)
-    async with aclosing(await reading.open_object(needs, found)) as opened:
+    found = await object_reads.find_object(needs, bucket, key)
+    async with aclosing(await object_reads.open_object(needs, found)) as opened:
         async for part in opened.stream():
             yield part
 

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.archive.bucket_files import BucketAccess, Keys, delete_files, folder_of
+from cloudcore.databases.archive.driver import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.archive.s3_bridge import NAME, Bridge
 from cloudcore.databases.servers.confinement import Ended, Run, User, require, run
 from cloudcore.databases.servers.driver import DATA_INSIDE, SUPERUSER

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from cloudcore.databases.archive import s3_bridge_program
-from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.archive.driver import BackupFailed
 
 NAME: Final = "entrepot-bridge"
 """The name in the bridge's certificate."""

@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.archive.archive import GIVEN, WANTED, BackupFailed, PushedWal
+from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed, PushedWal
 from cloudcore.databases.archive.pgbackrest import STANZA, Repository, ServerPlace, checked
 from cloudcore.databases.servers.confinement import Ended, User
 from cloudcore.databases.servers.data_folders import open_folder

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from cloudcore.databases.archive.archive import BackupKind
+from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.clusters.cluster import CLUSTER, SERVICE
 from cloudcore.databases.servers.driver import Proof
 from cloudcore.errors import InvalidInput

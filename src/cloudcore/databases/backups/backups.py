@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import structs
 
 from cloudcore.account_rows import lock_account
-from cloudcore.databases.archive.archive import BackupKind
+from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.backups import rows
 from cloudcore.databases.backups.backup import Backup
 from cloudcore.databases.backups.rows import BACKUPS, dependents

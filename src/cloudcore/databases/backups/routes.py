@@ -13,7 +13,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
-from cloudcore.databases.archive.archive import BackupKind, BackupProgramMissing
+from cloudcore.databases.archive.driver import BackupKind, BackupProgramMissing
 from cloudcore.databases.backups import backups, restore_requests
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups.backup import BACKUP, Backup, read_kind

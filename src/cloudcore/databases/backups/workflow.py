@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupProgramMissing,
     BackupTarget,
     BucketGone,
     Listed,
 )
-from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.backup import (
     BACKUP_FAILED,
     FAILED,
@@ -157,7 +157,7 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     cluster, target = await _of(found, needs)
     words, proof = "", None
     try:
-        proof = await restoring.prove(needs, cluster, target, found)
+        proof = await restore.prove(needs, cluster, target, found)
         if proof is None:
             return Again(seconds=_LOOK_SECONDS)
     except ServerBusy:

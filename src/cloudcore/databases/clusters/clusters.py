@@ -10,7 +10,7 @@ from msgspec import structs
 
 from cloudcore.account_rows import lock_account
 from cloudcore.databases.backups import rows as backup_rows
-from cloudcore.databases.backups import scheduling
+from cloudcore.databases.backups import schedules
 from cloudcore.databases.clusters import rows
 from cloudcore.databases.clusters.bodies import (
     ClusterConnection,
@@ -63,7 +63,7 @@ def shown_bucket(found: Cluster) -> ResourceRef | None:
 
 def _begin(tx: Connection, new: Cluster, old: Cluster | None) -> Cluster:
     if old is not None and new.schedule != old.schedule:
-        scheduling.put(tx, new)
+        schedules.put(tx, new)
     return WORK.begin(tx, new, old)
 
 
@@ -141,7 +141,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
             raise Conflict(words, reason="no_port", setting="database_ports")
         new = structs.replace(new, port=port)
     made = METHODS.create(tx, new)
-    scheduling.put(tx, made)
+    schedules.put(tx, made)
     return made
 
 

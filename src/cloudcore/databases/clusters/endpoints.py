@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from cloudcore.databases.archive.archive import RegisteredEndpoint
+from cloudcore.databases.archive.driver import RegisteredEndpoint
 from cloudcore.outbound.destinations import (
     Allowed,
     Destination,

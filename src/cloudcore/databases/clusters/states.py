@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from cloudcore.databases.archive.archive import BackupTarget, RegisteredEndpoint
+from cloudcore.databases.archive.driver import BackupTarget, RegisteredEndpoint
 from cloudcore.databases.clusters.cluster import ACTIVE, STOPPED, UNAVAILABLE, Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.servers.driver import ServerSpec

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
-from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing
+from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.workflow import delete_all
 from cloudcore.databases.clusters.cluster import (
     ARCHIVE_FAILING,
@@ -78,7 +78,7 @@ async def _make(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         return Came(next="start", keeps_faults=True)
     try:
         if found.source is not None:
-            if not await restoring.restore_while_wanted(needs, found):
+            if not await restore.restore_while_wanted(needs, found):
                 return Again(seconds=0)  # of what is wanted now, there is another step
             version = found.version
         else:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing
 from cloudcore.nodes.control_groups import MIB
-from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD
+from cloudcore.nodes.shim import INFO_FD, SECCOMP_FD
 
 _INNER_ID: Final = 1000
 """The id that a server has in its own user namespace, without root."""
@@ -50,7 +50,7 @@ def confined(
     files: Mapping[Path, str],
     shm_mb: int,
 ) -> Sequence[str]:
-    """Return what a keeper runs: bubblewrap with a program, which is its first process.
+    """Return what a shim runs: bubblewrap with a program, which is its first process.
 
     The program may write into `folders` and read `files`, each with its path for the program. The
     options of bwrap are in the order in which it mounts (bwrap(1)).

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
-from cloudcore.databases.archive.archive import Recovery
+from cloudcore.databases.archive.driver import Recovery
 
 SUPERUSER: Final = "entrepot"
 """The role of the platform in each server; it connects by the Unix socket alone."""

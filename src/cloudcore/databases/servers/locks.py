@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
-from cloudcore.nodes.kept_programs import OneAtATime
+from cloudcore.nodes.shim_driver import ProgramThreads
 
 _WAIT_SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.05
@@ -36,7 +36,7 @@ class _Lock:
     taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class ServerLocks(OneAtATime):
+class ServerLocks(ProgramThreads):
     """Does one thing a server at a time, among all processes of a machine.
 
     A server has a file beside its folder that is locked; the kernel lets it go when a process ends.

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.archive.archive import Recovery, archive_command, restore_command
+from cloudcore.databases.archive.driver import Recovery, archive_command, restore_command
 from cloudcore.databases.servers.confinement import Run, run
 from cloudcore.databases.servers.driver import (
     DATA_INSIDE,

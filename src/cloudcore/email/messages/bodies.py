@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cloudcore.email.messages.composing import Content
+from cloudcore.email.messages.mime import Content
 from cloudcore.email.messages.rows import ROWS, Recipient
 from cloudcore.email.resources import TEMPLATE, Message, MessageStatus, RecipientKind
 from cloudcore.keyring import Keyring

@@ -16,9 +16,8 @@ from msgspec import Meta, field
 
 from cloudcore.email import templates
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.accepting import Draft, accept, check_recipients
 from cloudcore.email.messages.bodies import MESSAGES, content_of, sealed_content, whole
-from cloudcore.email.messages.composing import (
+from cloudcore.email.messages.mime import (
     Content,
     Heading,
     Mailbox,
@@ -27,6 +26,7 @@ from cloudcore.email.messages.composing import (
     composed,
     mailbox,
 )
+from cloudcore.email.messages.submission import Draft, accept, check_recipients
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render

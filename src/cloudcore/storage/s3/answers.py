@@ -24,8 +24,8 @@ from cloudcore.serving.asgi import Scope, Send
 from cloudcore.storage.s3.errors import STATUS_OF, S3Error
 
 if TYPE_CHECKING:
+    from cloudcore.storage.object_reads import OpenRange
     from cloudcore.storage.object_rows import Checksum
-    from cloudcore.storage.reading import OpenRange
 
 
 NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"

@@ -23,7 +23,7 @@ from cloudcore.storage.bucket import (
     checked_metadata,
 )
 from cloudcore.storage.conditions import Conditions, etags
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
+from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.query import parse_fields
@@ -90,7 +90,7 @@ _UNSUPPORTED: Final = (
 _MAX_TAG_FIELDS: Final = 50
 
 
-def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
+def read_attributes(headers: Mapping[str, str], owner_id: str) -> ObjectAttributes:
     """Return what the headers of an upload say of its object, in a bucket of an account.
 
     Raise `S3Error` if they ask for what is not implemented, `InvalidInput` if metadata, tags or
@@ -110,7 +110,7 @@ def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
         for name, value in headers.items()
         if name.startswith(METADATA)
     }
-    return Facts(
+    return ObjectAttributes(
         headers.get("content-type") or DEFAULT_CONTENT_TYPE,
         stored,
         checked_metadata(metadata),
@@ -193,18 +193,20 @@ def named_fields(found: StoredObject) -> Fields:
 
 def object_fields(found: StoredObject) -> Fields:
     """Return the headers that describe an object, without those of its length."""
-    facts = found.facts
+    attributes = found.attributes
     fields = [
         *named_fields(found),
         ("accept-ranges", "bytes"),
-        ("content-type", facts.content_type),
-        *facts.headers.items(),
+        ("content-type", attributes.content_type),
+        *attributes.headers.items(),
     ]
-    fields += [(METADATA + name, header_value(value)) for name, value in facts.metadata.items()]
-    if facts.tags:
-        fields.append(("x-amz-tagging-count", str(len(facts.tags))))
-    if facts.storage_class != "STANDARD":
-        fields.append(("x-amz-storage-class", facts.storage_class))
+    fields += [
+        (METADATA + name, header_value(value)) for name, value in attributes.metadata.items()
+    ]
+    if attributes.tags:
+        fields.append(("x-amz-tagging-count", str(len(attributes.tags))))
+    if attributes.storage_class != "STANDARD":
+        fields.append(("x-amz-storage-class", attributes.storage_class))
     return fields
 
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 from cloudcore.serving.asgi import receive_into
 from cloudcore.storage import checksums
 from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.chunked import ChunkDecoder
@@ -19,7 +20,6 @@ from cloudcore.storage.s3.documents import PORTION, Incoming
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.object_headers import acl_refusal, check_supported
 from cloudcore.storage.s3.signature import CHUNKED, SIGNED_CHUNKS, UNSIGNED, UNSIGNED_CHUNKS_TRAILER
-from cloudcore.storage.storing import Digests, Terms
 
 T = TypeVar("T")
 

@@ -17,18 +17,18 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import receive_into
-from cloudcore.storage import storing
+from cloudcore.storage import object_writes
 from cloudcore.storage.bucket import check_tags
 from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
 from cloudcore.storage.s3.call import S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import FileDecoder, Form
-from cloudcore.storage.s3.object_headers import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
 from cloudcore.storage.s3.payloads import Promise, content_md5, header_checksum, read_algorithm
 from cloudcore.storage.s3.requests import S3Request
-from cloudcore.storage.storing import Digests, Terms
 
 _MAX_CONDITIONS: Final = 200
 _UNCOVERED: Final = ("file", "policy", "x-amz-signature")
@@ -204,10 +204,10 @@ async def post_object(call: S3Call) -> Answer:
         raise S3Error("InvalidArgument", "The field bucket is not the bucket of the request.")
     policy.check(fields, datetime.fromtimestamp(call.now / MICROSECONDS, UTC))
     bucket = await call.find_bucket_of_key()
-    facts = read_facts(call.request.headers, bucket.account_id)
+    attributes = read_attributes(call.request.headers, bucket.account_id)
     if "tagging" in fields:
-        facts = facts._replace(tags=documents.read_tags(fields["tagging"].encode()))
-        check_tags(facts.tags)
+        attributes = attributes._replace(tags=documents.read_tags(fields["tagging"].encode()))
+        check_tags(attributes.tags)
     encryption = written_fields(call, bucket)
     promise = _read_promise(call)
 
@@ -233,12 +233,12 @@ async def post_object(call: S3Call) -> Answer:
 
         return await receive_into(call.scope, call.receive, decoder.write, end)
 
-    stored = await storing.store_object(
+    stored = await object_writes.store_object(
         call.needs,
         call.events,
         bucket,
         call.request.key,
-        facts,
+        attributes,
         file,
         Terms(_fewest_bytes(call, form), promise.algorithm, verify),
         read_conditions(call.request.headers),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from cloudcore.account_rows import handle_of
-from cloudcore.compute import credentials, instances, rolling
-from cloudcore.compute.credentials import InstanceFacts, RunningInstance
+from cloudcore.compute import credentials, instances, rollout
+from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
 from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, Seen
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
@@ -39,7 +39,7 @@ RIGHT_SECONDS: Final = 60
 """For so long instances are started after the pool was allowed to have their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
-"""A connection that lasts so long was taken; the keeper ends one at once that is refused inside."""
+"""A connection that lasts so long was taken; the shim ends one at once that is refused inside."""
 _AGAIN_SECONDS: Final = 5
 """Between two connections to the port of an instance that is ready."""
 _FAILING_SECONDS: Final = 15
@@ -54,7 +54,7 @@ class _Image(NamedTuple):
     digest: str
 
 
-class Machine:
+class InstanceRunner:
     """Does what the reconciler has decided."""
 
     def __init__(self, needs: ComputeNeeds, driver: SandboxDriver) -> None:
@@ -118,9 +118,9 @@ class Machine:
         if has_network and netns is not None:
             assert of_vpc is not None
             await needs.network.attach(of_vpc, _interface(pool, instance), netns)
-        facts = await needs.database.read(self._facts, pool, instance)
+        identity = await needs.database.read(self._identity, pool, instance)
         folder = driver.folder(instance.id)
-        await asyncio.to_thread(credentials.write_facts, folder, facts)
+        await asyncio.to_thread(credentials.write_identity, folder, identity)
         if pool.role is not None:
             await self._renew({pool.id: pool}, [instance])
         await driver.go(instance.id)
@@ -164,9 +164,9 @@ class Machine:
             del self._roots[image], self._allowed_at[image]
         await self._needs.images.keep_only(wanted)
 
-    def _facts(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceFacts:
+    def _identity(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceIdentity:
         needs = self._needs
-        return InstanceFacts(
+        return InstanceIdentity(
             id=instance.id,
             pool_id=pool.id,
             pool_name=pool.name,
@@ -215,14 +215,14 @@ class Machine:
         """Return the status of an instance whose program runs, after its port was asked."""
         started_at = seen.started_at or now
         if not instance.ports:
-            is_ready = now >= later(started_at, rolling.READY_SECONDS)
+            is_ready = now >= later(started_at, rollout.READY_SECONDS)
             return "running" if is_ready else "starting"
         failing = self._failing.get(instance.id)
         if failing is None:
             return "running"
         if instance.is_ready:
             return "running" if now < later(failing, _FAILING_SECONDS) else "unhealthy"
-        is_new = now < later(started_at, rolling.UNHEALTHY_SECONDS)
+        is_new = now < later(started_at, rollout.UNHEALTHY_SECONDS)
         return "starting" if is_new and instance.status != "unhealthy" else "unhealthy"
 
     async def _accepts(self, instance: Instance) -> bool:

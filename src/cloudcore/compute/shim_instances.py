@@ -1,4 +1,4 @@
-"""Run instances under keepers: what the drivers `runc` and `bubblewrap` have in common.
+"""Run instances under shims: what the drivers `runc` and `bubblewrap` have in common.
 
 A `Confinement` is what differs: how a program is confined and bounded.
 """
@@ -20,23 +20,23 @@ from typing import Final, Protocol, TypeVar
 
 from cloudcore.compute.driver import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
-from cloudcore.compute.keeper.namespaces import INSTANCE_FD
-from cloudcore.nodes import control_groups, kept_process
+from cloudcore.compute.shim.namespaces import INSTANCE_FD
+from cloudcore.nodes import control_groups, detached_process
 from cloudcore.nodes.control_groups import MIB
-from cloudcore.nodes.keeper import ORDER, STATE, NoAnswer, ask
-from cloudcore.nodes.kept_process import Kept, LaunchFailed
-from cloudcore.nodes.kept_programs import (
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
+from cloudcore.nodes.shim import ORDER, STATE, NoAnswer, ask
+from cloudcore.nodes.shim_driver import (
     PACKAGES,
     TO_END,
-    OneAtATime,
-    keeper_command,
+    ProgramThreads,
     kill,
     living,
     read_json,
+    shim_command,
     write_file,
 )
-from cloudcore.nodes.node import DriverUnusable
-from cloudcore.nodes.output import NEWER, OLDER, tail
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GROUP_PREFIX: Final = "entrepot-"
@@ -66,7 +66,7 @@ def environment_of(spec: InstanceSpec) -> dict[str, str]:
 
 
 def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]:
-    """Return the root of an instance, as its keeper is told (`keeper.root.Root`)."""
+    """Return the root of an instance, as its shim is told (`shim.root.Root`)."""
     return {
         "layers": [str(layer.absolute()) for layer in spec.root.layers],
         "at": at,
@@ -78,9 +78,9 @@ def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""
-_KEEPER: Final = "cloudcore.compute.keeper.program"
+_SHIM: Final = "cloudcore.compute.shim.program"
 _TO_PREPARE: Final = 60.0
-"""Seconds that a keeper may take until its instance can run."""
+"""Seconds that a shim may take until its instance can run."""
 _TRIAL: Final = ".trial"
 """The folder of an instance that is none of anybody's: only `check` runs it."""
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Confinement(Protocol):
 
     @property
     def namespaces(self) -> Sequence[str]:
-        """Return the options of `unshare` for the keeper's namespaces, beside those of all."""
+        """Return the options of `unshare` for the shim's namespaces, beside those of all."""
         ...
 
     @property
@@ -117,13 +117,13 @@ class Confinement(Protocol):
         ...
 
 
-class KeptInstances:
-    """Runs instances under keepers: a `SandboxDriver`."""
+class ShimInstances:
+    """Runs instances under shims: a `SandboxDriver`."""
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
         self._base = base.absolute()
         self._confinement = confinement
-        self._at_a_time = OneAtATime(_THREADS)
+        self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
         """Run a program of this machine as an instance; raise `DriverUnusable` if it cannot."""
@@ -159,7 +159,7 @@ class KeptInstances:
 
     async def seen(self) -> Mapping[str, Seen]:
         """Return what there is on this machine."""
-        return await self._at_a_time.run(self._seen)
+        return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
         """End its program, then all that it has."""
@@ -180,7 +180,7 @@ class KeptInstances:
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
         """Do something in a thread, while nothing else is done to this instance."""
         try:
-            return await self._at_a_time.alone(instance_id, act)
+            return await self._programs.alone(instance_id, act)
         except SandboxFailed as failed:
             raise SandboxFailed(self._told(str(failed))) from failed
 
@@ -192,24 +192,24 @@ class KeptInstances:
     def _start(self, spec: InstanceSpec) -> Path | None:
         folder = self.folder(spec.id)
         try:
-            kept = living(folder)
-            if kept is None:
+            process = living(folder)
+            if process is None:
                 self._clear(spec.id)
                 self._write(spec, folder)
                 env = {"PATH": os.environ.get("PATH", os.defpath)}
-                argv = keeper_command(_KEEPER, self._confinement.namespaces)
-                kept = kept_process.start(folder, argv, env=env)
-            _ask(folder, kept, "ready", _TO_PREPARE)
+                argv = shim_command(_SHIM, self._confinement.namespaces)
+                process = detached_process.start(folder, argv, env=env)
+            _ask(folder, process, "ready", _TO_PREPARE)
         except (OSError, LaunchFailed) as error:
             raise SandboxFailed(str(error)) from error
         state = read_json(folder / STATE)
         if state.get("problem"):
             raise SandboxFailed(state["problem"])
-        if state.get("status", "starting") == "starting" and not kept.is_alive:
-            raise SandboxFailed("its keeper ended before it was ready")
+        if state.get("status", "starting") == "starting" and not process.is_alive:
+            raise SandboxFailed("its shim ended before it was ready")
         if not self._confinement.takes_links:
             return None
-        return Path(f"/proc/{state['keeper']}/fd/{INSTANCE_FD}")
+        return Path(f"/proc/{state['shim']}/fd/{INSTANCE_FD}")
 
     def _write(self, spec: InstanceSpec, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -218,9 +218,9 @@ class KeptInstances:
 
     def _go(self, instance_id: str) -> None:
         folder = self.folder(instance_id)
-        kept = living(folder)
-        if kept is not None:
-            _ask(folder, kept, "go", _TO_PREPARE)
+        process = living(folder)
+        if process is not None:
+            _ask(folder, process, "go", _TO_PREPARE)
         elif "status" not in read_json(folder / STATE):
             raise SandboxFailed(f"there is no instance {instance_id}")
 
@@ -246,25 +246,25 @@ class KeptInstances:
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         folder = self.folder(instance_id)
-        kept = living(folder)
-        if kept is not None:
+        process = living(folder)
+        if process is not None:
             try:
-                _ask(folder, kept, f"stop {grace_seconds}", grace_seconds + TO_END)
+                _ask(folder, process, f"stop {grace_seconds}", grace_seconds + TO_END)
             except (OSError, SandboxFailed):
-                kept.signal(signal.SIGKILL)  # a keeper that does not listen
-            if not kept.wait(TO_END):
-                kept.signal(signal.SIGKILL)
+                process.signal(signal.SIGKILL)  # a shim that does not listen
+            if not process.wait(TO_END):
+                process.signal(signal.SIGKILL)
         self._end(instance_id)
 
     def _wait(self, instance_id: str) -> None:
-        kept = kept_process.find(self.folder(instance_id))
-        if kept is not None:
-            kept.wait(_TO_PREPARE)
+        process = detached_process.find(self.folder(instance_id))
+        if process is not None:
+            process.wait(_TO_PREPARE)
 
     def _remove(self, instance_id: str) -> None:
         self._end(instance_id)
         folder, end = self.folder(instance_id), time.monotonic() + TO_END
-        while folder.exists():  # a keeper that is unknown here still writes its state at its end
+        while folder.exists():  # a shim that is unknown here still writes its state at its end
             shutil.rmtree(folder, ignore_errors=True)
             if time.monotonic() > end:
                 raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
@@ -272,7 +272,7 @@ class KeptInstances:
     def _end(self, instance_id: str) -> None:
         """Kill an instance, and take away what is of the machine."""
         if not kill(self.folder(instance_id)):
-            raise SandboxFailed(f"the keeper of {instance_id} does not end")
+            raise SandboxFailed(f"the shim of {instance_id} does not end")
         try:
             control_groups.remove(self._confinement.groups(instance_id))
         except OSError as error:
@@ -292,19 +292,19 @@ class KeptInstances:
                 each.unlink()
 
 
-def _ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
-    """Send a line to a keeper, and wait for its answer, or its end.
+def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
+    """Send a line to a shim, and wait for its answer, or its end.
 
     Raise `SandboxFailed` if it gives none in time.
     """
     try:
-        ask(folder, kept, line, seconds)
+        ask(folder, process, line, seconds)
     except NoAnswer as error:
         raise SandboxFailed(str(error)) from error
 
 
 def root_folder(*used: Path) -> str:
-    """Return a folder that a root may hide from a keeper, as nothing that is used lies in it.
+    """Return a folder that a root may hide from a shim, as nothing that is used lies in it.
 
     All may enter the folders above it: the first user of an instance is none of this machine's.
     """

@@ -14,11 +14,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from cloudcore.compute import instances, rolling, rows
+from cloudcore.compute import instances, rollout, rows
 from cloudcore.compute.driver import SandboxDriver, SandboxFailed, Seen
 from cloudcore.compute.images import ImageRefused
 from cloudcore.compute.instance_pool import Instance, InstancePool, InstanceStatus
-from cloudcore.compute.machine import Machine
+from cloudcore.compute.instance_runner import InstanceRunner
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
 from cloudcore.nodes.node import Watch
@@ -54,7 +54,7 @@ class Reconciler:
     ) -> None:
         self._needs = needs
         self._driver = driver
-        self._machine = Machine(needs, driver)
+        self._runner = InstanceRunner(needs, driver)
         self._look_seconds = look_seconds
         self._acting: dict[str, asyncio.Task[None]] = {}
         """What is being done, by the id of the instance; one thing at a time."""
@@ -88,14 +88,14 @@ class Reconciler:
         }
         found = await needs.database.read(rows.instances_on, needs.node.name)
         seen = await self._driver.seen()
-        ready = await self._machine.statuses(found, seen, now)
+        ready = await self._runner.statuses(found, seen, now)
         noted = [await self._noted(each, seen.get(each.id), ready, now) for each in found]
         mine: dict[str, list[Instance]] = {each: [] for each in pools}
         for each in filter(None, noted):
             mine.setdefault(each.pool.id, []).append(each)
         for pool in pools.values():
             mine[pool.id] = await self._planned(pool, mine[pool.id], now)
-            if rolling.told(pool, mine[pool.id], now) != pool:
+            if rollout.told(pool, mine[pool.id], now) != pool:
                 await needs.database.write(instances.note_told, pool, needs, now)
         for pool_id, several in mine.items():
             for each in several:
@@ -134,7 +134,7 @@ class Reconciler:
         """Store which instances of a pool are added and which go; return those that it has."""
         needs, write = self._needs, self._needs.database.write
         is_ending = pool.status == DELETING
-        plan = rolling.plan(pool, mine, now)
+        plan = rollout.plan(pool, mine, now)
         going: dict[str, Instance | None] = {}
         for each in plan.stops:
             gone = await write(instances.let_go, each, needs, now, at_once=is_ending)
@@ -220,12 +220,12 @@ class Reconciler:
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)
-            root = await self._machine.root_of(pool, instance)
+            root = await self._runner.root_of(pool, instance)
             self._fetching.discard(instance.id)
             of = instance.id, instance.account_id
             if not await needs.database.read(instances.is_staying, *of):
                 return
-            await self._machine.bring_up(pool, instance, root)
+            await self._runner.bring_up(pool, instance, root)
         except ImageRefused as refused:
             problem = f"its image is refused: {refused}"
         except SandboxFailed as failed:
@@ -245,7 +245,7 @@ class Reconciler:
         needs = self._needs
         try:
             async with self._ending:
-                await self._machine.take_down(pool, instance)
+                await self._runner.take_down(pool, instance)
         except SandboxFailed as failed:
             why = f"it cannot be ended: {failed}"
             await needs.database.write(instances.note_stuck, instance, why, needs.clock())
@@ -263,7 +263,7 @@ class Reconciler:
         """Renew credentials, and let unused images be removed, now and then."""
         if now >= later(self._renewed_at, _CREDENTIALS_SECONDS):
             self._renewed_at = now
-            self._act(group, "credentials", self._machine.renew(pools, mine))
+            self._act(group, "credentials", self._runner.renew(pools, mine))
         if now >= later(self._kept_at, _KEEP_SECONDS):
             self._kept_at = now
-            self._act(group, "images", self._machine.keep_images(pools, mine))
+            self._act(group, "images", self._runner.keep_images(pools, mine))

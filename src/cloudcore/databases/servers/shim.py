@@ -1,4 +1,4 @@
-"""The program of the keeper of a database server.
+"""The program of the shim of a database server.
 
 It gives itself a network of its own, starts the server confined, and relays what the machine's
 listener accepts to the server's own loopback. A server is stopped by SIGINT, a fast shutdown.
@@ -16,18 +16,18 @@ import struct
 from pathlib import Path
 from typing import ClassVar, Final
 
-from cloudcore.nodes.keeper import (
+from cloudcore.nodes.relays import Gate, serve_port
+from cloudcore.nodes.shim import (
     CONTROL,
     SECCOMP_FD,
     SECCOMP_FILE,
-    Keeper,
     Program,
-    keep,
+    Shim,
     run,
+    run_shim,
     unix_listener,
 )
-from cloudcore.nodes.keeper import start_by_bubblewrap as start
-from cloudcore.nodes.relays import Gate, serve_port
+from cloudcore.nodes.shim import start_by_bubblewrap as start
 
 INPUT: Final = "input"
 _SIOCSIFFLAGS: Final = 0x8914
@@ -36,17 +36,17 @@ _IFF_UP: Final = 1
 
 def main() -> None:
     """Keep the server of this folder until it has ended."""
-    keep(ServerKeeper, 0o077)
+    run_shim(ServerShim, 0o077)
 
 
-class ServerKeeper(Keeper):
+class ServerShim(Shim):
     """A server: its order, its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     def prepare(self) -> None:
         """Start the server, then take connections for it."""
-        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
+        Path(self._order["shims"], "cgroup.procs").write_text("0", "ascii")
         # Its own processes: without them, nobody may mount others below (mount_namespaces(7)).
         run("mount", "-t", "proc", "proc", "/proc")
         _loopback_up()

@@ -1,4 +1,4 @@
-"""The program of the keeper, which a driver starts in an instance's folder.
+"""The program of the shim, which a driver starts in an instance's folder.
 
 It makes the root, the network and the sockets before it reads commands, one a line. ``ready`` is
 answered when all is made, ``go`` when the instance's program runs, started by `runc` or `bwrap`.
@@ -14,24 +14,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute.keeper import namespaces
-from cloudcore.compute.keeper.namespaces import USERS_FD, Users, bound_share, hold_users
-from cloudcore.compute.keeper.root import Root, mount_root
 from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, MetadataService
-from cloudcore.nodes.keeper import (
+from cloudcore.compute.shim import namespaces
+from cloudcore.compute.shim.namespaces import USERS_FD, Users, bound_share, hold_users
+from cloudcore.compute.shim.root import Root, mount_root
+from cloudcore.nodes.relays import MOST_RELAYED, READ, WRITE, Gate, Loop, serve_port
+from cloudcore.nodes.shim import (
     CONTROL,
     SECCOMP_FD,
     SECCOMP_FILE,
     CommandFailed,
-    Keeper,
     Program,
-    keep,
+    Shim,
     run,
+    run_shim,
     start_by_bubblewrap,
     start_process,
     unix_listener,
 )
-from cloudcore.nodes.relays import MOST_RELAYED, READ, WRITE, Gate, Loop, serve_port
 
 OPTIONS_FILE: Final = "options"
 OPTIONS_FD: Final = 102
@@ -110,21 +110,21 @@ PORTS: Final = "ports"
 
 def main() -> None:
     """Keep the instance of this folder until its program has ended."""
-    keep(InstanceKeeper, 0o022)  # of the instance's own files; the folder is this user's alone
+    run_shim(InstanceShim, 0o022)  # of the instance's own files; the folder is this user's alone
 
 
-class InstanceKeeper(Keeper):
+class InstanceShim(Shim):
     """An instance: its order, its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         """Note who keeps it, before the processes of this namespace are all that /proc shows."""
         super().__init__(order)
-        self.note(status="starting", keeper=int(Path("/proc/self").readlink().name))
+        self.note(status="starting", shim=int(Path("/proc/self").readlink().name))
         self._control = unix_listener(CONTROL)
 
     def prepare(self) -> None:
         """Make all that the program will have."""
-        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
+        Path(self._order["shims"], "cgroup.procs").write_text("0", "ascii")
         run("mount", "-t", "proc", "proc", "/proc")
         mount_root(Root(**self._order["root"]))
         if self._order["runtime"] == "runc":

@@ -24,10 +24,10 @@ from cloudcore.email.bounces.bounces import suppress
 from cloudcore.email.dedicated_ip import DAY
 from cloudcore.email.dkim import open_key, signed
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.accepting import SEND, SUPPRESSED
 from cloudcore.email.messages.bodies import content_of
-from cloudcore.email.messages.composing import Heading, composed, mailbox
+from cloudcore.email.messages.mime import Heading, composed, mailbox
 from cloudcore.email.messages.rows import Recipient
+from cloudcore.email.messages.submission import SEND, SUPPRESSED
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import WAITING, Message, MessageStatus, SendingIdentity
 from cloudcore.email.sending_identities import signer_of

@@ -1,4 +1,4 @@
-"""Processes that outlive the service: proxies, and the keepers of instances.
+"""Processes that outlive the service: proxies, and the shims of instances.
 
 Each has a folder. A new process is launched by this file, run as a program of the standard
 library alone: it takes the folder's lock, looks whether the process runs already, writes who it is
@@ -38,7 +38,7 @@ class LaunchFailed(Exception):
     """A process could not be started; the message says why."""
 
 
-class Kept(NamedTuple):
+class DetachedProcess(NamedTuple):
     """A process that was alive when it was looked for."""
 
     pid: int
@@ -91,7 +91,7 @@ def start(
     env: Mapping[str, str] | None = None,
     netns: Path | None = None,
     pass_fds: Sequence[int] = (),
-) -> Kept:
+) -> DetachedProcess:
     """Start a process in a session of its own, and return it; or the one that the folder has.
 
     It is in the folder, has its environment only, reads nothing, and writes to `OUTPUT` there.
@@ -121,14 +121,14 @@ def start(
     return found
 
 
-def find(folder: Path) -> Kept | None:
+def find(folder: Path) -> DetachedProcess | None:
     """Return the process of a folder if it is alive, whoever started it."""
     try:
         pid, began, boot = (folder / IDENTITY).read_text("ascii").split()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    kept = Kept(int(pid), int(began))
-    return kept if boot == _boot() and kept.is_alive else None
+    process = DetachedProcess(int(pid), int(began))
+    return process if boot == _boot() and process.is_alive else None
 
 
 def _last_line(file: Path) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import wal
-from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.archive.driver import BackupFailed
 from cloudcore.databases.backups import rows
 from cloudcore.databases.backups.rows import BACKUPS
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
@@ -22,7 +22,7 @@ from cloudcore.resources.resource import DELETING
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
-    from cloudcore.databases.archive.archive import BackupTarget, Recovery
+    from cloudcore.databases.archive.driver import BackupTarget, Recovery
     from cloudcore.databases.backups.backup import Backup
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.databases.servers.driver import Proof

@@ -1,4 +1,4 @@
-"""Namespaces of an instance: its network, with a link to the keeper's own, and its users.
+"""Namespaces of an instance: its network, with a link to the shim's own, and its users.
 
 The metadata service is at the far end of that link, so port 80 is free for the program on all its
 addresses. Nothing else listens there, and nothing is routed further: the instance reaches neither
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.compute.metadata_server import ADDRESS, PORT
-from cloudcore.nodes.keeper import run
+from cloudcore.nodes.shim import run
 
 INSTANCE_FD: Final = 100
-"""The descriptor by which the instance's namespace is known, in the keeper and its children."""
+"""The descriptor by which the instance's namespace is known, in the shim and its children."""
 _NEAR: Final = "169.254.169.253"
 """The instance's end of the link."""
 _CLONE_NEWNET: Final = 0x40000000
@@ -101,7 +101,7 @@ def _checked(result: int) -> None:
 
 
 USERS_FD: Final = 104
-"""The descriptor by which the namespace is known, in the keeper and its children."""
+"""The descriptor by which the namespace is known, in the shim and its children."""
 SHARED_WATCHERS: Final = 32
 """Instances of inotify, of the 128 that Linux gives to the user whom all instances are."""
 SHARED_QUEUE_BYTES: Final = 200_000

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.composing import Mailbox
+from cloudcore.email.messages.mime import Mailbox
 from cloudcore.email.messages.rows import WAITING_MESSAGES, Recipient
 from cloudcore.email.needs import SendingTerms
 from cloudcore.email.resources import (

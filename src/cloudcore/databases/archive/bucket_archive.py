@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive import basebackups, wal
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.basebackups import BaseBackups
+from cloudcore.databases.archive.bucket_files import (
+    BucketAccess,
+    delete_files,
+    find_bucket,
+    folder_of,
+)
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupKind,
     BackupProgramMissing,
@@ -20,13 +27,6 @@ from cloudcore.databases.archive.archive import (
     Listed,
     PushedWal,
     Recovery,
-)
-from cloudcore.databases.archive.basebackups import BaseBackups
-from cloudcore.databases.archive.bucket_files import (
-    BucketAccess,
-    delete_files,
-    find_bucket,
-    folder_of,
 )
 from cloudcore.databases.archive.pgbackrest import Repositories, Repository, ServerPlace, program
 from cloudcore.databases.archive.s3_bridge import Bridge
@@ -45,7 +45,7 @@ Places = Callable[[BackupTarget], ServerPlace]
 """Returns the folders of the server of a managed cluster on this machine."""
 
 
-class Archives:
+class BucketArchive:
     """Makes, lists, deletes and restores backups; see `Archive`."""
 
     def __init__(

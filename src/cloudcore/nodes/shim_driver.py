@@ -1,4 +1,4 @@
-"""Programs of this machine, each with a folder and a keeper: what their drivers do alike."""
+"""Programs of this machine, each with a folder and a shim: what their drivers do alike."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from cloudcore.nodes import kept_process
-from cloudcore.nodes.keeper import STATE
-from cloudcore.nodes.kept_process import Kept
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.detached_process import DetachedProcess
+from cloudcore.nodes.shim import STATE
 
 PACKAGES: Final = Path(__file__).parents[2]
 TO_END: Final = 30.0
-"""Seconds that a killed keeper, and all below it, may take to be gone."""
+"""Seconds that a killed shim, and all below it, may take to be gone."""
 T = TypeVar("T")
 
 
-class OneAtATime:
+class ProgramThreads:
     """Does things to programs in threads of its own, one thing a program at a time."""
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
@@ -48,10 +48,10 @@ class OneAtATime:
             yield
 
 
-def keeper_command(module: str, options: Sequence[str]) -> Sequence[str]:
-    """Return the command that runs `main` of a module as a keeper, in new namespaces (unshare(1)).
+def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
+    """Return the command that runs `main` of a module as a shim, in new namespaces (unshare(1)).
 
-    The keeper is killed with that command.
+    The shim is killed with that command.
     """
     begin = f"import sys; sys.path.append({str(PACKAGES)!r})"
     run = f"{begin}; from {module} import main; main()"
@@ -59,23 +59,23 @@ def keeper_command(module: str, options: Sequence[str]) -> Sequence[str]:
     return ("unshare", *options, *namespaces, sys.executable, "-I", "-S", "-c", run)
 
 
-def living(folder: Path) -> Kept | None:
-    """Return the keeper of a folder that has not ended; wait for one that is about to."""
-    kept = kept_process.find(folder)
-    if kept is None or read_json(folder / STATE).get("status") != "stopped":
-        return kept
-    if not kept.wait(TO_END):
-        kept.signal(signal.SIGKILL)
+def living(folder: Path) -> DetachedProcess | None:
+    """Return the shim of a folder that has not ended; wait for one that is about to."""
+    process = detached_process.find(folder)
+    if process is None or read_json(folder / STATE).get("status") != "stopped":
+        return process
+    if not process.wait(TO_END):
+        process.signal(signal.SIGKILL)
     return None
 
 
 def kill(folder: Path) -> bool:
-    """Kill the keeper of a folder with all below it; return False if it does not end in time."""
-    kept = kept_process.find(folder)
-    if kept is None:
+    """Kill the shim of a folder with all below it; return False if it does not end in time."""
+    process = detached_process.find(folder)
+    if process is None:
         return True
-    kept.signal(signal.SIGKILL)
-    return kept.wait(TO_END)
+    process.signal(signal.SIGKILL)
+    return process.wait(TO_END)
 
 
 def write_file(

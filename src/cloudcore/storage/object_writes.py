@@ -25,9 +25,9 @@ from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import IncompleteBody
 from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject, find_object
+from cloudcore.storage.object_reads import OpenRange
+from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject, find_object
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.reading import OpenRange
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ async def store_object(
     events: Events,
     bucket: Bucket,
     key: str,
-    facts: Facts,
+    attributes: ObjectAttributes,
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
     conditions: Conditions = NO_CONDITIONS,
@@ -115,7 +115,7 @@ async def store_object(
             key,
             stored.size,
             digests.md5,
-            facts,
+            attributes,
             _checksum(terms.algorithm, digests),
             needs.clock(),
         )

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases.archive.archive import BackupKind
+from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.backups import backups, rows
 from cloudcore.databases.backups.cron import read_cron
 from cloudcore.databases.backups.workflow import note_failed

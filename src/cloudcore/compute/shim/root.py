@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.compute.keeper.namespaces import LIBC
-from cloudcore.nodes.keeper import run
+from cloudcore.compute.shim.namespaces import LIBC
+from cloudcore.nodes.shim import run
 
 IMAGE_FILE: Final = "disk.img"
 _BYTES_AN_INODE: Final = 16_384
@@ -21,7 +21,7 @@ class Root(NamedTuple):
     layers: list[str]
     """The lowest first."""
     at: str
-    """The folder that it hides in the keeper's mount namespace."""
+    """The folder that it hides in the shim's mount namespace."""
     disk_bytes: int
     owner: int | None
     """User and group id of the root folder. None without root: then what is written is in memory,

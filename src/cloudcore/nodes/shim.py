@@ -1,12 +1,12 @@
-"""The keeper of a program: a process beside it that outlives the service; how to speak to it.
+"""The shim of a program: a process beside it that outlives the service; how to speak to it.
 
-The process that the service knows (`kept_process`) is `unshare`; its child is the keeper, the first
-process of a process namespace. The keeper works in the program's folder. It reads `ORDER`, starts
+The process that the service knows (`detached_process`) is `unshare`; its child is the shim, the first
+process of a process namespace. The shim works in the program's folder. It reads `ORDER`, starts
 the program confined, keeps its output, and takes one line a connection on `CONTROL`. ``stop
 SECONDS`` ends the program by a signal and then by SIGKILL, and its connection is closed when the
-keeper ends. Its state is in `STATE`, which is replaced by a rename.
+shim ends. Its state is in `STATE`, which is replaced by a rename.
 
-It imports only the standard library and what keepers share, as each program has a keeper.
+It imports only the standard library and what shims share, as each program has a shim.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from cloudcore.nodes.kept_process import Kept
+from cloudcore.nodes.detached_process import DetachedProcess
 from cloudcore.nodes.output import Output
 from cloudcore.nodes.relays import MOST_RELAYED, READ, Gate, Loop
 
@@ -35,7 +35,7 @@ class CommandFailed(Exception):
 
 def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
     """Run a program, which reads `text`; raise `CommandFailed` if it fails."""
-    ended = subprocess.run(  # noqa: S603 - named by the keeper and its driver
+    ended = subprocess.run(  # noqa: S603 - named by the shim and its driver
         argv,
         input=text.encode(),
         stdout=subprocess.DEVNULL,
@@ -49,11 +49,11 @@ def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
 
 
 CONTROL: Final = "control"
-"""The socket in the folder on which the keeper listens."""
+"""The socket in the folder on which the shim listens."""
 
 
 class NoAnswer(Exception):
-    """A keeper lives and does not answer in time."""
+    """A shim lives and does not answer in time."""
 
 
 def is_known() -> bool:
@@ -74,8 +74,8 @@ def unix_listener(path: str) -> socket.socket:
     return listener
 
 
-def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
-    """Send a line to a keeper, and wait for its answer, or its end.
+def ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
+    """Send a line to a shim, and wait for its answer, or its end.
 
     Raise `NoAnswer` if there is none in time, `OSError` if it does not listen.
     """
@@ -88,7 +88,7 @@ def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
                     connection.connect(f"/proc/self/fd/{opened}/{CONTROL}")
                     break
                 except OSError:
-                    if not kept.is_alive:
+                    if not process.is_alive:
                         return
                     if time.monotonic() > end:
                         raise
@@ -97,7 +97,7 @@ def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
             connection.sendall(f"{line}\n".encode())
             connection.recv(64)
     except TimeoutError as error:
-        raise NoAnswer("its keeper does not answer") from error
+        raise NoAnswer("its shim does not answer") from error
     except ConnectionError:
         return  # it has ended
     finally:
@@ -113,7 +113,7 @@ INFO_FD: Final = 103
 OOM_SCORE: Final = "500"
 """Programs are killed before the service when the machine has no memory left."""
 OUTPUT_BYTES_A_SECOND: Final = 4_000_000
-"""A program that writes faster waits: its bounds do not count what the keeper does with it."""
+"""A program that writes faster waits: its bounds do not count what the shim does with it."""
 _CHUNK: Final = 65_536
 Within = Callable[[], AbstractContextManager[None]]
 """Where a program is started, such as in a network namespace."""
@@ -134,7 +134,7 @@ class Program(NamedTuple):
                 signal.pidfd_send_signal(self.descriptor, number)
 
 
-class Keeper:
+class Shim:
     """A program, its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
@@ -152,7 +152,7 @@ class Keeper:
         self._program: Program | None = None
         self._waiting: list[socket.socket] = []
         self._taken = 0
-        """Bytes of output since the keeper rested last."""
+        """Bytes of output since the shim rested last."""
 
     def prepare(self) -> None:
         """Make all that the program has, and call `watch`; whatever fails is noted as a problem."""
@@ -268,21 +268,21 @@ class Keeper:
         self.loop.at(self._output, until, self._listen)
 
 
-def keep(make: Callable[[dict[str, Any]], Keeper], umask: int) -> None:
+def run_shim(make: Callable[[dict[str, Any]], Shim], umask: int) -> None:
     """Keep the program of this folder until it has ended."""
     os.umask(umask)
     order = json.loads(Path(ORDER).read_bytes())
     if not is_known():
         return
-    keeper = make(order)
+    shim = make(order)
     try:
-        keeper.prepare()
+        shim.prepare()
     except (OSError, CommandFailed) as error:
-        keeper.note(status="stopped", problem=str(error))
+        shim.note(status="stopped", problem=str(error))
         return
-    while not keeper.has_ended:
-        keeper.loop.turn()
-    keeper.finish()
+    while not shim.has_ended:
+        shim.loop.turn()
+    shim.finish()
 
 
 def start_by_bubblewrap(
@@ -329,7 +329,7 @@ def start_process(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start a child of the keeper, which the kernel kills early and which leaves no core."""
+    """Start a child of the shim, which the kernel kills early and which leaves no core."""
 
     def enter() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, "ascii")
