@@ -1,7 +1,7 @@
 """The driver `bubblewrap`: instances without root, in user namespaces of the service's user.
 
-What an instance writes is in memory, as an unprivileged process can bound no other disk. The rest
-is bounded by control groups, which the service must have been given.
+An instance's own files are in memory, since an unprivileged process can bound no other disk.
+Control groups, which must be delegated to the service, bound the rest.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-li
 
 
 def bubblewrap_driver(folder: Path) -> SandboxDriver:
-    """Return the driver, which keeps its files in a folder of this machine."""
+    """Return the driver, with its files in a folder of this machine."""
     return ShimInstances(folder, _Bubblewrap())
 
 
@@ -45,7 +45,7 @@ class _Bubblewrap:
     takes_links = False
 
     def require(self) -> None:
-        """Look for the programs, the library and the control groups."""
+        """Check that the programs, the library and the control groups are there."""
         if os.geteuid() == 0:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"
@@ -83,7 +83,7 @@ class _Bubblewrap:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return those that `order` makes."""
+        """Return the groups that `order` makes."""
         try:
             parents = control_groups.delegated()
         except GroupsMissing:

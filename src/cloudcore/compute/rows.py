@@ -134,13 +134,13 @@ def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
 
 
 def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:
-    """Return the name of a pool that was deleted not long ago; None if none of this id was."""
+    """Return the name of a recently deleted pool by its id; None if there is none."""
     row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
     return None if row is None else str(row[0])
 
 
 def forget_deleted(tx: Connection, now: int) -> int:
-    """Delete a batch of what is left of pools that were deleted a while ago; return how many."""
+    """Delete a batch of rows of pools that were deleted long ago; return how many."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 

@@ -1,6 +1,6 @@
-"""The driver `runc`: instances as containers, each in a range of ids that no user has.
+"""The driver `runc`: instances as containers, each in a range of unused user ids.
 
-It takes root. The shim runs `runc`, so an instance's mounts are in the shim's namespace alone.
+It needs root. The shim runs `runc`, so an instance's mounts are in the shim's namespace alone.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _PROGRAMS: Final = {
 
 
 def runc_driver(folder: Path, first_uid: int) -> SandboxDriver:
-    """Return the driver, which keeps its files in a folder of this machine.
+    """Return the driver, with its files in a folder of this machine.
 
-    The ids 0 to `IDS` of each instance are `first_uid` and the next ones here.
+    The ids 0 to `IDS` of each instance are `first_uid` and the following ones here.
     """
     return ShimInstances(folder, _Runc(first_uid))
 
 
 def require_programs(driver: str, programs: Mapping[str, str]) -> None:
-    """Raise `DriverUnusable` for a program that is not installed; packages are given by program."""
+    """Raise `DriverUnusable` if a program is not installed; `packages` names where it is from."""
     for program, package in programs.items():
         if shutil.which(program) is None:
             words = f"compute_driver {driver} needs {program}: install the package {package}"
@@ -69,7 +69,7 @@ class _Runc:
         self._first_uid = first_uid
 
     def require(self) -> None:
-        """Look for root and the programs."""
+        """Check for root and the programs."""
         if os.geteuid() != 0:
             raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
         require_programs(self.name, _PROGRAMS)
@@ -91,7 +91,7 @@ class _Runc:
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return those that runc makes: one in each hierarchy."""
+        """Return the groups that runc makes: one in each hierarchy."""
         return [each.mount / f"{GROUP_PREFIX}{instance_id}" for each in hierarchies()]
 
     def _configuration(self, spec: InstanceSpec, at: str) -> dict[str, Any]:

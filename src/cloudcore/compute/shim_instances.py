@@ -1,6 +1,6 @@
-"""Run instances under shims: what the drivers `runc` and `bubblewrap` have in common.
+"""Run instances under shims: the common part of the drivers `runc` and `bubblewrap`.
 
-A `Confinement` is what differs: how a program is confined and bounded.
+A `Confinement` is the part that differs: how a program is confined and bounded.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def environment_of(spec: InstanceSpec) -> dict[str, str]:
 
 
 def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]:
-    """Return the root of an instance, as its shim is told (`shim.root.Root`)."""
+    """Return the root of an instance, as its shim reads it (`shim.root.Root`)."""
     return {
         "layers": [str(layer.absolute()) for layer in spec.root.layers],
         "at": at,
@@ -87,7 +87,7 @@ T = TypeVar("T")
 
 
 class Confinement(Protocol):
-    """How a driver confines programs and bounds them."""
+    """How a driver confines and bounds programs."""
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ class Confinement(Protocol):
 
     @property
     def namespaces(self) -> Sequence[str]:
-        """Return the options of `unshare` for the shim's namespaces, beside those of all."""
+        """Return the options of `unshare` for the shim's further namespaces."""
         ...
 
     @property
@@ -105,11 +105,11 @@ class Confinement(Protocol):
         ...
 
     def require(self) -> None:
-        """Raise `DriverUnusable` for what can be seen to be missing without a trial."""
+        """Raise `DriverUnusable` if something is missing that is found without a trial run."""
         ...
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write what its runtime needs into a folder, and return what is its own in the order."""
+        """Write the files of its runtime into a folder; return its part of the shim's order."""
         ...
 
     def groups(self, instance_id: str) -> Sequence[Path]:
@@ -118,7 +118,7 @@ class Confinement(Protocol):
 
 
 class ShimInstances:
-    """Runs instances under shims: a `SandboxDriver`."""
+    """A `SandboxDriver` that runs instances under shims."""
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
         self._base = base.absolute()
@@ -126,7 +126,7 @@ class ShimInstances:
         self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Run a program of this machine as an instance; raise `DriverUnusable` if it cannot."""
+        """Run a program of this machine as an instance; raise `DriverUnusable` if that fails."""
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
         root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
@@ -150,23 +150,23 @@ class ShimInstances:
             raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
 
     async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make an instance, whose program waits for `go`."""
+        """Make an instance; its program waits for `go`."""
         return await self._alone(spec.id, lambda: self._start(spec))
 
     async def go(self, instance_id: str) -> None:
-        """Let its program run."""
+        """Start its program."""
         await self._alone(instance_id, lambda: self._go(instance_id))
 
     async def seen(self) -> Mapping[str, Seen]:
-        """Return what there is on this machine."""
+        """Return the instances of this machine."""
         return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """End its program, then all that it has."""
+        """Stop its program, then kill all its processes."""
         await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
 
     async def remove(self, instance_id: str) -> None:
-        """Take away all that it has here."""
+        """Delete all that it has here."""
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
@@ -174,18 +174,18 @@ class ShimInstances:
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return where its files are."""
+        """Return the folder of its files."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
-        """Do something in a thread, while nothing else is done to this instance."""
+        """Run a call in a thread, while no other call about this instance runs."""
         try:
             return await self._programs.alone(instance_id, act)
         except SandboxFailed as failed:
             raise SandboxFailed(self._told(str(failed))) from failed
 
     def _told(self, words: str) -> str:
-        """Return what of an error the owner of an instance is told: no folder of the machine."""
+        """Return an error as an instance's owner may see it, without folders of the machine."""
         own = f"(?:{re.escape(str(self._base.parent))}|/sys/fs/cgroup)"
         return re.sub(rf"\[Errno [0-9]+\] |(?::? ['\"]?|['\"]){own}/[^\s:,'\"]*['\"]?", "", words)
 
@@ -270,7 +270,7 @@ class ShimInstances:
                 raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
 
     def _end(self, instance_id: str) -> None:
-        """Kill an instance, and take away what is of the machine."""
+        """Kill an instance, and remove its control groups."""
         if not kill(self.folder(instance_id)):
             raise SandboxFailed(f"the shim of {instance_id} does not end")
         try:
@@ -279,7 +279,7 @@ class ShimInstances:
             raise SandboxFailed(f"processes of {instance_id} do not end: {error}") from error
 
     def _clear(self, instance_id: str) -> None:
-        """Take away what an instance had, but its output, credentials and what tells of it."""
+        """Delete an instance's files but its output, credentials and identity."""
         self._end(instance_id)
         kept_names = {NEWER, OLDER, "instance.json", "credentials.json", "process.lock"}
         folder = self.folder(instance_id)
@@ -304,9 +304,10 @@ def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> N
 
 
 def root_folder(*used: Path) -> str:
-    """Return a folder that a root may hide from a shim, as nothing that is used lies in it.
+    """Return an unused folder that a root may cover in the shim's mounts.
 
-    All may enter the folders above it: the first user of an instance is none of this machine's.
+    All users may enter the folders above it, as the first user of an instance is not a user of this
+    machine.
     """
     needed = (*used, PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
     for each in (Path("/mnt"), Path("/media"), Path("/srv")):

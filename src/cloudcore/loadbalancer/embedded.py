@@ -1,4 +1,4 @@
-"""The driver of the embedded proxy, which needs nothing but Python; low ports take root."""
+"""The driver of the embedded proxy, which needs only Python; low ports need root."""
 
 from __future__ import annotations
 

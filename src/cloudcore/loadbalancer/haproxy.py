@@ -1,4 +1,4 @@
-"""The driver of HAProxy (2.6): a master for each replica, whose workers follow each other."""
+"""The driver of HAProxy (2.6): a master for each replica, which replaces its worker on a reload."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
 
 
 class HaproxyDriver(Replicas):
-    """Runs HAProxy, which reads its configuration anew at each SIGUSR2."""
+    """Runs HAProxy, which reads its configuration again at each SIGUSR2."""
 
     configuration_name = "haproxy.cfg"
 
@@ -158,7 +158,7 @@ def _program() -> str:
 
 
 async def _verify(folder: Path, text: str) -> None:
-    """Raise `ProxyFailed` if HAProxy would not take the configuration."""
+    """Raise `ProxyFailed` if HAProxy rejects the configuration."""
     replace_file(folder / _VERIFIED, text.encode())
     checked = await asyncio.create_subprocess_exec(
         *(_program(), "-c", "-f", _VERIFIED),

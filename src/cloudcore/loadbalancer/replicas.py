@@ -1,7 +1,7 @@
-"""What both drivers share: a folder for each replica, and the process that it keeps.
+"""The common part of both drivers: a folder for each replica, and its process.
 
-Whoever dies between two steps, the folder is there before its process and goes after it: so
-`known` and `stop` find all that there is.
+The folder exists before its process and is deleted after it. So after a crash at any moment,
+`known` and `stop` find everything.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LAUNCH_LOCK: Final = "process.lock"
 
 
 class Replicas(ABC):
-    """Keeps the replicas of one kind of proxy."""
+    """Runs the replicas of one kind of proxy."""
 
     configuration_name: str
     """The file that a replica of this kind has, and of no other."""
@@ -81,9 +81,9 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         limits: ProcessLimits,
     ) -> tuple[str, str]:
-        """Write what the configuration names; return it, and the digest that it is known by.
+        """Write the files of the configuration; return it, and its digest.
 
-        Raise `ProxyFailed` if the proxy would not take it.
+        Raise `ProxyFailed` if the proxy would reject it.
         """
 
     @abstractmethod
@@ -92,19 +92,19 @@ class Replicas(ABC):
 
     @abstractmethod
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
-        """Return True if a replica that is started by root can be nobody's."""
+        """Return True if a replica started by root can become an unprivileged user."""
 
     @abstractmethod
     async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
-        """Tell a replica that its configuration is another."""
+        """Make a replica read its new configuration."""
 
     @abstractmethod
     async def _digest_of(self, folder: Path) -> str | None:
-        """Return the digest of what a replica does, or None if it does not answer."""
+        """Return the digest of a replica's configuration, or None if it does not answer."""
 
     @abstractmethod
     async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
-        """Return what a replica tells; raise OSError if it does not."""
+        """Return the state that a replica reports; raise OSError if it does not."""
 
     async def apply(
         self,
@@ -187,7 +187,7 @@ class Replicas(ABC):
             raise ProxyFailed("the proxy does not answer") from None
 
     async def _applied(self, folder: Path, process: DetachedProcess, digest: str) -> None:
-        """Return when a replica does what it was told."""
+        """Return when a replica has applied its configuration."""
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
                 while await self._digest_of(folder) != digest:
@@ -203,15 +203,15 @@ class Replicas(ABC):
 
     @abstractmethod
     def _has_failed(self, folder: Path) -> bool:
-        """Return True if a replica tells that it cannot do what it was told."""
+        """Return True if a replica reports that it cannot apply its configuration."""
 
     @abstractmethod
     def _complaint(self, folder: Path) -> str | None:
-        """Return why, as far as it tells."""
+        """Return the reason, if it reports one."""
 
     @abstractmethod
     def _tidy(self, folder: Path, text: str) -> None:
-        """Delete what the configuration names no more."""
+        """Delete files that the configuration no longer names."""
 
     async def _end(self, process: DetachedProcess) -> None:
         """Let a process finish its connections, and return when it has ended."""
@@ -241,7 +241,7 @@ class Replicas(ABC):
 
 
 def _clear(folder: Path) -> None:
-    """Delete what a process that has ended has left, but the lock of a launch."""
+    """Delete the files of a process that has ended, except the lock of a launch."""
     for found in folder.iterdir():
         if found.is_dir():
             shutil.rmtree(found)
@@ -261,7 +261,7 @@ def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
 
 
 def _used(plan: ProxyPlan, certificates: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the certificates that listeners name; raise `ProxyFailed` if one is not there."""
+    """Return the certificates that listeners name; raise `ProxyFailed` if one is missing."""
     files = sorted({one.certificate_file for one in plan.listeners if one.certificate_file})
     try:
         return {file: certificates[file] for file in files}
@@ -287,7 +287,7 @@ def _named_by_numbers(folder: Path) -> dict[int, Path]:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Write a file that the service's user alone reads, whole or not at all."""
+    """Write atomically a file that only the service's user may read."""
     new = file.with_name(f"{file.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
         opened.write(content)
@@ -312,7 +312,7 @@ async def ask(folder: Path, name: str, question: str) -> str:
 
 
 def last_line(folder: Path) -> str | None:
-    """Return the end of what a replica has written."""
+    """Return the end of a replica's output."""
     lines = (
         (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
     )
@@ -321,7 +321,7 @@ def last_line(folder: Path) -> str | None:
 
 @contextlib.asynccontextmanager
 async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
-    """Let nobody else work on a folder, in any process; yield True if it is there."""
+    """Lock a folder against all other processes and tasks; yield True if it exists."""
     while True:
         if is_made:
             _make(folder)
@@ -341,7 +341,7 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
 
 
 def _make(folder: Path) -> None:
-    """Make the folder of a replica, of a balancer, and of all, which nobody else looks into."""
+    """Make the folders of a replica, its balancer, and all balancers, closed to other users."""
     folder.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # a stop has just deleted the balancer's
         folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -367,7 +367,7 @@ def _is_still(folder: Path, opened: int) -> bool:
 
 @contextlib.contextmanager
 def _no_launch(folder: Path) -> Iterator[None]:
-    """Wait for a launch that a process left behind which was killed; it takes milliseconds."""
+    """Wait for a launch that a killed process has left behind; it takes milliseconds."""
     lock = os.open(folder / _LAUNCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -377,7 +377,7 @@ def _no_launch(folder: Path) -> Iterator[None]:
 
 
 def _session_of(process: DetachedProcess) -> list[DetachedProcess]:
-    """Return a process and those that it has started, which are of its session."""
+    """Return a process and its descendants that are in its session."""
     found = []
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):

@@ -1,6 +1,6 @@
 """The machine that a process runs on, and the base of records that are placed on one.
 
-Cheap to import: command lines and settings do.
+Cheap to import, as command lines and settings import it.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ NODE: Final[Port[Node]] = Port("platform.node")
 
 
 class Watch(NamedTuple):
-    """What one process of a machine does again and again.
+    """A task that one process of a machine repeats.
 
-    No two of its turns run at once, also not in two processes.
+    No two of its turns run at once, not even in two processes.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Watch(NamedTuple):
 
 
 class DriverUnusable(Exception):
-    """A driver lacks something of this machine; the words say in one line what, and what to do."""
+    """A driver cannot run on this machine; the message says in one line what to do."""
 
 
 NODE_LOST: Final = "NODE_LOST"
@@ -49,7 +49,7 @@ NODE_LOST: Final = "NODE_LOST"
 
 
 class Placed(Worked, kw_only=True, frozen=True):
-    """Base of records whose work is done on one machine, and by no other."""
+    """Base of records whose work is done on one machine only."""
 
     node: Annotated[str, own(heading="NODE")]
     """Name of the machine."""

@@ -1,7 +1,7 @@
-"""The machines that run the service: each says every few seconds that it is there.
+"""The machines that run the service: each writes a heartbeat every few seconds.
 
-A machine that was not seen for a while is lost, and so is what was placed on it, until it is back.
-Nothing of it is begun elsewhere, as nobody can tell whether it still runs.
+A machine without a heartbeat for a while is lost, and so is what is placed on it, until it is back.
+Nothing of it is started elsewhere, as nobody can tell whether it still runs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _SET_NOTED: Final = Statement(
 
 
 class Placing:
-    """A kind of things that are placed on machines."""
+    """A kind of resource that is placed on machines."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
 
 
 def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
-    """Say that this machine is there, at the start of a process of it.
+    """Register this machine, when a process of it starts.
 
     Raises:
         Conflict: a machine with another folder has its name.
@@ -152,27 +152,27 @@ def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
 
 
 def forget_nodes(tx: Connection) -> None:
-    """Forget who was there, in a restored database: what begins on it now may have each name."""
+    """Delete all machines, in a restored database, so that each name is free for a new one."""
     tx.execute(_FORGET)
 
 
 def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
-    """Say that a machine is there; return False if another one has taken its name."""
+    """Store the heartbeat of a machine; return False if another one has taken its name."""
     return tx.execute(_NOTE_SEEN, node=name, held=identity, seen_at=now) == 1
 
 
 def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
-    """Say that a process of a machine has stopped in order; what is placed there is not lost."""
+    """Store that a process of a machine was stopped; what is placed there is not lost."""
     tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
 
 
 def list_running(tx: Connection, now: int) -> Sequence[Seen]:
-    """Return the machines that run: neither silent for `LOST_SECONDS`, nor stopped in order."""
+    """Return the machines that run: with a recent heartbeat (`LOST_SECONDS`), and not stopped."""
     return [each for each in list_nodes(tx) if each.stopped_at is None and not _is_late(each, now)]
 
 
 def choose(tx: Connection, capability: str, now: int) -> str | None:
-    """Return a machine that runs and can run something, by chance; None if there is none."""
+    """Return a random running machine with a capability; None if there is none."""
     fit = [
         each.name
         for each in list_running(tx, now)
@@ -182,13 +182,13 @@ def choose(tx: Connection, capability: str, now: int) -> str | None:
 
 
 def can_run(tx: Connection, name: str, capability: str) -> bool:
-    """Return True if a machine can run something, whether or not it is there just now."""
+    """Return True if a machine has a capability, whether or not it runs now."""
     found = _find(tx, name)
     return found is not None and capability in msgspec.json.decode(found.capabilities)
 
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
-    """Note on what is placed on a machine that it was lost, or that it is back."""
+    """Store on what is placed on machines which of these were lost, or are back."""
     for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:
@@ -249,7 +249,7 @@ def _find(tx: Connection, name: str) -> Seen | None:
 
 
 def list_nodes(tx: Connection) -> Sequence[Seen]:
-    """Return all machines that ever said that they are there, by name."""
+    """Return all machines that were ever registered, by name."""
     return [_seen(row) for row in tx.rows(_LIST)]
 
 

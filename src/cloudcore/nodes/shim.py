@@ -1,12 +1,12 @@
-"""The shim of a program: a process beside it that outlives the service; how to speak to it.
+"""The shim of a program: a process beside it that outlives the service, as containerd has it.
 
-The process that the service knows (`detached_process`) is `unshare`; its child is the shim, the first
-process of a process namespace. The shim works in the program's folder. It reads `ORDER`, starts
-the program confined, keeps its output, and takes one line a connection on `CONTROL`. ``stop
-SECONDS`` ends the program by a signal and then by SIGKILL, and its connection is closed when the
-shim ends. Its state is in `STATE`, which is replaced by a rename.
+The service starts `unshare` (`detached_process`); its child is the shim, the first process of a new
+process namespace. The shim works in the program's folder: it reads `ORDER`, starts the program
+confined, stores its output, and reads one line from each connection to `CONTROL`. ``stop SECONDS``
+ends the program by a signal and then by SIGKILL; that connection closes when the shim ends. The
+shim writes its state to `STATE`, which it replaces by a rename.
 
-It imports only the standard library and what shims share, as each program has a shim.
+It imports only the standard library and the modules that shims share, as each program has a shim.
 """
 
 from __future__ import annotations
@@ -53,20 +53,21 @@ CONTROL: Final = "control"
 
 
 class NoAnswer(Exception):
-    """A shim lives and does not answer in time."""
+    """A shim runs, but does not answer in time."""
 
 
 def is_known() -> bool:
-    """Return True if the process that the service knows is this one's parent.
+    """Return True if this process's parent is the one that the service has recorded.
 
-    If it is, this one is killed with it. It may have been killed before that was arranged.
+    Then the kernel kills this process with its parent; the parent may have died before that was
+    arranged.
     """
     parent = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[1]
     return Path("process").read_bytes().split()[0] == parent
 
 
 def unix_listener(path: str) -> socket.socket:
-    """Return a listener on a socket in this folder, whose whole path may be longer than one can."""
+    """Return a listener on a socket in this folder, relative as the whole path may be too long."""
     Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -75,9 +76,9 @@ def unix_listener(path: str) -> socket.socket:
 
 
 def ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
-    """Send a line to a shim, and wait for its answer, or its end.
+    """Send a line to a shim, and wait for its answer or its end.
 
-    Raise `NoAnswer` if there is none in time, `OSError` if it does not listen.
+    Raise `NoAnswer` if it does not answer in time, `OSError` if it does not listen.
     """
     end = time.monotonic() + seconds
     opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
@@ -120,7 +121,7 @@ Within = Callable[[], AbstractContextManager[None]]
 
 
 class Program(NamedTuple):
-    """A program that was started."""
+    """A started program."""
 
     descriptor: int | None
     """Its process, whose id may be another's later; None if it has ended."""
@@ -141,7 +142,7 @@ class Shim:
     """What ends the program, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Keep the program of an order, which is not started yet."""
+        """Take the order of a program, which is not started yet."""
         self.loop = Loop()
         self.has_ended = False
         self._order = order
@@ -155,7 +156,10 @@ class Shim:
         """Bytes of output since the shim rested last."""
 
     def prepare(self) -> None:
-        """Make all that the program has, and call `watch`; whatever fails is noted as a problem."""
+        """Make what the program needs, and call `watch`.
+
+        A failure becomes the problem in the state.
+        """
         raise NotImplementedError
 
     def launch(self) -> Program:
@@ -163,17 +167,17 @@ class Shim:
         raise NotImplementedError
 
     def obey(self, word: str) -> None:
-        """Do what a line on the socket asks for, besides ``stop``."""
+        """Carry out a command from the socket other than ``stop``."""
 
     def note(self, **changes: object) -> None:
-        """Replace the state by one with these changes."""
+        """Change these fields of the state, and replace its file."""
         self._state.update(changes)
         new = Path(f"{STATE}.new")
         new.write_text(json.dumps(self._state), "ascii")
         new.replace(STATE)
 
     def watch(self, control: socket.socket) -> None:
-        """Watch the output and the children, and take lines from the socket."""
+        """Watch the output and the children, and accept connections to the socket."""
         self._listen()
         controls = Gate(self.loop, MOST_RELAYED)
         controls.listen(control, lambda accepted: self._answer(accepted, controls))
@@ -183,7 +187,7 @@ class Shim:
         self.loop.watch(woken, READ, lambda _events: self._reap(woken))
 
     def start(self) -> None:
-        """Start the program; what it wrote if it could not be started is noted as the problem."""
+        """Start the program; if that fails, its output becomes the problem in the state."""
         try:
             self._program = self.launch()
         except (OSError, CommandFailed) as error:
@@ -196,7 +200,7 @@ class Shim:
         self.note(status="running", started_at=time.time_ns() // 1000)
 
     def finish(self) -> None:
-        """Keep the last of the output, and note that all is over."""
+        """Store the last of the output, and set the state to ``stopped``."""
         self._read()
         self.note(status="stopped")
 
@@ -248,7 +252,7 @@ class Shim:
         self.loop.watch(self._reader, READ, lambda _events: self._read())
 
     def _read(self) -> None:
-        """Keep what there is of the output: some of it, or all if the program has ended."""
+        """Store the output that is there: a part of it, or all once the program has ended."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._reader, _CHUNK):
                 self._output.write(data)
@@ -258,7 +262,7 @@ class Shim:
             self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
 
     def _rest_after(self, count: int) -> None:
-        """Take no more of the output for a while, if there was much of it."""
+        """Stop reading the output for a while, if there was much of it."""
         self._taken += count
         if self._taken < _CHUNK:
             return
@@ -269,7 +273,7 @@ class Shim:
 
 
 def run_shim(make: Callable[[dict[str, Any]], Shim], umask: int) -> None:
-    """Keep the program of this folder until it has ended."""
+    """Run the shim of this folder's program until the program has ended."""
     os.umask(umask)
     order = json.loads(Path(ORDER).read_bytes())
     if not is_known():
@@ -294,9 +298,9 @@ def start_by_bubblewrap(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> Program:
-    """Start a program by `bwrap`, in control groups; it waits for it, and has its exit code.
+    """Start a program by `bwrap` in control groups; `bwrap` waits for it and returns its exit code.
 
-    `files` are what it reads by the numbers of descriptors.
+    `files` are what it reads, by the numbers of descriptors.
     """
     opened = {number: os.open(name, os.O_RDONLY) for number, name in files.items()}
     info, opened[INFO_FD] = os.pipe2(os.O_CLOEXEC)
@@ -329,7 +333,7 @@ def start_process(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start a child of the shim, which the kernel kills early and which leaves no core."""
+    """Start a child without core dumps, which the kernel kills early when memory is short."""
 
     def enter() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, "ascii")

@@ -162,12 +162,12 @@ def part_record(piece: Piece) -> PartRecord:
 async def _authorized_upload(
     ctx: RequestContext, name: str, upload_id: str
 ) -> tuple[Bucket, Upload]:
-    """Return an upload, open or completed; the caller may do the operation on its object.
+    """Return an upload, open or completed; authorize the operation on its object.
 
-    The right comes before the existence: to what does not exist it is that to all keys.
+    Rights are checked before the existence; for an unknown upload, the right to all keys.
 
-    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket or upload,
-    `NoSuchBucket` or `NoSuchUpload` if there is none.
+    Raise `AccessDenied` if policies refuse it, whether or not it exists, `NoSuchBucket` or
+    `NoSuchUpload` if it does not.
     """
     assert ctx.action is not None
     crn, account_id, authorize = bucket_crn_of(ctx, name), account_of(ctx), ctx.right_to(ctx.action)

@@ -165,7 +165,7 @@ def _checksum(checksum: Checksum | None) -> ChecksumRecord | None:
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
-    """Return a bucket, and the CRN of an object of it, on which the caller may do the operation."""
+    """Return a bucket, and the CRN of one of its objects; authorize the operation on that."""
     key_bytes(key)
     crn = object_crn(bucket_crn_of(ctx, name), key)
     ctx.authorize(crn)
@@ -368,7 +368,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a body of tags; raise `PayloadTooLarge` if it is longer than tags can be."""
+    """Return a short body; raise `PayloadTooLarge` if it is longer than tags can be."""
     found = bytearray()
     async for part in stream:
         found += part
@@ -378,7 +378,7 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> Conditions:
-    """Return the conditions of a write; refuse one, and checksums, that nobody checks here."""
+    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
@@ -386,7 +386,7 @@ def _write_conditions(headers: Mapping[str, str]) -> Conditions:
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:
-    """Return the headers of a request by their names in lower case; of one given twice, both."""
+    """Return the headers of a request by their names in lower case; repeated ones are joined."""
     found: dict[str, str] = {}
     for name, value in request.scope["headers"]:
         text, other = name.decode("latin-1").lower(), value.decode("latin-1")

@@ -101,18 +101,18 @@ def find_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str)
 
 
 def lock_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str) -> Upload | None:
-    """Return an upload, or None; block changes of it, and of its parts, until `tx` ends."""
+    """Return an upload, or None; lock it and its parts until `tx` ends."""
     return _upload(tx.row(_LOCK, account_id=account_id, bucket_id=bucket_id, id=upload_id))
 
 
 def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:
-    """Note that an upload was completed."""
+    """Store that an upload was completed."""
     parameters = {"upload_id": upload.id, "account_id": upload.account_id}
     tx.execute(_END, **parameters, completion=completion, now=now)
 
 
 def erase_upload(tx: Connection, upload: Upload) -> None:
-    """Delete the row of an upload that has no parts any more."""
+    """Delete the row of an upload without parts."""
     tx.execute(_ERASE, upload_id=upload.id, account_id=upload.account_id)
 
 
@@ -129,7 +129,7 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads by key and id: keys within `span`, behind the position `after`."""
+    """Return open uploads by key and id: keys within `span`, after the position `after`."""
     first, end = span
     key, upload_id = after
     rows = tx.rows(

@@ -1,10 +1,10 @@
 """The shim: the process beside each instance, which outlives the service.
 
-It is two processes. `unshare` (util-linux) is what the service knows and kills; its child, this
-program, is the first process of a process namespace, with the instance's below it. When `unshare`
-is killed, the kernel ends all of them. Mounts, network namespaces and the loop device are the
-shim's own too, and end with it; groups and files are left to a driver.
+It is two processes. The service starts and kills `unshare` (util-linux); its child, this program,
+is the first process of a process namespace and has the instance's processes below it. When
+`unshare` is killed, the kernel ends all of them. Mounts, network namespaces and the loop device
+belong to the shim and end with it; the driver removes control groups and files.
 
-It imports the standard library, `metadata_server` and what shims share in `cloudcore.nodes`, as
-each instance has one.
+It imports the standard library, `metadata_server` and the shim's modules in `cloudcore.nodes`, as
+each instance has a shim.
 """

@@ -1,8 +1,8 @@
 """The program of the shim, which a driver starts in an instance's folder.
 
-It makes the root, the network and the sockets before it reads commands, one a line. ``ready`` is
-answered when all is made, ``go`` when the instance's program runs, started by `runc` or `bwrap`.
-Then it serves the instance its metadata.
+It makes the root, the network and the sockets, and then reads commands, one a line. It answers
+``ready`` when all is made, and ``go`` when the instance's program runs, started by `runc` or
+`bwrap`. Then it serves metadata to the instance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PID_FILE: Final = "program.pid"
 
 
 def start_by_runc(argv: Sequence[str], output: int) -> Program:
-    """Start a program by `runc run --detach`, which leaves it as a child of this process."""
+    """Start a program by `runc run --detach`; it becomes a child of this process."""
     runtime = start_process(argv, output, (USERS_FD,), within=namespaces.in_instance)
     if runtime.wait():
         raise CommandFailed(f"runc ended with {runtime.returncode}")
@@ -58,7 +58,7 @@ _CHUNK: int = 32_768
 
 
 def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService) -> None:
-    """Answer the instance about itself."""
+    """Serve the metadata of the instance."""
     gate = Gate(loop, MAX_CONNECTIONS)
     gate.listen(listener, lambda accepted: _Answering(loop, accepted, service, gate).begin())
 
@@ -109,7 +109,7 @@ PORTS: Final = "ports"
 
 
 def main() -> None:
-    """Keep the instance of this folder until its program has ended."""
+    """Run the shim of this folder's instance until its program has ended."""
     run_shim(InstanceShim, 0o022)  # of the instance's own files; the folder is this user's alone
 
 
@@ -117,7 +117,7 @@ class InstanceShim(Shim):
     """An instance: its order, its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Note who keeps it, before the processes of this namespace are all that /proc shows."""
+        """Store who runs this shim, before /proc shows only this namespace."""
         super().__init__(order)
         self.note(status="starting", shim=int(Path("/proc/self").readlink().name))
         self._control = unix_listener(CONTROL)
@@ -148,6 +148,6 @@ class InstanceShim(Shim):
         return start_in_instance(argv, self._writer, self._order["groups"])
 
     def obey(self, word: str) -> None:
-        """Let the program run, once."""
+        """Start the program, once."""
         if word == "go" and self._state["status"] == "starting":
             self.start()

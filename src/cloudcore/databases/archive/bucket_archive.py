@@ -46,7 +46,7 @@ Places = Callable[[BackupTarget], ServerPlace]
 
 
 class BucketArchive:
-    """Makes, lists, deletes and restores backups; see `Archive`."""
+    """Implements `Archive` over buckets."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class BucketArchive:
         places: Places,
         networks: Sequence[Network] = (),
     ) -> None:
-        """Take what backups need; `bridge` is None if the install has no S3 endpoint.
+        """Take the dependencies; `bridge` is None if the install has no S3 endpoint.
 
         `networks` are those that registered servers may be in besides the public internet.
         """
@@ -68,7 +68,7 @@ class BucketArchive:
         self._repositories = None if bridge is None else Repositories(self._access, bridge, folder)
 
     def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Look for the program and the endpoint."""
+        """Check that the program and the endpoint are there."""
         if target.type == "managed":
             program()
             self._opened()
@@ -93,7 +93,7 @@ class BucketArchive:
         return made
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
-        """Return what the bucket has."""
+        """Return the complete backups in the bucket."""
         if target.type == "registered":
             return await self._base_backups.listed(target)
         return await (await self._opened().shared(target)).backups()
@@ -108,7 +108,7 @@ class BucketArchive:
                 await repository.expire(label)
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete all that the bucket has of a cluster, and the role that could read it."""
+        """Delete all of a cluster's files in the bucket, and the role that could read them."""
         with suppress(BucketGone):  # then nothing is left in it
             bucket = await find_bucket(self._storage, target)
             await delete_files(self._storage, bucket, folder_of(target.cluster_id))
@@ -144,7 +144,7 @@ class BucketArchive:
     async def serving_wal(
         self, target: BackupTarget, data: Path, spool: Path, user: User, *, waits: bool = False
     ) -> AsyncIterator[None]:
-        """Give a server that recovers the WAL that it asks for."""
+        """Serve WAL to a recovering server."""
         place = ServerPlace(data, user)
         async with (
             self._for_one_restore(target) as repository,
@@ -153,7 +153,7 @@ class BucketArchive:
             yield
 
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        """Move what is in a spool to the bucket."""
+        """Move WAL from a spool to the bucket."""
         if not wal.has_files(spool):
             return PushedWal(0, None)
         try:
@@ -163,9 +163,9 @@ class BucketArchive:
         return await wal.push(repository, spool, self._places(target))
 
     def _for_one_restore(self, target: BackupTarget) -> AbstractAsyncContextManager[Repository]:
-        """Open a repository under a name of its own: others may restore from it at once.
+        """Open a repository under a session name of its own, as others may restore from it at once.
 
-        The end of a session ends all sessions of its name.
+        Ending a session ends all sessions of its name.
         """
         return self._opened().opened(target, f"restore-{self._storage.new_id()}")
 
@@ -179,7 +179,7 @@ class BucketArchive:
 
 
 def _room(folder: Path) -> int:
-    """Return how many bytes a restore may write to the disk of a folder."""
+    """Return the number of bytes that a restore may write to the disk of a folder."""
     return int(shutil.disk_usage(folder).free * (1 - _SPARE))
 
 
@@ -192,7 +192,7 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run what fills a folder; cancel it if there are more bytes than the backup says it has."""
+    """Run what fills a folder; cancel it if it writes more bytes than the backup declares."""
     run = asyncio.create_task(running)
     try:
         while not run.done():

@@ -1,7 +1,7 @@
-"""Files of a cluster in its bucket, and the S3 keys by which programs reach these and nothing else.
+"""Files of a cluster in its bucket, and S3 keys that reach these files alone.
 
 Files are read and written in the name of the bucket's account, so its quota and the KMS key of the
-bucket apply to backups as to other objects. The S3 keys belong to a session of a role, which the
+bucket apply to backups as to other objects. The S3 keys belong to a session of a role that the
 platform makes in the account for each cluster. A run has a session of its own, which ends with it;
 pushes of WAL share one.
 """
@@ -171,7 +171,7 @@ _RENEWED_SECONDS: Final = 900
 
 
 class Keys(NamedTuple):
-    """How a program reaches the bucket."""
+    """Credentials of a program for the bucket."""
 
     bucket: Bucket
     session: RoleSession
@@ -179,7 +179,7 @@ class Keys(NamedTuple):
 
 @dataclass(slots=True)
 class BucketAccess:
-    """Begins and ends sessions."""
+    """Opens and ends sessions."""
 
     storage: StorageNeeds
     roles: ServiceRoles
@@ -188,7 +188,7 @@ class BucketAccess:
 
     @asynccontextmanager
     async def keys(self, target: BackupTarget, name: str, seconds: int) -> AsyncIterator[Keys]:
-        """Yield keys that end with the block, or after so many seconds.
+        """Yield keys that expire after so many seconds, or with the block.
 
         Raises:
             BackupFailed: the bucket was deleted, or the account is suspended.
@@ -203,7 +203,7 @@ class BucketAccess:
             )
 
     async def shared_keys(self, target: BackupTarget) -> Keys:
-        """Return keys that all pushes of WAL share.
+        """Return the keys that all pushes of WAL share.
 
         Raises:
             BackupFailed: as `keys`.
@@ -242,7 +242,7 @@ class BucketAccess:
         return Keys(bucket, session)
 
     async def _role_id(self, target: BackupTarget, bucket: Bucket) -> str:
-        """Return the role of a cluster; it is made, or renewed, once a process."""
+        """Return the role of a cluster; once a process, it is made or its policy is renewed."""
         known = self._role_ids.get(target.cluster_id)
         if known is None:
             known = await self.storage.database.write(
@@ -263,7 +263,7 @@ _NOTHING: Final[Mapping[str, object]] = {
 
 
 def policy_of(bucket: Bucket, cluster_id: str) -> Mapping[str, object]:
-    """Return what the role may: read and write its cluster's files, and list the bucket."""
+    """Return the policy of the role: read and write its cluster's files, and list the bucket."""
     below = f"{bucket.crn}/{folder_of(cluster_id)}*"
     files = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
     statements = [

@@ -1,4 +1,4 @@
-"""What a backup of a cluster is."""
+"""Describe backups of clusters."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ BACKUP: Final = Resource(
 
 
 def read_kind(given: str | None) -> BackupKind:
-    """Return the kind that a request means: ``base`` if it says nothing.
+    """Return the kind of a requested backup, ``base`` by default.
 
     Raise `InvalidInput` for anything but the kinds and their other names.
     """

@@ -286,7 +286,7 @@ async def _restored(
 
 
 async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:
-    """Raise `Conflict` that names what is missing; only the cluster's machine itself knows."""
+    """Raise `Conflict` that names a missing program; only the cluster's own machine can tell."""
     if cluster.node != needs.node.name:
         return
     target = target_of(needs.keyring, cluster)

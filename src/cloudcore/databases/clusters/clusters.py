@@ -1,4 +1,4 @@
-"""Clusters of accounts: how they are created, changed, started, stopped and deleted."""
+"""Create, change, start, stop and delete clusters, each in a transaction."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ def new_password() -> str:
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, whose bucket is named as in a request.
+    """Insert a cluster; its bucket is a reference of the request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
         Conflict: its name is taken, or no machine runs servers, or has a port left.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     if new.bucket is None:
@@ -121,7 +121,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
     Raises:
         Conflict: its name is taken, or no machine runs servers, or has a port left.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
@@ -171,7 +171,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
-    """Store a new password of a managed cluster's owner; its server is given it by the work.
+    """Store a new password of a managed cluster's owner; the work sets it on the server.
 
     Raises:
         NotFound: it is gone.
@@ -187,11 +187,11 @@ def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> C
 def change_credentials(
     tx: Connection, found: Cluster, endpoint: Endpoint, sealed: bytes, now: int
 ) -> Cluster:
-    """Store how a registered cluster is come in to, which the server has let in; look at it soon.
+    """Store credentials of a registered cluster that the server has accepted; check it soon.
 
     Raises:
         NotFound: it is gone.
-        Conflict: it is being deleted, or another request has changed that since it was `found`.
+        Conflict: it is being deleted, or another request has changed them since it was `found`.
 
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
@@ -226,8 +226,8 @@ def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> Non
 
     Raises:
         NotFound: it is gone.
-        Conflict: another cluster is being restored from its backups; or it has some, and
-            `is_cascade` does not say that they go too.
+        Conflict: another cluster is being restored from its backups; or it has backups, and
+            `is_cascade` is False.
 
     """
     WORK.wake(tx, found, now)
@@ -256,7 +256,7 @@ def _managed(tx: Connection, found: Cluster) -> Cluster:
 
 
 def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
-    """Return what checks that a caller may see a bucket, and write what a cluster's backups are."""
+    """Return a check that a caller may see a bucket, and write the objects of backups to it."""
     may_see, may_write = right_to(BUCKET.action("get")), right_to(PUT_OBJECT)
 
     def check(crn: str) -> None:

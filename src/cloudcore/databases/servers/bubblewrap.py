@@ -1,8 +1,8 @@
-"""Database servers of this machine, each confined and kept by a process beside it.
+"""Database servers of this machine, each confined by bubblewrap, with a shim beside it.
 
-A server has a folder: `data`, `sockets` and `spool` are its own user's, the rest is the service's.
-`unfit` is there until restored data have recovered and roles have lost their rights; they are not
-served before.
+A server has a folder: `data`, `sockets` and `spool` belong to its own user, the rest to the
+service. The file `unfit` exists until restored data have recovered and roles have lost their extra
+rights; such data are not served.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _TRIAL: Final = ".trial"
 
 
 class Listening(NamedTuple):
-    """Where servers of this machine listen, and as whom they run."""
+    """The address, ports and users of the servers of this machine."""
 
     address: str
     first_port: int
@@ -82,7 +82,7 @@ class BubblewrapServers:
     """Runs servers by bubblewrap; see `ServerDriver`."""
 
     def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
-        """Keep all files in a folder of this machine."""
+        """Take the folder of all files."""
         self._base = base.absolute()
         self._listening = listening
         self._prefix = groups_prefix
@@ -126,11 +126,11 @@ class BubblewrapServers:
             data_folders.remove_tree(self._folder(trial.id))
 
     def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
-        """Let no other process of this machine work on a server in the block."""
+        """Keep other processes of this machine from a server during the block."""
         return self._programs.held_from_others(server_id)
 
     async def create(self, spec: ServerSpec) -> None:
-        """Make the data of a new server, and move them to their place when they are whole."""
+        """Make the data of a new server, and move them to their place when they are complete."""
         await self._programs.alone(spec.id, lambda: self._create(spec))
 
     def restoring(self, spec: ServerSpec) -> Path:
@@ -138,23 +138,23 @@ class BubblewrapServers:
         return self._own_folder(spec, "restoring")
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
-        """Clean what was restored, and move it to its place."""
+        """Clean restored data, and move them to their place."""
         await self._programs.alone(spec.id, lambda: self._adopt(spec))
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        """Replay WAL, and make what was restored fit to be served."""
+        """Replay WAL, and make restored data fit to be served."""
         async with self._programs.held(spec.id):
             await self._recover(spec, recovery)
 
     async def start(self, spec: ServerSpec) -> None:
-        """Start a server; what was restored is made fit first, if that was not done."""
+        """Start a server; restored data are made fit first, if that was not done."""
         async with self._programs.held(spec.id):
             await self._recover(spec, Recovery(None, uses_archive=False))
             await self._programs.done_to(spec.id, lambda: self._begin(spec, postgres.server(spec)))
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction, which gets an id, and let WAL up to it be archived."""
+        """Commit a transaction that gets an id, and let WAL up to it be archived."""
         await postgres.execute(
             spec, self.paths(spec), "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n"
         )
@@ -164,21 +164,21 @@ class BubblewrapServers:
         await self._programs.alone(server_id, lambda: self._stop(server_id))
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
-        """Stop a server, and keep its data for a day, or not."""
+        """Stop a server; delete its data, or keep them for a day."""
         kept = None if at_once else self._base / data_folders.GRAVES
         await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def set_aside(self, server_id: str) -> bool:
-        """Stop a server that no row knows, and keep its data until the operator deletes them."""
+        """Stop a server without a row, and keep its data until the operator deletes them."""
         kept = self._base / data_folders.UNKNOWN
         return await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def bury(self) -> None:
-        """Delete data that were kept for a day."""
+        """Delete data whose day is over."""
         await self._programs.run(lambda: data_folders.bury(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
-        """Give a role another password: the server gets what proves it, not the password."""
+        """Set the password of a role; the server gets a verifier, not the password."""
         name = username.replace('"', '""')
         verifier = await self._programs.run(lambda: postgres.verifier(password))
         await postgres.execute(
@@ -186,7 +186,10 @@ class BubblewrapServers:
         )
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        """Read all data; without checksums the server is started, which nobody else reaches."""
+        """Read all data.
+
+        Without checksums, a server that clients cannot reach is started for that.
+        """
         paths = self.paths(spec)
         async with self._programs.held(spec.id):
             await self._programs.done_to(spec.id, lambda: self._stop(spec.id))
@@ -203,7 +206,7 @@ class BubblewrapServers:
             return "rows"
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
-        """Replace what the server shows."""
+        """Replace the certificate of a server."""
         await self._programs.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
     async def seen(self) -> Mapping[str, ServerSeen]:
@@ -211,7 +214,7 @@ class BubblewrapServers:
         return await self._programs.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
-        """Return where a server is."""
+        """Return the folders of a server."""
         folder = self._folder(spec.id)
         return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
 
@@ -244,7 +247,7 @@ class BubblewrapServers:
         settle(folder / "restoring", folder / "data")
 
     def _make_fit(self, spec: ServerSpec) -> None:
-        """Take away what no role of restored data may have; the server has recovered."""
+        """Remove the rights that no role of restored data may have; the server has recovered."""
         self._stop(spec.id)
         said = self._single(spec, "template1", data_folders.ROLES)
         catalog = data_folders.catalog_of(said)
@@ -284,7 +287,7 @@ class BubblewrapServers:
     def _run(
         self, spec: ServerSpec, argv: Sequence[str], *, data: Path | None = None, text: str = ""
     ) -> str:
-        """Run a program on data to its end; return what it wrote, or raise `ServerFailed`."""
+        """Run a program on data to its end; return its output, or raise `ServerFailed`."""
         folder = self._folder(spec.id)
         process = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
         ended = process.wait(_SINGLE_SECONDS)
@@ -308,7 +311,7 @@ class BubblewrapServers:
         listener: int | None,
         text: str | None = None,
     ) -> DetachedProcess:
-        """Start a shim with a program; what was before has ended."""
+        """Start a shim with a program; the one before has ended."""
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -363,7 +366,7 @@ class BubblewrapServers:
             await self._programs.done_to(spec.id, lambda: self._make_fit(spec))
 
     async def _ready(self, spec: ServerSpec) -> None:
-        """Wait until a server takes connections; raise `ServerFailed` if it ends."""
+        """Wait until a server accepts connections; raise `ServerFailed` if it ends."""
         folder, pause = self._folder(spec.id), _LOOK_SECONDS
         while not await self._programs.run(lambda: self._is_ready(folder)):
             await asyncio.sleep(pause)
@@ -396,7 +399,7 @@ class BubblewrapServers:
         self._end(server_id)
 
     def _end(self, server_id: str) -> None:
-        """Kill all that a server has of processes, and take their groups away."""
+        """Kill all processes of a server, and remove their groups."""
         if not kill(self._folder(server_id)):
             raise ServerFailed("its shim does not end")
         try:
@@ -477,7 +480,7 @@ class _Bounds(NamedTuple):
 
 
 def _written_at(path: Path) -> int:
-    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
+    """Return when a file was written, in microseconds since the epoch; 0 if it is absent."""
     try:
         return path.stat().st_mtime_ns // 1000
     except FileNotFoundError:

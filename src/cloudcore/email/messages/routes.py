@@ -133,7 +133,7 @@ async def get_message(
 async def _template(
     ctx: RequestContext, data: SendMessage, account_id: str, region: str
 ) -> Template | None:
-    """Return the template that a request names; refuse what it must not have besides."""
+    """Return the template of a request; refuse fields that exclude one."""
     if data.template is None:
         if data.variables:
             words = "variables: they are those of a template"
@@ -151,10 +151,10 @@ async def _template(
 def _drafted(
     data: SendMessage, template: Template | None, of: tuple[str, str, str], now: int
 ) -> tuple[Draft, Content]:
-    """Return what a request says, rendered and checked; it is composed once, to see that it can be.
+    """Return a request's message, rendered and checked; it is composed once as a trial.
 
     Raises:
-        InvalidInput
+        InvalidInput: it cannot be rendered or composed.
 
     """
     sender = mailbox(data.from_, "from")

@@ -105,7 +105,7 @@ async def get_object(call: S3Call) -> Answer:
 
 
 async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
-    """Return the headers that say how an object is sealed; none if it is plain."""
+    """Return the headers about the encryption of an object; none if it is plain."""
     if not call.needs.bytes.seals:
         return []
     if found.pieces:
@@ -140,7 +140,7 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
 
 
 async def get_object_attributes(call: S3Call) -> Answer:
-    """GetObjectAttributes: what HeadObject tells, and the parts, as a document."""
+    """GetObjectAttributes: the attributes of HeadObject, and the parts, as a document."""
     bucket = await call.find_bucket_of_key()
     found, pieces = await call.needs.database.read(
         object_reads.list_parts, bucket, call.request.key
@@ -185,7 +185,7 @@ def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]
 
 
 async def put_object(call: S3Call) -> Answer:
-    """PutObject: store the body, in the place of what is there."""
+    """PutObject: store the body; it replaces the existing object."""
     bucket = await call.find_bucket_of_key()
     body, headers = S3Body(call), call.request.headers
     conditions = read_conditions(headers)
@@ -256,7 +256,7 @@ async def copy_object(call: S3Call) -> Answer:
 
 
 def copied(made: StoredObject) -> list[str]:
-    """Return what a document says of a copy."""
+    """Return the elements of a copy's document."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     return content + checksum_texts(made.checksum)
 
@@ -269,7 +269,7 @@ def _copied_attributes(
 
 
 def _directive(value: str) -> bool:
-    """Return True if a directive says that what is given replaces what is copied."""
+    """Return True if a directive replaces the copied values by the given ones."""
     if value.upper() not in ("COPY", "REPLACE"):
         raise S3Error("InvalidArgument", "A directive is COPY or REPLACE.")
     return value.upper() == "REPLACE"
@@ -288,10 +288,10 @@ async def delete_object(call: S3Call) -> Answer:
 
 
 async def delete_objects(call: S3Call) -> Answer:
-    """DeleteObjects: up to 1,000 keys; each is authorized, and its refusal counted, by itself.
+    """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
-    Who may delete none of them is not told whether there is a bucket. The decisions share
-    `_DELETION_STEPS`; what is left to decide beyond is refused.
+    A caller without rights to any of them does not learn whether the bucket exists. The decisions
+    share `_DELETION_STEPS`; keys beyond are refused.
     """
     crn = call.crn_of(call.request.bucket)
     asked = await read_large(call, documents.expect_deletion())
@@ -348,7 +348,7 @@ async def put_object_tagging(call: S3Call) -> Answer:
 
 
 async def delete_object_tagging(call: S3Call) -> Answer:
-    """DeleteObjectTagging: take all tags away."""
+    """DeleteObjectTagging: delete all tags of an object."""
     bucket = await call.find_bucket_of_key()
     await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
     return empty(204)
@@ -362,7 +362,7 @@ async def refuse_lock(call: S3Call) -> Answer:
 
 
 async def get_object_acl(call: S3Call) -> Answer:
-    """GetObjectAcl: the owner may do everything; who else may is said by policies."""
+    """GetObjectAcl: the owner has full control; policies decide about others."""
     bucket = await call.find_bucket_of_key()
     await call.needs.database.read(objects.find_object, bucket, call.request.key)
     return private_acl(bucket.account_id)
@@ -377,7 +377,7 @@ async def put_object_acl(call: S3Call) -> Answer:
 
 
 def private_acl(account_id: str) -> Answer:
-    """Return the access list of everything."""
+    """Return the access list with the owner's full control."""
     kind = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
     owner = text("ID", account_id) + text("DisplayName", account_id)
     grant = tag("Grant", f"<Grantee {kind}>{owner}</Grantee>", text("Permission", "FULL_CONTROL"))

@@ -1,7 +1,7 @@
-"""PostObject: a form of a web page stores its file, as its signed policy allows.
+"""PostObject: a form of a web page stores its file, if its signed policy allows.
 
-The fields stand for the headers of a PutObject. The policy says until when the form may be sent,
-and what its fields may be ("Creating a POST policy" of the S3 API reference).
+The fields stand for the headers of a PutObject. The policy limits the time at which the form may be
+sent, and its fields ("Creating a POST policy" of the S3 API reference).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST: Final = 1 << 62
 
 
 class Condition(NamedTuple):
-    """What a field must be."""
+    """A condition on a field."""
 
     field: str
     """In lower case."""
@@ -48,7 +48,7 @@ class Condition(NamedTuple):
     """The field begins with the value; it may be empty."""
 
     def holds(self, fields: Mapping[str, str]) -> bool:
-        """Return True if the field of a form is so."""
+        """Return True if a form fulfils it."""
         given = fields.get(self.field)
         if given is None:
             return False
@@ -97,7 +97,7 @@ class PostPolicy(NamedTuple):
 
 
 def read_policy(encoded: str) -> PostPolicy:
-    """Return a policy, as a form has it: JSON in Base64.
+    """Parse the policy of a form: JSON in Base64.
 
     Raise `S3Error` (InvalidPolicyDocument).
     """
@@ -248,7 +248,7 @@ async def post_object(call: S3Call) -> Answer:
 
 
 def _read_promise(call: S3Call) -> Promise:
-    """Return what the fields of a form say of its file.
+    """Return the announced values of a form's file.
 
     Raise `S3Error` if they contradict each other, or are malformed.
     """
@@ -264,7 +264,7 @@ def _read_promise(call: S3Call) -> Promise:
 
 
 def _fewest_bytes(call: S3Call, form: Form) -> int | None:
-    """Return how many bytes the file has, by the length of the body, if nothing follows it."""
+    """Return the size of the file by the length of the body, if nothing follows it."""
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")

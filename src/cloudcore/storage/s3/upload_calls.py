@@ -55,7 +55,7 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 
 async def create_upload(call: S3Call) -> Answer:
-    """CreateMultipartUpload; a body says nothing, but is compared with what is claimed of it."""
+    """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
     bucket = await call.find_bucket_of_key()
     key_bytes(call.request.key)
     await read_document(call)
@@ -148,7 +148,7 @@ async def copy_part(call: S3Call) -> Answer:
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the range to copy; unlike that of a download, it must be whole and well-formed."""
+    """Return the range to copy; unlike that of a download, it must be entirely valid."""
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
@@ -299,7 +299,7 @@ async def abort_upload(call: S3Call) -> Answer:
 
 
 async def _find_upload(call: S3Call, bucket: Bucket) -> Upload:
-    """Return the open upload that a request names; it must be of the request's key."""
+    """Return the open upload of a request; it must be of the request's key."""
     upload = await call.needs.database.read(multipart.find_upload, bucket, _upload_id(call))
     if upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")
