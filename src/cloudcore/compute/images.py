@@ -81,20 +81,20 @@ class Images(Protocol):
         to the reference: ``<name>:<tag>@<digest>``.
 
         Raises:
-            ImageRefused: there is no such image, the role may not pull it, it is not for this
+            ImageRefused: there is no such image, the role may not get it, it is not for this
                 machine, or its contents are refused.
-            Unavailable: the registry or the machine's disk is not available now.
+            Unavailable: the image store or the machine's disk is not available now.
 
         """
         ...
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
-        """Check that a role of the account, or an unauthenticated client, may still pull an image.
+        """Check that a role of the account, or an unauthenticated client, may still get an image.
 
         It does not check that the image still exists.
 
         Raises:
-            ImageRefused: the account or the role is gone or suspended, or may not pull it.
+            ImageRefused: the account or the role is gone or suspended, or may not get it.
 
         """
         ...

@@ -47,7 +47,7 @@ _FAILING_SECONDS: Final = 15
 
 
 class _Image(NamedTuple):
-    """An image that the pool's role may pull."""
+    """An image that the role of the pool may get."""
 
     pool_id: str
     reference: str
@@ -75,7 +75,7 @@ class InstanceRunner:
         The pool's right to it was checked at most `RIGHT_SECONDS` ago.
 
         Raises:
-            ImageRefused: it is gone, or may not be pulled any more.
+            ImageRefused: it is gone, or may not be fetched any more.
             PlatformError: the platform cannot do it now.
 
         """
