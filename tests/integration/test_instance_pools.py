@@ -429,7 +429,7 @@ async def test_deletion_reaches_instances_that_are_being_made(world: World) -> N
         return await start(spec)  # type: ignore[arg-type]
 
     world.machine.start = slow_start  # type: ignore[method-assign, assignment]
-    await world.database.read(rows.pools_on, "here")
+    await world.database.read(rows.POOLS_ON.all, "here")
     making = asyncio.create_task(world.settle(3))
     await reached.wait()
     await world.delete(pool)

@@ -84,9 +84,9 @@ class Reconciler:
         """Store what has changed since the last look, and start what is to be done."""
         needs, now = self._needs, self._needs.clock()
         pools = {
-            each.id: each for each in await needs.database.read(rows.pools_on, needs.node.name)
+            each.id: each for each in await needs.database.read(rows.POOLS_ON.all, needs.node.name)
         }
-        found = await needs.database.read(rows.instances_on, needs.node.name)
+        found = await needs.database.read(rows.INSTANCES_ON.all, needs.node.name)
         seen = await self._driver.seen()
         ready = await self._runner.statuses(found, seen, now)
         noted = [await self._noted(each, seen.get(each.id), ready, now) for each in found]

@@ -23,8 +23,9 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new, insert_or_change
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
+from cloudcore.nodes.rows import OnNode
 from cloudcore.resources.rows import Rows
 
 ROWS: Final = Rows(
@@ -101,9 +102,7 @@ _USING: Final = Statement(
     .where(given(_p.pool_id), given(_p.account_id))
     .order_by(_p.load_balancer_id)
 )
-_ON_NODE: Final = Statement(
-    page(ROWS.columns.where(given(_b.node), _b.id > bindparam("after")).order_by(_b.id))
-)
+ON_NODE: Final = OnNode(ROWS)
 _COUNTED: Final = Statement(
     select(_b.account_id, func.count()).group_by(_b.account_id).order_by(_b.account_id)
 )
@@ -148,12 +147,6 @@ def put_pools(tx: Connection, found: LoadBalancer, pool_ids: Iterable[str]) -> N
 def using_pool(tx: Connection, account_id: str, pool_id: str) -> Sequence[str]:
     """Return the ids of the load balancers that have a pool as a target."""
     return [row[0] for row in tx.rows(_USING, account_id=account_id, pool_id=pool_id)]
-
-
-def on_node(tx: Connection, node: str, after: str, limit: int) -> Sequence[LoadBalancer]:
-    """Return a page of a machine's load balancers of all accounts, after an id."""
-    found = tx.rows(_ON_NODE, node=node, after=after, limit=limit)
-    return [ROWS.record_of(row) for row in found]
 
 
 def counted(tx: Connection) -> Mapping[str, int]:

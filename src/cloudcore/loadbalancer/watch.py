@@ -54,7 +54,7 @@ class ProxyWatch:
         is_due = not 0 <= now - self.stored_at < _METRICS_SECONDS * MICROSECONDS
         self.stored_at = now if is_due else self.stored_at
         after = ""
-        while found := await needs.database.read(rows.on_node, needs.node.name, after, _PAGE):
+        while found := await needs.database.read(rows.ON_NODE.page, needs.node.name, after, _PAGE):
             for each in found:
                 rest.discard(each.id)
                 if each.status != DELETING:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 RULES_REFUSED: Final = "RULES_REFUSED"
 RECONCILE_SECONDS: Final = 30
-_BATCH: Final = 100
 
 _log = logging.getLogger(__name__)
 
@@ -132,15 +131,10 @@ class Reconciler:
         """Return the accounts and ids of all VPCs of this machine."""
         found: list[tuple[str, str]] = []
         while batch := await self._needs.database.read(
-            _page, self._needs.node.name, found[-1][1] if found else ""
+            PLACING.page, self._needs.node.name, found[-1][1] if found else ""
         ):
             found += batch
         return found
-
-
-def _page(tx: Connection, node: str, after: str) -> Sequence[tuple[str, str]]:
-    placed = tx.rows(PLACING.on_node, node=node, after=after, limit=_BATCH)
-    return [(account_id, vpc_id) for account_id, vpc_id in placed]
 
 
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -26,7 +26,7 @@ from cloudcore.errors import Conflict, NotFound
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.node import NODE_LOST, Node, Placed
 from cloudcore.ports import Port
-from cloudcore.resources.resource import DELETING
+from cloudcore.resources.resource import DELETING, Record
 from cloudcore.resources.rows import Rows
 
 SEEN_SECONDS: Final = 10
@@ -36,6 +36,7 @@ LOST_SECONDS: Final = 60
 LOOK_SECONDS: Final = 10
 _BATCH: Final = 100
 """Rows in one transaction."""
+_PAGE: Final = 500
 
 nodes = Table(
     "nodes",
@@ -126,6 +127,36 @@ class Placing:
             )
         )
 
+    def page(self, tx: Connection, node: str, after: str) -> Sequence[tuple[str, str]]:
+        """Return accounts and ids of some that are on a machine, after an id."""
+        return [(a, b) for a, b in tx.rows(self.on_node, node=node, after=after, limit=_BATCH)]
+
+
+P = TypeVar("P", bound=Record)
+
+
+class OnNode(Generic[P]):
+    """Reads the records of a kind that are on a machine, of all accounts, in order of their ids."""
+
+    def __init__(self, rows: Rows[P]) -> None:
+        c = rows.table.c
+        live = (c.deleted_at.is_(None),) if rows.of.keeps_deleted else ()
+        here = (c.node == bindparam("node"), *live, c.id > bindparam("after"))
+        self._rows: Final = rows
+        self.statement: Final = Statement(page(rows.columns.where(*here).order_by(c.id)))
+
+    def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
+        """Return those after an id."""
+        found = tx.rows(self.statement, node=node, after=after, limit=limit)
+        return [self._rows.record_of(row) for row in found]
+
+    def all(self, tx: Connection, node: str) -> Sequence[P]:
+        """Return all of a machine."""
+        found: list[P] = []
+        while more := self.page(tx, node, found[-1].id if found else "", _PAGE):
+            found += more
+        return found
+
 
 PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
 """What the families of an edition place on machines."""
@@ -204,14 +235,10 @@ async def _note(
     database: Database, clock: Clock, placing: Placing, node: str, *, is_lost: bool
 ) -> None:
     after = ""
-    while found := await database.read(_page, placing, node, after):
+    while found := await database.read(placing.page, node, after):
         change = partial(_note_batch, placing, found, clock(), is_lost=is_lost)
         await database.write(change)
         after = found[-1][1]
-
-
-def _page(tx: Connection, placing: Placing, node: str, after: str) -> Sequence[tuple[str, str]]:
-    return [(a, b) for a, b in tx.rows(placing.on_node, node=node, after=after, limit=_BATCH)]
 
 
 def _note_batch(

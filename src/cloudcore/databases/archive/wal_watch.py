@@ -40,7 +40,7 @@ class WalWatch:
     async def turn(self) -> None:
         """Push the WAL in the spools of this machine, cluster by cluster."""
         needs = self._needs
-        for each in await needs.database.read(rows.clusters_on, needs.node.name):
+        for each in await needs.database.read(rows.CLUSTERS_ON.all, needs.node.name):
             if each.bucket is None or each.version is None or each.port is None:
                 continue
             spool = self._driver.paths(states.spec_of(each)).spool

@@ -8,10 +8,11 @@ from typing import Final
 from sqlalchemy import CheckConstraint, ColumnElement, Index, bindparam, func, select
 from sqlalchemy import text as sql
 
-from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY, Cluster
+from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, page
+from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
@@ -32,13 +33,7 @@ CLUSTERS: Final = Rows(
 )
 _c = CLUSTERS.table.c
 _IS_RUN: Final = (_c.type == sql("'managed'")) & (_c.is_wanted == sql("true"))
-_ON_NODE: Final = Statement(
-    page(
-        CLUSTERS.columns.where(_c.node == bindparam("node"), _c.id > bindparam("after")).order_by(
-            _c.id
-        )
-    )
-)
+CLUSTERS_ON: Final = OnNode(CLUSTERS)
 _PORTS: Final = Statement(
     select(_c.port).where(_c.node == bindparam("node"), _c.port.is_not(None)).order_by(_c.port)
 )
@@ -57,7 +52,6 @@ _RESTORING: Final = Statement(
         _c.status != sql("'deleting'"),
     )
 )
-_PAGE: Final = 500
 
 
 def _of_account(of: ColumnElement[int]) -> Counted:
@@ -74,14 +68,6 @@ _MEMORY_BY_ACCOUNT: Final = Statement(
 _CPU_BY_ACCOUNT: Final = Statement(
     select(_c.account_id, func.sum(_c.cpu_millis)).where(_IS_RUN).group_by(_c.account_id)
 )
-
-
-def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
-    """Return the clusters of a machine."""
-    found: list[Cluster] = []
-    while rows := tx.rows(_ON_NODE, node=node, after=found[-1].id if found else "", limit=_PAGE):
-        found += map(CLUSTERS.record_of, rows)
-    return found
 
 
 def restores_of(tx: Connection, account_id: str, cluster_id: str) -> Mapping[str, str]:

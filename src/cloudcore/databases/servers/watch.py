@@ -70,7 +70,7 @@ class ServerWatch:
         """Look at all servers of this machine once."""
         needs, driver, now = self._needs, self._driver, self._needs.clock()
         seen = await driver.seen()
-        found = await needs.database.read(rows.clusters_on, needs.node.name)
+        found = await needs.database.read(rows.CLUSTERS_ON.all, needs.node.name)
         proved = await needs.database.read(backup_rows.verifying_on, needs.node.name)
         for each in found:
             if each.type == "managed" and each.has_data and _is_settled(each):
