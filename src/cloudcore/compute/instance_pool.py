@@ -179,7 +179,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "instance_pool": {"id": self.id, "crn": self.crn, "name": self.name},
             "status": self.status,

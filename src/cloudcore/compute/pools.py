@@ -28,7 +28,6 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.service_roles import PASS_ROLE
 from cloudcore.nodes.rows import Placing, can_run, choose
-from cloudcore.quotas.limits import Counted, refuse
 from cloudcore.resource_names import Crn
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
@@ -294,15 +293,9 @@ def _no_machine(words: str) -> Conflict:
 def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> None:
     """Refuse instances or memory beyond the account's quotas."""
     before = (0, 0) if old is None else (old.size, old.size * old.memory_mb)
-    _check(tx, WANTED_INSTANCES, new, new.size - before[0], "instances in all its pools")
-    more = new.size * new.memory_mb - before[1]
-    _check(tx, WANTED_MEMORY, new, more, "MiB of memory of instances")
-
-
-def _check(tx: Connection, of: Counted, pool: InstancePool, more: int, words: str) -> None:
-    if more <= 0:
-        return
-    use = of.read(tx, pool.account_id)
-    if use.used + more > use.limit:
-        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
-    of.tell(tx, pool.account_id, use, pool.updated_at, more)
+    for of, more, words in (
+        (WANTED_INSTANCES, new.size - before[0], "instances in all its pools"),
+        (WANTED_MEMORY, new.size * new.memory_mb - before[1], "MiB of memory of instances"),
+    ):
+        if more > 0:
+            of.take(tx, new.account_id, more, new.updated_at, words)

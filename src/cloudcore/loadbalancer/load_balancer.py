@@ -158,7 +158,7 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "load_balancer": {"id": self.id, "crn": self.crn, "name": self.name},
             "vip": self.vip,

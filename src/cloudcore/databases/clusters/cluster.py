@@ -152,7 +152,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "cluster": {"id": self.id, "crn": self.crn, "name": self.name},
             "status": self.status,

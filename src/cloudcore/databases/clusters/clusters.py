@@ -36,7 +36,6 @@ from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.nodes.rows import can_run, choose
-from cloudcore.quotas.limits import Counted, refuse
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
@@ -126,14 +125,16 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     """
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
     lock_account(tx, new.account_id)
-    node = choose(tx, capability, new.created_at)
+    now = new.created_at
+    node = choose(tx, capability, now)
     if node is None:
         words = "no machine runs database servers: the operator sets database_driver"
         raise Conflict(words, reason="no_machine", setting="database_driver")
     new = structs.replace(new, node=node)
     if new.type == "managed":
-        _check(tx, MEMORY_WANTED, new, new.memory_mb, "MiB of memory of database clusters")
-        _check(tx, DISK_WANTED, new, new.disk_mb, "MiB of disk of database clusters")
+        of = new.account_id
+        MEMORY_WANTED.take(tx, of, new.memory_mb, now, "MiB of memory of database clusters")
+        DISK_WANTED.take(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
         can_run(tx, node, capability)  # this holds its row: ports are given one after the other
         port = rows.free_port(tx, node, terms.first_port, terms.last_port)
         if port is None:
@@ -264,10 +265,3 @@ def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
         may_write(f"{crn}/entrepot/{new.id}")
 
     return check
-
-
-def _check(tx: Connection, of: Counted, new: Cluster, more: int, words: str) -> None:
-    use = of.read(tx, new.account_id)
-    if use.used + more > use.limit:
-        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
-    of.tell(tx, new.account_id, use, new.created_at, more)
