@@ -11,9 +11,9 @@ from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.email import sender_rows
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.accepting import SEND, Accepted, Draft, accept
 from cloudcore.email.messages.bodies import sealed_content
-from cloudcore.email.messages.composing import Content, mailbox
+from cloudcore.email.messages.mime import Content, mailbox
+from cloudcore.email.messages.submission import SEND, Accepted, Draft, accept
 from cloudcore.email.needs import SendingTerms
 from cloudcore.email.resources import SendingIdentity
 from tests.databases import on_both_databases

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing, BucketGone
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing, BucketGone
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups.backup import FAILED, SUCCEEDED
 from cloudcore.databases.backups.workflow import PLACING

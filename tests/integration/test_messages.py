@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.email import identity_verification
 from cloudcore.email.bounces.verp import read_return_path
 from cloudcore.email.family import EMAIL
-from cloudcore.email.messages import rows, sending
+from cloudcore.email.messages import delivery, rows
 from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.resources import MOST_RECIPIENTS
 from cloudcore.notifications.family import NOTIFICATIONS
@@ -298,7 +298,7 @@ async def test_e9_every_attempt_has_the_same_message_id(sending_world: SendingWo
     found = (await world.message(message))["recipients"][0]
     assert found["status"] == "deferred", "nobody knows whether it was taken"
     waits = moment(found["next_attempt_at"]) - moment(found["last_attempt_at"])
-    assert waits == sending.FIRST_RETRY_SECONDS * MICROSECONDS
+    assert waits == delivery.FIRST_RETRY_SECONDS * MICROSECONDS
     server.drops = False
     await world.work(after=60)
     first, second = world.deliveries
@@ -339,7 +339,7 @@ async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
         (later, *_) = (await world.message(message))["recipients"]
     assert later["status"] == "bounced"
     assert later["reason"].startswith("given up: ")
-    assert waits[:9] == [60.0 * 2**times for times in range(8)] + [sending.LONGEST_RETRY_SECONDS]
+    assert waits[:9] == [60.0 * 2**times for times in range(8)] + [delivery.LONGEST_RETRY_SECONDS]
     assert sum(waits) > 2 * DAY
     assert (await world.message(message))["status"] == "bounced"
     assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
@@ -408,7 +408,7 @@ async def test_one_slow_mail_server_holds_up_no_other(sending_world: SendingWorl
     slow = await world.mail_server("slow.example.com", "127.0.0.2")
     await world.mail_server("one.example.com", "127.0.0.3")
     slow.held = asyncio.Event()
-    most = sending.MOST_OF_DESTINATION
+    most = delivery.MOST_OF_DESTINATION
     await world.sent(to=[f"bob{number}@slow.example.com" for number in range(2 * most)])
     await world.sent(to=["bob@one.example.com"])
     working = asyncio.create_task(world.work())
@@ -651,9 +651,9 @@ async def test_the_console_shows_messages_with_what_became_of_each_recipient(
         assert made not in none
         account_id, database = shop.served.acme.account_id, shop.served.database
         (to,) = await database.read(rows.list_recipients, account_id, made)
-        refused = sending.Outcome("550 <b>no</b>")
+        refused = delivery.Outcome("550 <b>no</b>")
         now = shop.served.clock()
-        change = partial(sending.record, shop.served.email)
+        change = partial(delivery.record, shop.served.email)
         await database.write(change, to, refused, None, now)
         page = (await shop.browser.get(f"/console/services/messages/{made}")).text
         assert "<h1>Hello</h1>" in page

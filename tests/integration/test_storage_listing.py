@@ -12,7 +12,13 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.object_rows import Facts, Listing, StoredObject, add_object, list_page
+from cloudcore.storage.object_rows import (
+    Listing,
+    ObjectAttributes,
+    StoredObject,
+    add_object,
+    list_page,
+)
 from tests.databases import on_both_databases
 from tests.storage_world import StorageWorld, open_storage_world
 
@@ -27,7 +33,7 @@ async def fill(world: StorageWorld, bucket: Bucket, keys: Iterable[str]) -> None
     def add(tx: Connection) -> None:
         for key in keys:
             made = StoredObject(
-                uuid7(), bucket.id, bucket.account_id, key, 1, "0" * 32, Facts(), None, 1
+                uuid7(), bucket.id, bucket.account_id, key, 1, "0" * 32, ObjectAttributes(), None, 1
             )
             add_object(tx, made)
 

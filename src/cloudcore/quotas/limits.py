@@ -215,6 +215,18 @@ class Counted:
             refuse(self.quota, use, words)
         return use
 
+    def take(self, tx: Connection, account_id: str, more: int, now: int, words: str) -> None:
+        """Refuse `more` if the account may not have as much; `words` say of what.
+
+        Otherwise tell the account as `tell` does; call it last in a change.
+        """
+        use = self.read(tx, account_id)
+        if use.used + more > use.limit:
+            refuse(
+                self.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now"
+            )
+        self.tell(tx, account_id, use, now, more)
+
     def tell(
         self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
     ) -> None:

@@ -59,11 +59,11 @@ def database_driver(settings: Settings) -> ServerDriver | None:
     chosen = settings.node
     if chosen.database_driver == "off":
         return None
-    from cloudcore.databases.servers.bubblewrap import Listening, Servers  # noqa: PLC0415 - few installs use it
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening  # noqa: PLC0415 - few installs use it
 
     first_port, _ = chosen.database_range
     listening = Listening(chosen.database_address, first_port, chosen.database_first_uid)
-    return Servers(chosen.node(settings.data).folder / "databases", listening)
+    return BubblewrapServers(chosen.node(settings.data).folder / "databases", listening)
 
 
 def check_drivers(settings: Settings) -> None:

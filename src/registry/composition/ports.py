@@ -22,7 +22,7 @@ from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
 from cloudcore.databases import needs as databases
-from cloudcore.databases.archive.archive import Archive
+from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR

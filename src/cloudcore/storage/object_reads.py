@@ -1,4 +1,4 @@
-"""Read objects: find one, decide by its conditions, and open a range of its bytes."""
+"""Read objects: find one, evaluate its conditions, and open a range of its bytes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FoundPart(NamedTuple):
 
 
 class FoundObject(NamedTuple):
-    """An object, and the range of it that a request asks for."""
+    """An object, and the requested range of it."""
 
     object: StoredObject
     outcome: Outcome
@@ -76,14 +76,14 @@ class OpenRange:
         return self.opened.file_region(self.start, self.stop)
 
     def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
-        """Yield the bytes behind the first `skipped`; each view is valid until the next. Blocks."""
+        """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
         return self.opened.chunks(self.start + skipped, self.stop)
 
     async def begin(self) -> None:
-        """Read the first part of `stream` already, while an error can still be answered.
+        """Read the first part of `stream` in advance, while an error can still be answered.
 
         Raises:
-            Unavailable: the bytes are not as they should be. Then it is closed.
+            Unavailable: the bytes are absent or damaged. Then it is closed.
 
         """
         try:
@@ -97,7 +97,7 @@ class OpenRange:
         return self._begun or self.opened.stream(self.start, self.stop)
 
     async def aclose(self) -> None:
-        """Close it; calling it again does nothing."""
+        """Close it; do nothing if that is done."""
         await self.opened.aclose()
 
 
@@ -112,17 +112,17 @@ async def find_object(
     is_copy: bool = False,
     is_head: bool = False,
 ) -> FoundObject:
-    """Return an object to read, with the range that is asked for, in one transaction.
+    """Return an object to read, with the requested range, in one transaction.
 
-    `part_number` asks for the bytes of one part instead. With `is_head`, none will be read.
+    `part_number` requests the bytes of one part instead. With `is_head`, none will be read.
 
     Raises:
         NoSuchKey: there is no such object.
-        ConditionFailed: a condition does not hold; for a copy, also if it need not be sent.
+        ConditionFailed: a condition does not hold; for a copy, also if it is unmodified.
         InvalidRange: the range has no byte of it.
         InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
-        BytesDamaged: its pieces are not there, or one that holds the range is known as damaged.
-        KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces can be used no more.
+        BytesDamaged: its pieces are absent, or one in the range is known as damaged.
+        KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces cannot be used.
 
     """
 
@@ -167,7 +167,7 @@ async def find_object(
 def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, list[ListedPiece]]:
     """Return an object and its pieces.
 
-    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if its pieces are not there.
+    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if its pieces are absent.
     """
     for _ in range(_LOOKS):
         found = objects.find_object(tx, bucket, key)
@@ -178,17 +178,17 @@ def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, 
 
 
 async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
-    """Open the range of an object that a client gets, as `open_object`, and count its bytes."""
+    """Open a found range for a client, as `open_object`, and count its bytes."""
     opened = await open_object(needs, found)
     needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
     return opened
 
 
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
-    """Open the range of an object that was found to be sent; the caller closes it.
+    """Open a found range of an object; the caller closes it.
 
-    Raise `BytesDamaged` if its bytes are absent, or do not open, `KmsKeyDeleted`, `KmsKeyDisabled`
-    or `Unavailable`, as `needs.BucketBytes`.
+    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KmsKeyDeleted`,
+    `KmsKeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
     """
     assert found.looked is not None, "it was found to be sent"
     opened = await needs.bytes.open(found.object.account_id, found.pieces, found.looked)
@@ -205,14 +205,14 @@ async def parts_of(opened: OpenRange) -> AsyncGenerator[bytes, None]:
 
 
 def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
-    """Return False if the object was replaced between the two statements: it has pieces."""
+    """Return False if the object was replaced between the two statements."""
     return bool(sizes) and sum(size for _, size in sizes) == found.size
 
 
 def _span_of_part(
     found: StoredObject, sizes: Sequence[tuple[int, int]], part_number: int
 ) -> tuple[int, int, bool]:
-    """Return where a part lies; parts are counted from 1, whatever their numbers."""
+    """Return the range of a part; parts are counted from 1, whatever their numbers."""
     if part_number < 1:
         raise InvalidPartNumber
     if part_number > len(sizes):
@@ -225,9 +225,9 @@ def _span_of_part(
 def _find_pieces(
     tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
 ) -> tuple[list[Piece], int] | None:
-    """Return the pieces that hold a range, and how many bytes of the first are before it.
+    """Return the pieces of a range, and the number of bytes of the first that come before it.
 
-    Return None if the object was replaced meanwhile. The rows of the others, which have keys and
+    Return None if the object was replaced meanwhile. The rows of other pieces, which have keys and
     perhaps bytes, are not read.
     """
     of = asked.object.account_id, asked.object.id

@@ -1,8 +1,8 @@
-"""The archive of backups, as the rest of the family uses it.
+"""The interface of the backup archive.
 
 A server has neither credentials nor a network. It archives WAL into its spool folder
-(`archive_command`), and `Archive.push_wal` moves it to the bucket. While it recovers, it asks
-there for WAL (`restore_command`), and `Archive.serving_wal` answers.
+(`archive_command`), and `Archive.push_wal` moves it to the bucket. While it recovers, it requests
+WAL there (`restore_command`), and `Archive.serving_wal` answers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ GIVEN: Final = "given"
 
 
 class BackupProgramMissing(Exception):
-    """No backup or restore is possible here; the message names the missing program or setting."""
+    """Backups are impossible here; the message names the missing program or setting."""
 
 
 class BackupFailed(Exception):
-    """A run failed; the message has the program's last lines and no secret."""
+    """A run failed; the message has the program's last lines, and no secret."""
 
 
 class BucketGone(BackupFailed):
@@ -84,7 +84,7 @@ class Listed(NamedTuple):
 
 
 class Recovery(NamedTuple):
-    """How far a server replays WAL after a restore, before it takes connections."""
+    """The point to which a server replays WAL after a restore, before it accepts connections."""
 
     target_time: int | None
     """Replay stops before the first transaction that was committed after this moment. None: as soon
@@ -105,7 +105,7 @@ class PushedWal(NamedTuple):
 
 
 class Archive(Protocol):
-    """Makes, lists, deletes and restores backups, without knowing their rows.
+    """Makes, lists, deletes and restores backups; it knows no rows.
 
     Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
     """
@@ -117,16 +117,16 @@ class Archive(Protocol):
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
     ) -> Listed:
-        """Make a backup, after a run of the cluster that a killed service has left has ended.
+        """Make a backup, after any run of the cluster that a killed service has left has ended.
 
-        Look for `backup_id` in `listed` before you call this again. `tell` is called with the
-        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. An incremental backup
-        that was asked for is never made as a base.
+        Look for `backup_id` in `listed` before calling this again. `tell` is called with the
+        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. A requested incremental
+        backup never becomes a base.
         """
         ...
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
-        """Return the complete backups, oldest first, also after a service was killed."""
+        """Return the complete backups, oldest first."""
         ...
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
@@ -149,9 +149,9 @@ class Archive(Protocol):
     ) -> Recovery:
         """Replace the content of a folder by the files of a backup; return how to recover from it.
 
-        `target` is the cluster that was backed up. The files belong to `user`. They are not to be
-        trusted: everyone who may write to the bucket may have changed them. Raise `BackupFailed` if
-        they have more than `max_bytes`, or more than the disk has room for.
+        `target` is the cluster that was backed up. The files belong to `user`. They are untrusted:
+        everyone who may write to the bucket may have changed them. Raise `BackupFailed` if they
+        have more than `max_bytes`, or more than the disk has room for.
         """
         ...
 
@@ -164,25 +164,25 @@ class Archive(Protocol):
         *,
         waits: bool = False,
     ) -> AbstractAsyncContextManager[None]:
-        """Answer the requests for WAL of a recovering server in the block.
+        """Serve WAL to a recovering server during the block.
 
-        With `waits`, WAL that is not in the bucket yet is waited for, some minutes at most.
+        With `waits`, WAL that is not in the bucket yet is awaited, for some minutes at most.
         """
         ...
 
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
         """Move the WAL in the spool of a managed server to the bucket, oldest first.
 
-        Files that cannot be moved stay there for the next call; that raises nothing.
+        Files that cannot be moved stay for the next call, without an error.
         """
         ...
 
 
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
-    """Return a server's ``archive_command``, for the spool as the server sees it.
+    """Return a server's ``archive_command``, with the spool as the server sees it.
 
-    A file appears there complete or not at all. pgBackRest refuses to make a backup unless the
-    command has its name, so a comment has it.
+    A file appears in the spool complete or not at all. pgBackRest makes a backup only if the
+    command contains its name, so a comment does.
     """
     return (
         f"test -e {spool}/%f && cmp -s %p {spool}/%f || "
@@ -193,7 +193,7 @@ def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
 
 
 def restore_command(spool: str) -> str:
-    """Return a recovering server's ``restore_command``, for the spool as the server sees it."""
+    """Return a recovering server's ``restore_command``, with the spool as the server sees it."""
     given = f"{spool}/{GIVEN}/%f"
     return (
         f": >{spool}/{WANTED}/%f; "

@@ -1,4 +1,4 @@
-"""Restore backups as the data of new clusters, or on a server of their own to verify them."""
+"""Restore backups as the data of new clusters, or into a temporary server to verify them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive import wal
-from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.archive.driver import BackupFailed
 from cloudcore.databases.backups import rows
 from cloudcore.databases.backups.rows import BACKUPS
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
@@ -22,7 +22,7 @@ from cloudcore.resources.resource import DELETING
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
-    from cloudcore.databases.archive.archive import BackupTarget, Recovery
+    from cloudcore.databases.archive.driver import BackupTarget, Recovery
     from cloudcore.databases.backups.backup import Backup
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.databases.servers.driver import Proof
@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 2
 async def restore_while_wanted(needs: DatabaseNeeds, found: Cluster) -> bool:
     """Make the data of a new cluster, as `restore_cluster` does.
 
-    Return False, with the restore ended half-way, once its owner has it stopped or deleted.
+    Cancel it and return False once its owner has the cluster stopped or deleted.
     """
     restoring = asyncio.create_task(
         restore_cluster(needs, found), name=f"restore into cluster {found.id}"
@@ -64,9 +64,9 @@ def _is_wanted(tx: Connection, found: Cluster) -> bool:
 
 
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
-    """Make the data of a new cluster from the backup that it names.
+    """Make the data of a new cluster from its backup.
 
-    After a death it begins anew: nobody has connected to the cluster before.
+    After a crash it starts again, as no client has connected to the cluster before.
 
     Raises:
         BackupFailed: the backup is gone, or cannot be read.
@@ -90,10 +90,10 @@ async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
 
 
 async def _archive_until_now(needs: DatabaseNeeds, origin: Cluster, since: int) -> bool:
-    """Return True if the bucket gets no more WAL of the time before `since`.
+    """Return True if no more WAL from before `since` will reach the bucket.
 
-    A server ends its recovery at the first commit after the moment. One that runs on this machine
-    makes such a commit now, and archives it; another one may never make one.
+    A server ends its recovery at the first commit after the target time. A source that runs on this
+    machine commits now and archives it; another one may never commit again.
     """
     if origin.node == needs.node.name and (servers := needs.servers) is not None:
         spec = spec_of(origin)
@@ -122,8 +122,7 @@ async def restore(
 ) -> None:
     """Replace the data of a server by a backup of `target`, and let it recover.
 
-    With `is_all_archived`, the bucket gets no more WAL of the time until `target_time`. No other
-    process does anything to the server meanwhile.
+    With `is_all_archived`, the bucket has all WAL until `target_time`. The caller holds the server.
     """
     servers, archive = needs.servers, needs.archive
     if servers is None:
@@ -157,7 +156,7 @@ async def _recover(
     *,
     waits: bool,
 ) -> None:
-    """Let a restored server replay the WAL of the archive until a moment."""
+    """Let a restored server replay the archive's WAL until a moment."""
     archive, paths, target_time = needs.archive, servers.paths(spec), recovery.target_time
     async with archive.serving_wal(target, paths.data, paths.spool, paths.user, waits=waits):
         try:
@@ -184,13 +183,13 @@ _LOCK: Final = "databases/verification.lock"
 async def prove(
     needs: DatabaseNeeds, cluster: Cluster, target: BackupTarget, found: Backup
 ) -> Proof | None:
-    """Restore a backup into a server of its own, read all of it, and return how.
+    """Restore a backup into a temporary server, read all of it, and return how.
 
-    Return None if another one is being proved on this machine.
+    Return None if another one is being verified on this machine.
 
     Raises:
         BackupFailed: it cannot be read.
-        ServerFailed: the server does not start from it, or what it has is damaged.
+        ServerFailed: the server does not start from it, or its data are damaged.
 
     """
     if (servers := needs.servers) is None:

@@ -1,12 +1,12 @@
-"""Processes that outlive the service: proxies, and the keepers of instances.
+"""Processes that outlive the service: proxies, and the shims of instances and database servers.
 
-Each has a folder. A new process is launched by this file, run as a program of the standard
-library alone: it takes the folder's lock, looks whether the process runs already, writes who it is
-and becomes the process. So whoever dies, at any moment, a folder never has two processes, and none
-that runs is unknown to the folder.
+Each has a folder. This file is run as a program of the standard library alone to start a process:
+it takes the folder's lock, checks that the process does not run already, writes the process's
+identity and becomes it by `exec`. So whatever dies at any moment, a folder never has two processes,
+and every process that runs is recorded in its folder.
 
-A process is known by its id, when it began and the boot of the machine: an id alone is given to
-another process later. It is signalled through a descriptor, which stays that process's own.
+A process is identified by its id, its start time and the boot of the machine, as the kernel reuses
+ids. Signals go through a descriptor, which stays with that process.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class LaunchFailed(Exception):
     """A process could not be started; the message says why."""
 
 
-class Kept(NamedTuple):
-    """A process that was alive when it was looked for."""
+class DetachedProcess(NamedTuple):
+    """A process that was alive when `find` returned it."""
 
     pid: int
     began: int
@@ -47,11 +47,14 @@ class Kept(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Return True if the process runs; one that ended and nobody has waited for does not."""
+        """Return True if the process runs; a zombie does not."""
         return _began(self.pid) == self.began
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal; return False if the process has ended. Its id is never taken for it."""
+        """Send a signal; return False if the process has ended.
+
+        Never signal one that has reused its id.
+        """
         with self._descriptor() as descriptor:
             if descriptor is None:
                 return False
@@ -62,7 +65,7 @@ class Kept(NamedTuple):
         return True
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long for its end, in this thread; return True if it has ended."""
+        """Block until the process has ended, at most so long; return True if it has."""
         with self._descriptor() as descriptor:
             if descriptor is None:
                 return True
@@ -72,7 +75,7 @@ class Kept(NamedTuple):
 
     @contextlib.contextmanager
     def _descriptor(self) -> Iterator[int | None]:
-        """Open the process, then look whether it is the one: from then on it cannot change."""
+        """Open the process, then check its identity: the descriptor cannot change from then on."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -91,14 +94,15 @@ def start(
     env: Mapping[str, str] | None = None,
     netns: Path | None = None,
     pass_fds: Sequence[int] = (),
-) -> Kept:
-    """Start a process in a session of its own, and return it; or the one that the folder has.
+) -> DetachedProcess:
+    """Start a process in a session of its own and return it, or return the one that the folder has.
 
-    It is in the folder, has its environment only, reads nothing, and writes to `OUTPUT` there.
-    `netns` is the network namespace that it begins in, which takes root. Descriptors of `pass_fds`
-    are its own too, by the same numbers. The call takes as long as an interpreter to start.
+    Its working folder is the folder; its environment is `env` alone, its standard input is empty,
+    and its output goes to `OUTPUT`. `netns` is the network namespace that it starts in, which takes
+    root. It inherits the descriptors `pass_fds` by the same numbers. The call takes as long as an
+    interpreter to start.
 
-    Raise `LaunchFailed` if it cannot be.
+    Raise `LaunchFailed` if it cannot be started.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     order = json.dumps([str(folder.absolute()), list(argv), dict(env or {}), netns and str(netns)])
@@ -121,14 +125,14 @@ def start(
     return found
 
 
-def find(folder: Path) -> Kept | None:
-    """Return the process of a folder if it is alive, whoever started it."""
+def find(folder: Path) -> DetachedProcess | None:
+    """Return the process of a folder if it is alive."""
     try:
         pid, began, boot = (folder / IDENTITY).read_text("ascii").split()
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
-    kept = Kept(int(pid), int(began))
-    return kept if boot == _boot() and kept.is_alive else None
+    process = DetachedProcess(int(pid), int(began))
+    return process if boot == _boot() and process.is_alive else None
 
 
 def _last_line(file: Path) -> str:
@@ -141,7 +145,7 @@ def _boot() -> str:
 
 
 def _began(pid: int) -> int | None:
-    """Return when a process began; None if there is none, or only its exit status (proc(5))."""
+    """Return when a process started; None if there is none, or a zombie (proc(5))."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -150,7 +154,7 @@ def _began(pid: int) -> int | None:
 
 
 def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None) -> None:
-    """Become the process of a folder, if it has none; standard output is where errors go."""
+    """Become the process of a folder, if it has none; errors go to standard output."""
     os.setsid()
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -178,7 +182,7 @@ def launch(folder: Path, argv: list[str], env: dict[str, str], netns: str | None
 
 
 def _found(program: str, env: Mapping[str, str]) -> str:
-    """Return the path of a program, which is looked for as the shell does."""
+    """Return the path of a program, found as the shell finds it."""
     for entry in [""] if "/" in program else env.get("PATH", os.defpath).split(":"):
         path = Path(entry, program)
         if os.access(path, os.X_OK) and path.is_file():

@@ -1,8 +1,8 @@
-"""The program of the keeper of a database server.
+"""The shim of a database server.
 
-It gives itself a network of its own, starts the server confined, and relays what the machine's
-listener accepts to the server's own loopback. A server is stopped by SIGINT, a fast shutdown.
-``reload`` lets it read its certificate anew.
+It gives itself a network namespace, starts the server confined, and relays connections from the
+machine's listener to the server's own loopback. SIGINT, a fast shutdown, stops a server. ``reload``
+makes it read its certificate again.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ import struct
 from pathlib import Path
 from typing import ClassVar, Final
 
-from cloudcore.nodes.keeper import (
+from cloudcore.nodes.relays import Gate, serve_port
+from cloudcore.nodes.shim import (
     CONTROL,
     SECCOMP_FD,
     SECCOMP_FILE,
-    Keeper,
     Program,
-    keep,
+    Shim,
     run,
+    run_shim,
     unix_listener,
 )
-from cloudcore.nodes.keeper import start_by_bubblewrap as start
-from cloudcore.nodes.relays import Gate, serve_port
+from cloudcore.nodes.shim import start_by_bubblewrap as start
 
 INPUT: Final = "input"
 _SIOCSIFFLAGS: Final = 0x8914
@@ -35,18 +35,18 @@ _IFF_UP: Final = 1
 
 
 def main() -> None:
-    """Keep the server of this folder until it has ended."""
-    keep(ServerKeeper, 0o077)
+    """Run the shim of this folder's server until the server has ended."""
+    run_shim(ServerShim, 0o077)
 
 
-class ServerKeeper(Keeper):
+class ServerShim(Shim):
     """A server: its order, its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGINT
 
     def prepare(self) -> None:
-        """Start the server, then take connections for it."""
-        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
+        """Start the server, then accept connections for it."""
+        Path(self._order["shims"], "cgroup.procs").write_text("0", "ascii")
         # Its own processes: without them, nobody may mount others below (mount_namespaces(7)).
         run("mount", "-t", "proc", "proc", "/proc")
         _loopback_up()
@@ -65,7 +65,7 @@ class ServerKeeper(Keeper):
         return start(self._order["launch"], self._writer, groups, files=files, stdin=stdin)
 
     def obey(self, word: str) -> None:
-        """Let the server read its certificate."""
+        """Make the server reload its certificate."""
         if word == "reload":
             self.signal(signal.SIGHUP)
 
@@ -78,6 +78,6 @@ class ServerKeeper(Keeper):
 
 
 def _loopback_up() -> None:
-    """Let the loopback of this namespace work (netdevice(7))."""
+    """Set the loopback of this namespace up (netdevice(7))."""
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh22x", b"lo", _IFF_UP))

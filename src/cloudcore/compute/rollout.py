@@ -1,8 +1,8 @@
-"""Which instances of a pool are to be started, and which are to go: decided from rows alone.
+"""Decide from rows alone which instances of a pool to start, and which to stop.
 
-An instance that is of another version than its pool's is replaced: one more is started, and when
-that is ready one of the others goes, and so on. So a new version that does not run takes nothing
-away: its first instance is tried again and again, and the others go on.
+An instance of another version than its pool's is replaced: one more is started, and when that is
+ready one of the old ones is stopped, and so on. So a new version that fails does no harm: its first
+instance is retried, and the old ones keep running.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ EXITS_SECONDS: Final = 600
 
 
 class Plan(NamedTuple):
-    """What is to be done with the instances of a pool."""
+    """The changes of a pool's instances."""
 
     starts: int = 0
     stops: Sequence[Instance] = ()
 
 
 def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Plan:
-    """Return how many instances are to be added, and which are to go."""
+    """Return how many instances to add, and which to stop."""
     staying = [each for each in instances if not each.is_leaving]
     if pool.status == DELETING:
         return Plan(stops=staying)
@@ -61,26 +61,26 @@ def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Plan:
 
 
 def _least_wanted(instances: Iterable[Instance]) -> list[Instance]:
-    """Return instances in the order in which they go: those that are not ready, the newest."""
+    """Return instances in the order in which they are stopped: not ready first, newest first."""
     newest = sorted(instances, key=lambda each: each.id, reverse=True)
     return sorted(newest, key=lambda each: each.is_ready)
 
 
 def is_stable(instance: Instance, now: int) -> bool:
-    """Return True if an instance is ready, and has run for a while if it ended before."""
+    """Return True if an instance is ready and, if it crashed before, has run for a while."""
     if not instance.is_ready or instance.started_at is None:
         return False
     return not instance.exits or now >= instance.started_at + STABLE_SECONDS * MICROSECONDS
 
 
 def exits_after(instance: Instance, now: int) -> tuple[int, ...]:
-    """Return the moments of the last ends of an instance that ends now."""
+    """Return the recent exit times of an instance that exits now."""
     since = now - EXITS_SECONDS * MICROSECONDS
     return (*(each for each in instance.exits if each > since), now)[-_KEPT_EXITS:]
 
 
 def pause_seconds(exits: Sequence[int]) -> float:
-    """Return how long an instance waits before it is started again: 1 s, doubled up to 60 s."""
+    """Return the delay before an instance is started again: 1 s, doubled up to 60 s."""
     return float(min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (len(exits) - 1)))
 
 
@@ -89,13 +89,13 @@ _KEPT_EXITS: Final = 10
 
 
 def is_crashing(instance: Instance, now: int) -> bool:
-    """Return True if an instance ended too often in the last ten minutes."""
+    """Return True if an instance exited too often in the last ten minutes."""
     since = now - EXITS_SECONDS * MICROSECONDS
     return sum(each > since for each in instance.exits) >= MOST_EXITS
 
 
 def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
-    """Return True if a pool has what its owner wants: no more, no less, and all of it ready."""
+    """Return True if a pool has the wanted number of instances, and all are ready."""
     version = pool.version
     return (
         version is not None
@@ -105,7 +105,7 @@ def is_settled(pool: InstancePool, instances: Sequence[Instance]) -> bool:
 
 
 def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> InstancePool:
-    """Return a pool with the status that it has now, and without the faults that are over."""
+    """Return a pool with its present status, without the faults that are over."""
     faults = tuple(each for each in pool.faults if not _is_over(each, pool, instances, now))
     status: Status = pool.status
     if status == DELETING:
@@ -120,14 +120,14 @@ def told(pool: InstancePool, instances: Sequence[Instance], now: int) -> Instanc
 
 
 def stops_roll(pool: InstancePool, instance: Instance, instances: Sequence[Instance]) -> bool:
-    """Return True if an instance is of a new version that is to take the place of another one."""
+    """Return True if an instance is the first of a new version that is to replace another."""
     version = pool.version
     is_new = version is not None and instance.version == version
     return is_new and any(each.version != version and not each.is_leaving for each in instances)
 
 
 def _is_over(fault: Fault, pool: InstancePool, instances: Sequence[Instance], now: int) -> bool:
-    """Return True if a fault is one of an instance, and is over."""
+    """Return True if a fault concerns one instance, and is over."""
     of = next((each for each in instances if each.id == fault.subject), None)
     match fault.code:
         case "INSTANCE_CRASHING":

@@ -1,12 +1,12 @@
-"""The keeper of a program: a process beside it that outlives the service; how to speak to it.
+"""The shim of a program: a process beside it that outlives the service, as containerd has it.
 
-The process that the service knows (`kept_process`) is `unshare`; its child is the keeper, the first
-process of a process namespace. The keeper works in the program's folder. It reads `ORDER`, starts
-the program confined, keeps its output, and takes one line a connection on `CONTROL`. ``stop
-SECONDS`` ends the program by a signal and then by SIGKILL, and its connection is closed when the
-keeper ends. Its state is in `STATE`, which is replaced by a rename.
+The service starts `unshare` (`detached_process`); its child is the shim, the first process of a new
+process namespace. The shim works in the program's folder: it reads `ORDER`, starts the program
+confined, stores its output, and reads one line from each connection to `CONTROL`. ``stop SECONDS``
+ends the program by a signal and then by SIGKILL; that connection closes when the shim ends. The
+shim writes its state to `STATE`, which it replaces by a rename.
 
-It imports only the standard library and what keepers share, as each program has a keeper.
+It imports only the standard library and the modules that shims share, as each program has a shim.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
-from cloudcore.nodes.kept_process import Kept
+from cloudcore.nodes.detached_process import DetachedProcess
 from cloudcore.nodes.output import Output
 from cloudcore.nodes.relays import MOST_RELAYED, READ, Gate, Loop
 
@@ -35,7 +35,7 @@ class CommandFailed(Exception):
 
 def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
     """Run a program, which reads `text`; raise `CommandFailed` if it fails."""
-    ended = subprocess.run(  # noqa: S603 - named by the keeper and its driver
+    ended = subprocess.run(  # noqa: S603 - named by the shim and its driver
         argv,
         input=text.encode(),
         stdout=subprocess.DEVNULL,
@@ -49,24 +49,25 @@ def run(*argv: str, text: str = "", pass_fds: Sequence[int] = ()) -> None:
 
 
 CONTROL: Final = "control"
-"""The socket in the folder on which the keeper listens."""
+"""The socket in the folder on which the shim listens."""
 
 
 class NoAnswer(Exception):
-    """A keeper lives and does not answer in time."""
+    """A shim runs, but does not answer in time."""
 
 
 def is_known() -> bool:
-    """Return True if the process that the service knows is this one's parent.
+    """Return True if this process's parent is the one that the service has recorded.
 
-    If it is, this one is killed with it. It may have been killed before that was arranged.
+    Then the kernel kills this process with its parent; the parent may have died before that was
+    arranged.
     """
     parent = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[1]
     return Path("process").read_bytes().split()[0] == parent
 
 
 def unix_listener(path: str) -> socket.socket:
-    """Return a listener on a socket in this folder, whose whole path may be longer than one can."""
+    """Return a listener on a socket in this folder, relative as the whole path may be too long."""
     Path(path).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
@@ -74,10 +75,10 @@ def unix_listener(path: str) -> socket.socket:
     return listener
 
 
-def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
-    """Send a line to a keeper, and wait for its answer, or its end.
+def ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
+    """Send a line to a shim, and wait for its answer or its end.
 
-    Raise `NoAnswer` if there is none in time, `OSError` if it does not listen.
+    Raise `NoAnswer` if it does not answer in time, `OSError` if it does not listen.
     """
     end = time.monotonic() + seconds
     opened = os.open(folder, os.O_PATH | os.O_CLOEXEC)
@@ -88,7 +89,7 @@ def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
                     connection.connect(f"/proc/self/fd/{opened}/{CONTROL}")
                     break
                 except OSError:
-                    if not kept.is_alive:
+                    if not process.is_alive:
                         return
                     if time.monotonic() > end:
                         raise
@@ -97,7 +98,7 @@ def ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
             connection.sendall(f"{line}\n".encode())
             connection.recv(64)
     except TimeoutError as error:
-        raise NoAnswer("its keeper does not answer") from error
+        raise NoAnswer("its shim does not answer") from error
     except ConnectionError:
         return  # it has ended
     finally:
@@ -113,14 +114,14 @@ INFO_FD: Final = 103
 OOM_SCORE: Final = "500"
 """Programs are killed before the service when the machine has no memory left."""
 OUTPUT_BYTES_A_SECOND: Final = 4_000_000
-"""A program that writes faster waits: its bounds do not count what the keeper does with it."""
+"""A program that writes faster waits: its bounds do not count what the shim does with it."""
 _CHUNK: Final = 65_536
 Within = Callable[[], AbstractContextManager[None]]
 """Where a program is started, such as in a network namespace."""
 
 
 class Program(NamedTuple):
-    """A program that was started."""
+    """A started program."""
 
     descriptor: int | None
     """Its process, whose id may be another's later; None if it has ended."""
@@ -134,14 +135,14 @@ class Program(NamedTuple):
                 signal.pidfd_send_signal(self.descriptor, number)
 
 
-class Keeper:
+class Shim:
     """A program, its processes and its state."""
 
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
     """What ends the program, before SIGKILL."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Keep the program of an order, which is not started yet."""
+        """Take the order of a program, which is not started yet."""
         self.loop = Loop()
         self.has_ended = False
         self._order = order
@@ -152,10 +153,13 @@ class Keeper:
         self._program: Program | None = None
         self._waiting: list[socket.socket] = []
         self._taken = 0
-        """Bytes of output since the keeper rested last."""
+        """Bytes of output since the shim rested last."""
 
     def prepare(self) -> None:
-        """Make all that the program has, and call `watch`; whatever fails is noted as a problem."""
+        """Make what the program needs, and call `watch`.
+
+        A failure becomes the problem in the state.
+        """
         raise NotImplementedError
 
     def launch(self) -> Program:
@@ -163,17 +167,17 @@ class Keeper:
         raise NotImplementedError
 
     def obey(self, word: str) -> None:
-        """Do what a line on the socket asks for, besides ``stop``."""
+        """Carry out a command from the socket other than ``stop``."""
 
     def note(self, **changes: object) -> None:
-        """Replace the state by one with these changes."""
+        """Change these fields of the state, and replace its file."""
         self._state.update(changes)
         new = Path(f"{STATE}.new")
         new.write_text(json.dumps(self._state), "ascii")
         new.replace(STATE)
 
     def watch(self, control: socket.socket) -> None:
-        """Watch the output and the children, and take lines from the socket."""
+        """Watch the output and the children, and accept connections to the socket."""
         self._listen()
         controls = Gate(self.loop, MOST_RELAYED)
         controls.listen(control, lambda accepted: self._answer(accepted, controls))
@@ -183,7 +187,7 @@ class Keeper:
         self.loop.watch(woken, READ, lambda _events: self._reap(woken))
 
     def start(self) -> None:
-        """Start the program; what it wrote if it could not be started is noted as the problem."""
+        """Start the program; if that fails, its output becomes the problem in the state."""
         try:
             self._program = self.launch()
         except (OSError, CommandFailed) as error:
@@ -196,7 +200,7 @@ class Keeper:
         self.note(status="running", started_at=time.time_ns() // 1000)
 
     def finish(self) -> None:
-        """Keep the last of the output, and note that all is over."""
+        """Store the last of the output, and set the state to ``stopped``."""
         self._read()
         self.note(status="stopped")
 
@@ -248,7 +252,7 @@ class Keeper:
         self.loop.watch(self._reader, READ, lambda _events: self._read())
 
     def _read(self) -> None:
-        """Keep what there is of the output: some of it, or all if the program has ended."""
+        """Store the output that is there: a part of it, or all once the program has ended."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._reader, _CHUNK):
                 self._output.write(data)
@@ -258,7 +262,7 @@ class Keeper:
             self.loop.watch(self._reader, 0, lambda _events: None)  # nobody has it open any more
 
     def _rest_after(self, count: int) -> None:
-        """Take no more of the output for a while, if there was much of it."""
+        """Stop reading the output for a while, if there was much of it."""
         self._taken += count
         if self._taken < _CHUNK:
             return
@@ -268,21 +272,21 @@ class Keeper:
         self.loop.at(self._output, until, self._listen)
 
 
-def keep(make: Callable[[dict[str, Any]], Keeper], umask: int) -> None:
-    """Keep the program of this folder until it has ended."""
+def run_shim(make: Callable[[dict[str, Any]], Shim], umask: int) -> None:
+    """Run the shim of this folder's program until the program has ended."""
     os.umask(umask)
     order = json.loads(Path(ORDER).read_bytes())
     if not is_known():
         return
-    keeper = make(order)
+    shim = make(order)
     try:
-        keeper.prepare()
+        shim.prepare()
     except (OSError, CommandFailed) as error:
-        keeper.note(status="stopped", problem=str(error))
+        shim.note(status="stopped", problem=str(error))
         return
-    while not keeper.has_ended:
-        keeper.loop.turn()
-    keeper.finish()
+    while not shim.has_ended:
+        shim.loop.turn()
+    shim.finish()
 
 
 def start_by_bubblewrap(
@@ -294,9 +298,9 @@ def start_by_bubblewrap(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> Program:
-    """Start a program by `bwrap`, in control groups; it waits for it, and has its exit code.
+    """Start a program by `bwrap` in control groups; `bwrap` waits for it and returns its exit code.
 
-    `files` are what it reads by the numbers of descriptors.
+    `files` are what it reads, by the numbers of descriptors.
     """
     opened = {number: os.open(name, os.O_RDONLY) for number, name in files.items()}
     info, opened[INFO_FD] = os.pipe2(os.O_CLOEXEC)
@@ -329,7 +333,7 @@ def start_process(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start a child of the keeper, which the kernel kills early and which leaves no core."""
+    """Start a child without core dumps, which the kernel kills early when memory is short."""
 
     def enter() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, "ascii")

@@ -1,7 +1,7 @@
 """Store bodies: as objects, as parts of uploads, and as copies of objects.
 
-The bytes come first, then the row, in one transaction with what it replaces. Whoever dies between
-the two leaves bytes without a row, which the scan finds.
+The bytes come first, then the row, in one transaction with what it replaces. A crash between the
+two leaves bytes without a row, which the scan finds.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import IncompleteBody
 from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject, find_object
+from cloudcore.storage.object_reads import OpenRange
+from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject, find_object
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.reading import OpenRange
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ _COPYING: Final = ThreadPoolExecutor(2, "copies")
 
 
 class Body(Protocol):
-    """A body, moved and finished in a bulk thread (`RequestStream.receive_into`)."""
+    """A body, received and finished in a bulk thread (`RequestStream.receive_into`)."""
 
     async def __call__(
         self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
@@ -48,7 +48,7 @@ class Body(Protocol):
 
 
 class Digests(NamedTuple):
-    """What bytes that have arrived hash to."""
+    """The hashes of received bytes."""
 
     size: int
     md5: str
@@ -60,7 +60,7 @@ class Digests(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a client says of the bytes that it sends."""
+    """The announced size and hashes of a body."""
 
     declared: int | None = None
     """How many there are."""
@@ -76,20 +76,20 @@ async def store_object(
     events: Events,
     bucket: Bucket,
     key: str,
-    facts: Facts,
+    attributes: ObjectAttributes,
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
     conditions: Conditions = NO_CONDITIONS,
 ) -> StoredObject:
-    """Store a body as the object of a key, in the place of what is there, and tell `events`.
+    """Store a body as the object of a key; publish to `events`. It replaces the existing one.
 
     Raises:
-        KeyTooLong, EntityTooLarge, IncompleteBody: as they say.
+        KeyTooLong, EntityTooLarge, IncompleteBody: by their names.
         ConditionFailed, NoSuchKey: see `conditions.check_write`; decided before the body is read,
             and again when it is recorded.
         QuotaOfBytes: the account has no room; likewise.
         NoSuchBucket: the bucket was deleted meanwhile.
-        KmsKeyDeleted, KmsKeyDisabled: its KMS key can be used no more.
+        KmsKeyDeleted, KmsKeyDisabled: its KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
         PlatformError: by `terms.verify`.
 
@@ -115,7 +115,7 @@ async def store_object(
             key,
             stored.size,
             digests.md5,
-            facts,
+            attributes,
             _checksum(terms.algorithm, digests),
             needs.clock(),
         )
@@ -138,10 +138,10 @@ async def store_part(
 ) -> Piece:
     """Store a body as a part of an upload; it replaces one of the same number.
 
-    The checksum is that of the upload's algorithm, whatever `terms` asks for.
+    The checksum is that of the upload's algorithm, whatever `terms` has.
 
     Raises:
-        InvalidPartNumber, EntityTooLarge, IncompleteBody: as they say.
+        InvalidPartNumber, EntityTooLarge, IncompleteBody: by their names.
         NoSuchUpload: there is no such open upload, or not any more.
         QuotaOfBytes, KmsKeyDeleted, KmsKeyDisabled, Unavailable, PlatformError: as `store_object`.
 
@@ -215,7 +215,7 @@ class _Staging:
             await self.staged.aclose()
 
     async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
-        """Store a body; return the piece, and what it hashes to."""
+        """Store a body; return the piece, and its hashes."""
         assert self.staged is not None
         staged = self.staged
         md5 = hashlib.md5(usedforsecurity=False)
@@ -248,8 +248,8 @@ class _Staging:
     ) -> T:
         """Write the row in a transaction; if it may have been written, the bytes stay.
 
-        If the bucket was bound to another key while the bytes came, that must open them: the run
-        that moves the bucket may be over.
+        If the bucket was bound to another key while the bytes were received, they are wrapped under
+        that: the run that moves the bucket may be over.
         """
 
         @wraps(change)
@@ -274,7 +274,8 @@ class _Staging:
     async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
         """Wrap the data key of a piece under the key that its bucket is bound to now.
 
-        A piece whose own key is closed meanwhile stays under it, as in a run that moves a bucket.
+        A piece whose own key was disabled meanwhile stays under it, as in a run that moves a
+        bucket.
         """
         stored, needs = piece.stored, self.needs
         key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)
@@ -296,7 +297,7 @@ def _checksum(algorithm: Algorithm | None, digests: Digests) -> Checksum | None:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Call in a thread for copies; raise a cancellation only after the call has ended."""
+    """Run a call in a thread for copies; raise a cancellation only after the call has ended."""
     running = asyncio.get_running_loop().run_in_executor(_COPYING, call)
     try:
         return await asyncio.shield(running)

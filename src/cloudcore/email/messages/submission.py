@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.composing import Mailbox
+from cloudcore.email.messages.mime import Mailbox
 from cloudcore.email.messages.rows import WAITING_MESSAGES, Recipient
 from cloudcore.email.needs import SendingTerms
 from cloudcore.email.resources import (
@@ -49,7 +49,7 @@ class Draft(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """A message that was accepted."""
+    """An accepted message."""
 
     message: Message
     recipients: Sequence[Recipient]
@@ -66,11 +66,11 @@ def check_recipients(draft: Draft) -> None:
 def accept(
     tx: Connection, draft: Draft, terms: SendingTerms, now: int, *, checks_room: bool
 ) -> Accepted:
-    """Store a message, and let it be sent to those whose addresses are not suppressed (E4).
+    """Store a message, and let it be sent to the recipients without a suppression (E4).
 
     Raises:
-        InvalidInput: the account has no verified identity that it may be from.
-        EmailRateExceeded: the identity has sent as many messages in this second as it may.
+        InvalidInput: the account has no verified identity for the sender.
+        EmailRateExceeded: the identity has sent too many messages in this second.
         QuotaExceeded: too many messages of the account wait to be sent.
 
     """
@@ -112,7 +112,7 @@ def accept(
 
 
 def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
-    """Return the recipients, each address once, with what is known of each already."""
+    """Return the recipients, each address once, with the status known so far."""
     kinds: Sequence[tuple[RecipientKind, Sequence[Mailbox]]] = (
         ("to", draft.to),
         ("cc", draft.cc),
@@ -146,7 +146,7 @@ def _recipients(tx: Connection, draft: Draft, now: int) -> list[Recipient]:
 def _from_sources(
     tx: Connection, given: Sequence[Recipient], ip_pool_id: str | None, now: int
 ) -> list[Recipient]:
-    """Return the recipients, each that gets the message with the address that it leaves from."""
+    """Return the recipients, each that gets the message with its source address."""
     first, waiting = given[0], sum(each.status == "queued" for each in given)
     sources = iter(sources_of(tx, first.account_id, first.region, ip_pool_id, waiting, now))
     return [

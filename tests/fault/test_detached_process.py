@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.nodes import kept_process
-from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 from tests.databases import program, program_environment
 
 ENDLESS = ("tail", "-f", "/dev/null")
@@ -28,8 +28,8 @@ class Marked:
         self.mark = f"KEPT_MARK={uuid.uuid4()}"
         self.env = {**os.environ, "KEPT_MARK": self.mark.partition("=")[2]}
 
-    def start(self, *argv: str) -> Kept:
-        return kept_process.start(self.folder, argv or ENDLESS, env=self.env)
+    def start(self, *argv: str) -> DetachedProcess:
+        return detached_process.start(self.folder, argv or ENDLESS, env=self.env)
 
     def programs(self) -> list[int]:
         """Return the ids of the processes that run the program."""
@@ -50,7 +50,7 @@ class Marked:
 def marked(tmp_path: Path) -> Iterator[Marked]:
     made = Marked(tmp_path / "kept")
     yield made
-    found = kept_process.find(made.folder)
+    found = detached_process.find(made.folder)
     if found is not None:
         found.signal(signal.SIGKILL)
         assert found.wait(10)
@@ -59,7 +59,7 @@ def marked(tmp_path: Path) -> Iterator[Marked]:
 
 def test_a_process_outlives_who_started_it_and_is_found_by_the_next(marked: Marked) -> None:
     first = marked.start()
-    assert kept_process.find(marked.folder) == first
+    assert detached_process.find(marked.folder) == first
     assert first.is_alive
     assert os.getsid(first.pid) == first.pid != os.getsid(0)
     assert Path(f"/proc/{first.pid}/cwd").readlink() == marked.folder
@@ -98,12 +98,12 @@ def test_a_process_is_never_signalled_by_an_id_that_another_has_now(marked: Mark
     assert not former.is_alive
     assert former.signal(signal.SIGKILL) is False
     assert former.wait(0)
-    identity = marked.folder / kept_process.IDENTITY
+    identity = marked.folder / detached_process.IDENTITY
     kept = identity.read_text()
     identity.write_text(f"{former.pid} {former.began} {kept.split()[2]}\n")
-    assert kept_process.find(marked.folder) is None
+    assert detached_process.find(marked.folder) is None
     identity.write_text(f"{living.pid} {living.began} of-another-boot\n")
-    assert kept_process.find(marked.folder) is None
+    assert detached_process.find(marked.folder) is None
     identity.write_text(kept)
     assert living.is_alive
 
@@ -111,7 +111,7 @@ def test_a_process_is_never_signalled_by_an_id_that_another_has_now(marked: Mark
 def test_the_end_of_a_process_is_seen_also_when_nobody_has_waited_for_it(tmp_path: Path) -> None:
     child = subprocess.Popen(ENDLESS)
     stat = Path(f"/proc/{child.pid}/stat").read_bytes().rpartition(b")")[2].split()
-    kept = Kept(child.pid, int(stat[19]))
+    kept = DetachedProcess(child.pid, int(stat[19]))
     assert kept.is_alive
     assert not kept.wait(0)
     assert kept.signal(signal.SIGKILL) is True
@@ -120,28 +120,28 @@ def test_the_end_of_a_process_is_seen_also_when_nobody_has_waited_for_it(tmp_pat
     assert not kept.is_alive
     child.wait()
     assert kept.signal(signal.SIGKILL) is False
-    assert kept_process.find(tmp_path / "none") is None
+    assert detached_process.find(tmp_path / "none") is None
 
 
 def test_a_program_that_cannot_be_run_is_told_and_leaves_no_process(marked: Marked) -> None:
     with pytest.raises(LaunchFailed, match="no-such-program"):
         marked.start("no-such-program")
-    assert kept_process.find(marked.folder) is None
+    assert detached_process.find(marked.folder) is None
     no_program = marked.folder / "text"
     no_program.write_text("neither script nor binary")
     no_program.chmod(0o755)
     with pytest.raises(LaunchFailed, match="Exec format error"):
         marked.start(str(no_program))
-    assert kept_process.find(marked.folder) is None
+    assert detached_process.find(marked.folder) is None
 
 
 def test_output_goes_to_a_file_and_its_environment_is_all_it_has(marked: Marked) -> None:
     try:
-        ended = kept_process.start(marked.folder, ("env",), env={"ONE": "1"})
+        ended = detached_process.start(marked.folder, ("env",), env={"ONE": "1"})
     except LaunchFailed:
         ended = None  # it has ended before it was looked for
     assert ended is None or ended.wait(10)
-    assert (marked.folder / kept_process.OUTPUT).read_text() == "ONE=1\n"
+    assert (marked.folder / detached_process.OUTPUT).read_text() == "ONE=1\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another network namespace takes root")
@@ -156,7 +156,7 @@ def test_a_process_begins_in_the_network_namespace_that_is_named(marked: Marked)
         other.stdout.readline()
         netns = Path(f"/proc/{other.pid}/ns/net")
         named = netns.readlink()
-        kept = kept_process.start(marked.folder, ENDLESS, env=marked.env, netns=netns)
+        kept = detached_process.start(marked.folder, ENDLESS, env=marked.env, netns=netns)
         assert Path(f"/proc/{kept.pid}/ns/net").readlink() == named
         assert named != Path("/proc/self/ns/net").readlink()
         other.stdin.close()

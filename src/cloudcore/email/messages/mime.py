@@ -1,9 +1,8 @@
 """Parse mailboxes (``Ada Lovelace <ada@example.com>``) and compose the bytes of a message for SMTP.
 
-The bytes depend only on what was accepted: a message has the same ``Message-ID`` and ``Date`` in
-every attempt. What a request gives was checked before: it has no line breaks. What looks like an
-encoded word is split here, since the mail library would decode it, and write the line breaks that
-it may hold.
+The bytes depend only on the accepted message: it has the same ``Message-ID`` and ``Date`` in every
+attempt. Values of a request were checked before: they have no line breaks. Text that looks like an
+encoded word is split here, since the mail library would decode it, and write any line breaks in it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Mailbox(NamedTuple):
     """As mail goes there: its domain in ASCII."""
 
     def __str__(self) -> str:
-        """Return it as requests write it."""
+        """Return it in the form of requests."""
         if not self.name:
             return self.address
         plain = _PLAIN.fullmatch(self.name)
@@ -50,16 +49,16 @@ class Mailbox(NamedTuple):
 
     @property
     def folded(self) -> str:
-        """Return the address as suppressions compare them."""
+        """Return the address in the form in which suppressions are compared."""
         return self.address.lower()
 
 
 def mailbox(text: str, field: str) -> Mailbox:
-    """Return the mailbox that a request's `field` names.
+    """Parse the mailbox in a request's `field`.
 
     Raises:
-        InvalidInput: it is none that mail can be from or go to (RFC 5321, RFC 5890); nor is one
-            with a line break (E8).
+        InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
+            break (E8).
 
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
@@ -82,7 +81,7 @@ def mailbox(text: str, field: str) -> Mailbox:
 
 
 def check_line(text: str, field: str) -> None:
-    """Raise `InvalidInput` if a text is more than one line, or has another control character."""
+    """Raise `InvalidInput` if a text has a line break or another control character."""
     if _CONTROL.search(text):
         words = f"{field}: a line break or another control character"
         raise InvalidInput(words, field=field, reason="malformed")
@@ -109,7 +108,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Content(Struct, frozen=True, omit_defaults=True):
-    """What a message says, as it is stored: sealed."""
+    """The content of a message, which is stored sealed."""
 
     html: str | None = None
     text: str | None = None
@@ -119,7 +118,7 @@ class Content(Struct, frozen=True, omit_defaults=True):
 
 
 class Heading(Struct, frozen=True):
-    """The fields of a message that are the same for all its recipients."""
+    """The header fields that are the same for all recipients of a message."""
 
     id: str
     sender: str
@@ -136,10 +135,10 @@ class Heading(Struct, frozen=True):
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    """Refuse header fields that a message may not have.
+    """Check the header fields of a request.
 
     Raises:
-        InvalidInput: one is not of ``X-…`` or ``List-…``, or its value is not one line (E8).
+        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
 
     """
     if len(headers) > MOST_HEADERS:
@@ -205,9 +204,10 @@ def _as_it_is(text: str) -> str:
 
 @cache
 def _policy() -> EmailPolicy[EmailMessage]:
-    """Return the form of mails: that of SMTP in seven bits, with fields of lists in one piece.
+    """Return the mail policy: SMTP in seven bits, without folding of list fields.
 
-    The library would fold their URLs into encoded words, which are no part of them (RFC 2369 §2).
+    The library would fold their URLs into encoded words, which are not allowed in them (RFC 2369
+    §2).
     """
 
     class OneLine(UniqueUnstructuredHeader):

@@ -1,13 +1,13 @@
-"""Namespaces of an instance: its network, with a link to the keeper's own, and its users.
+"""Namespaces of an instance: its network, with a link to the shim's own, and its users.
 
-The metadata service is at the far end of that link, so port 80 is free for the program on all its
-addresses. Nothing else listens there, and nothing is routed further: the instance reaches neither
-other instances nor the machine over it, and they do not reach this service.
+The metadata service is at the far end of that link, so port 80 is free for the instance's program
+on all its addresses. Nothing else listens there and nothing is routed further: over it the instance
+reaches neither other instances nor the machine, and they do not reach the metadata service.
 
-The kernel counts some things for each user, such as instances of inotify and bytes of message
-queues, and also counts them for the user who made the namespace (`user_namespaces(7)`,
-`/proc/sys/user`). So each user namespace is made by another user, and never by the machine's root,
-for whom nothing would be left when an instance takes all.
+The kernel counts some resources for each user, such as instances of inotify and bytes of message
+queues, and counts them for the user who made the namespace too (`user_namespaces(7)`,
+`/proc/sys/user`). So each user namespace is made by another user and never by the machine's root,
+which an instance could otherwise exhaust.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.compute.metadata_server import ADDRESS, PORT
-from cloudcore.nodes.keeper import run
+from cloudcore.nodes.shim import run
 
 INSTANCE_FD: Final = 100
-"""The descriptor by which the instance's namespace is known, in the keeper and its children."""
+"""The descriptor by which the instance's namespace is known, in the shim and its children."""
 _NEAR: Final = "169.254.169.253"
 """The instance's end of the link."""
 _CLONE_NEWNET: Final = 0x40000000
@@ -33,7 +33,7 @@ LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def separate() -> None:
-    """Make this process's namespace, which must be new, the instance's; get another, and link them.
+    """Give this process's new namespace to the instance, enter another one, and link the two.
 
     The instance's has a loopback of its own, and its programs may listen on any port.
     """
@@ -61,7 +61,7 @@ def separate() -> None:
 
 @contextlib.contextmanager
 def in_instance() -> Iterator[None]:
-    """Be in the instance's namespace: what is made meanwhile belongs there."""
+    """Enter the instance's namespace during the block: sockets made meanwhile belong there."""
     own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         _checked(LIBC.setns(INSTANCE_FD, _CLONE_NEWNET))
@@ -74,12 +74,12 @@ def in_instance() -> Iterator[None]:
 
 
 def metadata_listener() -> socket.socket:
-    """Return what listens where the instance looks for its metadata."""
+    """Return the listener of the metadata service, in the instance's namespace."""
     return socket.create_server((ADDRESS, PORT))
 
 
 def port_of_instance(port: int) -> socket.socket:
-    """Return a connection on its way to a port of the instance's loopback."""
+    """Return a connection, still being made, to a port of the instance's loopback."""
     with in_instance():
         made = socket.socket()
     made.settimeout(0)
@@ -101,7 +101,7 @@ def _checked(result: int) -> None:
 
 
 USERS_FD: Final = 104
-"""The descriptor by which the namespace is known, in the keeper and its children."""
+"""The descriptor by which the namespace is known, in the shim and its children."""
 SHARED_WATCHERS: Final = 32
 """Instances of inotify, of the 128 that Linux gives to the user whom all instances are."""
 SHARED_QUEUE_BYTES: Final = 200_000
@@ -122,7 +122,7 @@ class Users(NamedTuple):
 
 
 def hold_users(users: Users) -> None:
-    """Make a user namespace, which takes root, and keep it as `USERS_FD`."""
+    """Make a user namespace, which takes root, and keep it open as `USERS_FD`."""
     own, childs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -143,7 +143,7 @@ def hold_users(users: Users) -> None:
 
 
 def bound_share() -> None:
-    """Leave most of what this user may have to other instances, where all are made by one user."""
+    """Lower the limits of this user, where one user makes the namespaces of all instances."""
     Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
     hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
     most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)
@@ -151,7 +151,7 @@ def bound_share() -> None:
 
 
 def _make(maker: int, told: socket.socket) -> None:
-    """Make a namespace as another user, tell who waits, and end when it needs it no more."""
+    """Make a namespace as another user, report that, and end once it is not needed."""
     try:
         LIBC.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP)  # some kernels ask for CAP_SYS_ADMIN
         os.seteuid(maker)

@@ -1,9 +1,9 @@
-"""Bring the instances of this machine about, as the rows say; nothing else starts or ends one.
+"""Bring the instances of this machine to what the rows say; nothing else starts or stops one.
 
-One process of a machine does so, again and again: it reads the rows, looks at what runs, notes what
-differs, and begins what is to be done. A row is there before anything of its instance is, and goes
-when nothing of it is left. So whoever goes on after a death finds each instance by its row, adopts
-what runs, and removes what has none.
+One process of a machine does so in a loop: it reads the rows, looks at what runs, stores the
+differences, and starts what is to be done. A row is inserted before anything of its instance
+exists, and deleted after all of it is gone. So after a crash, the next process finds each instance
+by its row, adopts what runs, and removes what has no row.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from cloudcore.compute import instances, rolling, rows
+from cloudcore.compute import instances, rollout, rows
 from cloudcore.compute.driver import SandboxDriver, SandboxFailed, Seen
 from cloudcore.compute.images import ImageRefused
 from cloudcore.compute.instance_pool import Instance, InstancePool, InstanceStatus
-from cloudcore.compute.machine import Machine
+from cloudcore.compute.instance_runner import InstanceRunner
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
 from cloudcore.nodes.node import Watch
@@ -42,19 +42,19 @@ _log = logging.getLogger(__name__)
 
 
 def watch(needs: ComputeNeeds, driver: SandboxDriver) -> Watch:
-    """Return what looks after the instances of this machine."""
+    """Return the watch of the instances of this machine."""
     return Watch("the instances", LOOK_SECONDS, Reconciler(needs, driver).run)
 
 
 class Reconciler:
-    """Looks after the instances of one machine."""
+    """Reconciles the instances of one machine."""
 
     def __init__(
         self, needs: ComputeNeeds, driver: SandboxDriver, look_seconds: float = LOOK_SECONDS
     ) -> None:
         self._needs = needs
         self._driver = driver
-        self._machine = Machine(needs, driver)
+        self._runner = InstanceRunner(needs, driver)
         self._look_seconds = look_seconds
         self._acting: dict[str, asyncio.Task[None]] = {}
         """What is being done, by the id of the instance; one thing at a time."""
@@ -71,7 +71,7 @@ class Reconciler:
         self._renewed_at = 0
 
     async def run(self) -> None:
-        """Look again and again, until cancelled; then what is under way is given up, too."""
+        """Look in a loop until cancelled; that also cancels what is under way."""
         async with asyncio.TaskGroup() as group:
             while True:
                 try:
@@ -81,21 +81,21 @@ class Reconciler:
                 await asyncio.sleep(self._look_seconds)
 
     async def look(self, group: asyncio.TaskGroup) -> None:
-        """Note what has changed since the last look, and begin what is to be done."""
+        """Store what has changed since the last look, and start what is to be done."""
         needs, now = self._needs, self._needs.clock()
         pools = {
-            each.id: each for each in await needs.database.read(rows.pools_on, needs.node.name)
+            each.id: each for each in await needs.database.read(rows.POOLS_ON.all, needs.node.name)
         }
-        found = await needs.database.read(rows.instances_on, needs.node.name)
+        found = await needs.database.read(rows.INSTANCES_ON.all, needs.node.name)
         seen = await self._driver.seen()
-        ready = await self._machine.statuses(found, seen, now)
+        ready = await self._runner.statuses(found, seen, now)
         noted = [await self._noted(each, seen.get(each.id), ready, now) for each in found]
         mine: dict[str, list[Instance]] = {each: [] for each in pools}
         for each in filter(None, noted):
             mine.setdefault(each.pool.id, []).append(each)
         for pool in pools.values():
             mine[pool.id] = await self._planned(pool, mine[pool.id], now)
-            if rolling.told(pool, mine[pool.id], now) != pool:
+            if rollout.told(pool, mine[pool.id], now) != pool:
                 await needs.database.write(instances.note_told, pool, needs, now)
         for pool_id, several in mine.items():
             for each in several:
@@ -108,7 +108,7 @@ class Reconciler:
     async def _noted(
         self, found: Instance, seen: Seen | None, ready: Mapping[str, InstanceStatus], now: int
     ) -> Instance | None:
-        """Store what has become of an instance; return its row, or None if it is gone."""
+        """Store the observed state of an instance; return its row, or None if it is gone."""
         needs, write = self._needs, self._needs.database.write
         if found.is_leaving or found.id in self._acting:
             return found
@@ -134,7 +134,7 @@ class Reconciler:
         """Store which instances of a pool are added and which go; return those that it has."""
         needs, write = self._needs, self._needs.database.write
         is_ending = pool.status == DELETING
-        plan = rolling.plan(pool, mine, now)
+        plan = rollout.plan(pool, mine, now)
         going: dict[str, Instance | None] = {}
         for each in plan.stops:
             gone = await write(instances.let_go, each, needs, now, at_once=is_ending)
@@ -160,7 +160,7 @@ class Reconciler:
         seen: Seen | None,
         now: int,
     ) -> None:
-        """Begin what is to be done with an instance on this machine."""
+        """Start the work on an instance of this machine."""
         if pool is None or self._paused.get(instance.id, 0) > now:
             return
         if instance.is_leaving:
@@ -178,9 +178,9 @@ class Reconciler:
         work: Coroutine[Any, Any, None],
         instance: Instance | None = None,
     ) -> None:
-        """Do one thing with an instance, unless another one is being done.
+        """Start one action on an instance, unless another one runs.
 
-        If it fails again and again, the pool of `instance` has the fault.
+        If it fails repeatedly, the pool of `instance` gets the fault.
         """
         if instance_id in self._acting:
             work.close()
@@ -216,16 +216,16 @@ class Reconciler:
                 await self._needs.database.write(instances.note_stuck, instance, problem, now)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
-        """Start an instance; if that is its own fault, it has ended."""
+        """Start an instance; if that fails for a reason of its own, store that it has ended."""
         needs, problem = self._needs, ""
         try:
             self._fetching.add(instance.id)
-            root = await self._machine.root_of(pool, instance)
+            root = await self._runner.root_of(pool, instance)
             self._fetching.discard(instance.id)
             of = instance.id, instance.account_id
             if not await needs.database.read(instances.is_staying, *of):
                 return
-            await self._machine.bring_up(pool, instance, root)
+            await self._runner.bring_up(pool, instance, root)
         except ImageRefused as refused:
             problem = f"its image is refused: {refused}"
         except SandboxFailed as failed:
@@ -241,11 +241,11 @@ class Reconciler:
             self._launched.add(instance.id)
 
     async def _take_down(self, pool: InstancePool, instance: Instance) -> None:
-        """End an instance, and then delete its row."""
+        """Stop an instance, and then delete its row."""
         needs = self._needs
         try:
             async with self._ending:
-                await self._machine.take_down(pool, instance)
+                await self._runner.take_down(pool, instance)
         except SandboxFailed as failed:
             why = f"it cannot be ended: {failed}"
             await needs.database.write(instances.note_stuck, instance, why, needs.clock())
@@ -260,10 +260,10 @@ class Reconciler:
         pools: Mapping[str, InstancePool],
         now: int,
     ) -> None:
-        """Renew credentials, and let unused images be removed, now and then."""
+        """Renew credentials and remove unused images, at intervals."""
         if now >= later(self._renewed_at, _CREDENTIALS_SECONDS):
             self._renewed_at = now
-            self._act(group, "credentials", self._machine.renew(pools, mine))
+            self._act(group, "credentials", self._runner.renew(pools, mine))
         if now >= later(self._kept_at, _KEEP_SECONDS):
             self._kept_at = now
-            self._act(group, "images", self._machine.keep_images(pools, mine))
+            self._act(group, "images", self._runner.keep_images(pools, mine))

@@ -1,4 +1,4 @@
-"""The root of an instance: the shared layers of its image, and a bounded one of its own above."""
+"""The root of an instance: the shared layers of its image, below a bounded layer of its own."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.compute.keeper.namespaces import LIBC
-from cloudcore.nodes.keeper import run
+from cloudcore.compute.shim.namespaces import LIBC
+from cloudcore.nodes.shim import run
 
 IMAGE_FILE: Final = "disk.img"
 _BYTES_AN_INODE: Final = 16_384
@@ -16,12 +16,12 @@ _MS_NOSUID, _MS_NODEV = 2, 4
 
 
 class Root(NamedTuple):
-    """What the root is made of, and where."""
+    """The parts of the root, and where it is mounted."""
 
     layers: list[str]
     """The lowest first."""
     at: str
-    """The folder that it hides in the keeper's mount namespace."""
+    """The folder that it hides in the shim's mount namespace."""
     disk_bytes: int
     owner: int | None
     """User and group id of the root folder. None without root: then what is written is in memory,
@@ -31,7 +31,7 @@ class Root(NamedTuple):
 
 
 def mount_root(root: Root) -> None:
-    """Mount a root; all of it ends with this process's mount namespace."""
+    """Mount a root; it ends with this process's mount namespace."""
     for folder in ("lower", "disk"):
         Path(folder).mkdir(exist_ok=True)
     for number, layer in enumerate(root.layers):
@@ -66,7 +66,7 @@ def mount_root(root: Root) -> None:
 
 
 def _mount_image_file(size: int) -> None:
-    """Mount a file system in a file, whose bytes the machine's disk has set aside."""
+    """Mount a file system in a file whose bytes are reserved on the machine's disk."""
     with Path(IMAGE_FILE).open("wb") as file:
         os.posix_fallocate(file.fileno(), 0, size)
     run(

@@ -1,8 +1,8 @@
-"""The program of the keeper, which a driver starts in an instance's folder.
+"""The program of the shim, which a driver starts in an instance's folder.
 
-It makes the root, the network and the sockets before it reads commands, one a line. ``ready`` is
-answered when all is made, ``go`` when the instance's program runs, started by `runc` or `bwrap`.
-Then it serves the instance its metadata.
+It makes the root, the network and the sockets, and then reads commands, one a line. It answers
+``ready`` when all is made, and ``go`` when the instance's program runs, started by `runc` or
+`bwrap`. Then it serves metadata to the instance.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute.keeper import namespaces
-from cloudcore.compute.keeper.namespaces import USERS_FD, Users, bound_share, hold_users
-from cloudcore.compute.keeper.root import Root, mount_root
 from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, MetadataService
-from cloudcore.nodes.keeper import (
+from cloudcore.compute.shim import namespaces
+from cloudcore.compute.shim.namespaces import USERS_FD, Users, bound_share, hold_users
+from cloudcore.compute.shim.root import Root, mount_root
+from cloudcore.nodes.relays import MOST_RELAYED, READ, WRITE, Gate, Loop, serve_port
+from cloudcore.nodes.shim import (
     CONTROL,
     SECCOMP_FD,
     SECCOMP_FILE,
     CommandFailed,
-    Keeper,
     Program,
-    keep,
+    Shim,
     run,
+    run_shim,
     start_by_bubblewrap,
     start_process,
     unix_listener,
 )
-from cloudcore.nodes.relays import MOST_RELAYED, READ, WRITE, Gate, Loop, serve_port
 
 OPTIONS_FILE: Final = "options"
 OPTIONS_FD: Final = 102
@@ -40,7 +40,7 @@ PID_FILE: Final = "program.pid"
 
 
 def start_by_runc(argv: Sequence[str], output: int) -> Program:
-    """Start a program by `runc run --detach`, which leaves it as a child of this process."""
+    """Start a program by `runc run --detach`; it becomes a child of this process."""
     runtime = start_process(argv, output, (USERS_FD,), within=namespaces.in_instance)
     if runtime.wait():
         raise CommandFailed(f"runc ended with {runtime.returncode}")
@@ -58,7 +58,7 @@ _CHUNK: int = 32_768
 
 
 def serve_metadata(loop: Loop, listener: socket.socket, service: MetadataService) -> None:
-    """Answer the instance about itself."""
+    """Serve the metadata of the instance."""
     gate = Gate(loop, MAX_CONNECTIONS)
     gate.listen(listener, lambda accepted: _Answering(loop, accepted, service, gate).begin())
 
@@ -109,22 +109,22 @@ PORTS: Final = "ports"
 
 
 def main() -> None:
-    """Keep the instance of this folder until its program has ended."""
-    keep(InstanceKeeper, 0o022)  # of the instance's own files; the folder is this user's alone
+    """Run the shim of this folder's instance until its program has ended."""
+    run_shim(InstanceShim, 0o022)  # of the instance's own files; the folder is this user's alone
 
 
-class InstanceKeeper(Keeper):
+class InstanceShim(Shim):
     """An instance: its order, its processes and its state."""
 
     def __init__(self, order: dict[str, Any]) -> None:
-        """Note who keeps it, before the processes of this namespace are all that /proc shows."""
+        """Store who runs this shim, before /proc shows only this namespace."""
         super().__init__(order)
-        self.note(status="starting", keeper=int(Path("/proc/self").readlink().name))
+        self.note(status="starting", shim=int(Path("/proc/self").readlink().name))
         self._control = unix_listener(CONTROL)
 
     def prepare(self) -> None:
         """Make all that the program will have."""
-        Path(self._order["keepers"], "cgroup.procs").write_text("0", "ascii")
+        Path(self._order["shims"], "cgroup.procs").write_text("0", "ascii")
         run("mount", "-t", "proc", "proc", "/proc")
         mount_root(Root(**self._order["root"]))
         if self._order["runtime"] == "runc":
@@ -148,6 +148,6 @@ class InstanceKeeper(Keeper):
         return start_in_instance(argv, self._writer, self._order["groups"])
 
     def obey(self, word: str) -> None:
-        """Let the program run, once."""
+        """Start the program, once."""
         if word == "go" and self._state["status"] == "starting":
             self.start()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cloudcore.compute.driver import SandboxFailed
-from cloudcore.compute.kept_instances import KeptInstances
 from cloudcore.compute.runc import runc_driver
+from cloudcore.compute.shim_instances import ShimInstances
 from cloudcore.nodes import control_groups
-from cloudcore.nodes.keeper import STATE
+from cloudcore.nodes.shim import STATE
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"status": "run', b"\0\0\0\0", b"null"])
@@ -55,7 +55,7 @@ def test_what_a_driver_says_names_no_folder_of_the_machine_but_to_its_operator(
     monkeypatch.setattr(control_groups, "_SECONDS_TO_END", 0)
     group = tmp_path / "node" / "busy"
     (group / "below").mkdir(parents=True)
-    instances = KeptInstances(tmp_path / "node" / "instances", _Busy(group))
+    instances = ShimInstances(tmp_path / "node" / "instances", _Busy(group))
 
     with pytest.raises(SandboxFailed) as failed:
         asyncio.run(instances.remove("one"))

@@ -1,6 +1,6 @@
-"""Run instances under keepers: what the drivers `runc` and `bubblewrap` have in common.
+"""Run instances under shims: the common part of the drivers `runc` and `bubblewrap`.
 
-A `Confinement` is what differs: how a program is confined and bounded.
+A `Confinement` is the part that differs: how a program is confined and bounded.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from typing import Final, Protocol, TypeVar
 
 from cloudcore.compute.driver import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
-from cloudcore.compute.keeper.namespaces import INSTANCE_FD
-from cloudcore.nodes import control_groups, kept_process
+from cloudcore.compute.shim.namespaces import INSTANCE_FD
+from cloudcore.nodes import control_groups, detached_process
 from cloudcore.nodes.control_groups import MIB
-from cloudcore.nodes.keeper import ORDER, STATE, NoAnswer, ask
-from cloudcore.nodes.kept_process import Kept, LaunchFailed
-from cloudcore.nodes.kept_programs import (
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
+from cloudcore.nodes.shim import ORDER, STATE, NoAnswer, ask
+from cloudcore.nodes.shim_driver import (
     PACKAGES,
     TO_END,
-    OneAtATime,
-    keeper_command,
+    ProgramThreads,
     kill,
     living,
     read_json,
+    shim_command,
     write_file,
 )
-from cloudcore.nodes.node import DriverUnusable
-from cloudcore.nodes.output import NEWER, OLDER, tail
 
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GROUP_PREFIX: Final = "entrepot-"
@@ -66,7 +66,7 @@ def environment_of(spec: InstanceSpec) -> dict[str, str]:
 
 
 def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]:
-    """Return the root of an instance, as its keeper is told (`keeper.root.Root`)."""
+    """Return the root of an instance, as its shim reads it (`shim.root.Root`)."""
     return {
         "layers": [str(layer.absolute()) for layer in spec.root.layers],
         "at": at,
@@ -78,16 +78,16 @@ def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]
 
 _THREADS: Final = ThreadPoolExecutor(24, "instances")
 """Of their own: what they wait for takes up to the grace of a stop."""
-_KEEPER: Final = "cloudcore.compute.keeper.program"
+_SHIM: Final = "cloudcore.compute.shim.program"
 _TO_PREPARE: Final = 60.0
-"""Seconds that a keeper may take until its instance can run."""
+"""Seconds that a shim may take until its instance can run."""
 _TRIAL: Final = ".trial"
 """The folder of an instance that is none of anybody's: only `check` runs it."""
 T = TypeVar("T")
 
 
 class Confinement(Protocol):
-    """How a driver confines programs and bounds them."""
+    """How a driver confines and bounds programs."""
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ class Confinement(Protocol):
 
     @property
     def namespaces(self) -> Sequence[str]:
-        """Return the options of `unshare` for the keeper's namespaces, beside those of all."""
+        """Return the options of `unshare` for the shim's further namespaces."""
         ...
 
     @property
@@ -105,11 +105,11 @@ class Confinement(Protocol):
         ...
 
     def require(self) -> None:
-        """Raise `DriverUnusable` for what can be seen to be missing without a trial."""
+        """Raise `DriverUnusable` if something is missing that is found without a trial run."""
         ...
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
-        """Write what its runtime needs into a folder, and return what is its own in the order."""
+        """Write the files of its runtime into a folder; return its part of the shim's order."""
         ...
 
     def groups(self, instance_id: str) -> Sequence[Path]:
@@ -117,16 +117,16 @@ class Confinement(Protocol):
         ...
 
 
-class KeptInstances:
-    """Runs instances under keepers: a `SandboxDriver`."""
+class ShimInstances:
+    """A `SandboxDriver` that runs instances under shims."""
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
         self._base = base.absolute()
         self._confinement = confinement
-        self._at_a_time = OneAtATime(_THREADS)
+        self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Run a program of this machine as an instance; raise `DriverUnusable` if it cannot."""
+        """Run a program of this machine as an instance; raise `DriverUnusable` if that fails."""
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
         root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
@@ -150,23 +150,23 @@ class KeptInstances:
             raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
 
     async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make an instance, whose program waits for `go`."""
+        """Make an instance; its program waits for `go`."""
         return await self._alone(spec.id, lambda: self._start(spec))
 
     async def go(self, instance_id: str) -> None:
-        """Let its program run."""
+        """Start its program."""
         await self._alone(instance_id, lambda: self._go(instance_id))
 
     async def seen(self) -> Mapping[str, Seen]:
-        """Return what there is on this machine."""
-        return await self._at_a_time.run(self._seen)
+        """Return the instances of this machine."""
+        return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """End its program, then all that it has."""
+        """Stop its program, then kill all its processes."""
         await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
 
     async def remove(self, instance_id: str) -> None:
-        """Take away all that it has here."""
+        """Delete all that it has here."""
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
@@ -174,42 +174,42 @@ class KeptInstances:
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return where its files are."""
+        """Return the folder of its files."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
-        """Do something in a thread, while nothing else is done to this instance."""
+        """Run a call in a thread, while no other call about this instance runs."""
         try:
-            return await self._at_a_time.alone(instance_id, act)
+            return await self._programs.alone(instance_id, act)
         except SandboxFailed as failed:
             raise SandboxFailed(self._told(str(failed))) from failed
 
     def _told(self, words: str) -> str:
-        """Return what of an error the owner of an instance is told: no folder of the machine."""
+        """Return an error as an instance's owner may see it, without folders of the machine."""
         own = f"(?:{re.escape(str(self._base.parent))}|/sys/fs/cgroup)"
         return re.sub(rf"\[Errno [0-9]+\] |(?::? ['\"]?|['\"]){own}/[^\s:,'\"]*['\"]?", "", words)
 
     def _start(self, spec: InstanceSpec) -> Path | None:
         folder = self.folder(spec.id)
         try:
-            kept = living(folder)
-            if kept is None:
+            process = living(folder)
+            if process is None:
                 self._clear(spec.id)
                 self._write(spec, folder)
                 env = {"PATH": os.environ.get("PATH", os.defpath)}
-                argv = keeper_command(_KEEPER, self._confinement.namespaces)
-                kept = kept_process.start(folder, argv, env=env)
-            _ask(folder, kept, "ready", _TO_PREPARE)
+                argv = shim_command(_SHIM, self._confinement.namespaces)
+                process = detached_process.start(folder, argv, env=env)
+            _ask(folder, process, "ready", _TO_PREPARE)
         except (OSError, LaunchFailed) as error:
             raise SandboxFailed(str(error)) from error
         state = read_json(folder / STATE)
         if state.get("problem"):
             raise SandboxFailed(state["problem"])
-        if state.get("status", "starting") == "starting" and not kept.is_alive:
-            raise SandboxFailed("its keeper ended before it was ready")
+        if state.get("status", "starting") == "starting" and not process.is_alive:
+            raise SandboxFailed("its shim ended before it was ready")
         if not self._confinement.takes_links:
             return None
-        return Path(f"/proc/{state['keeper']}/fd/{INSTANCE_FD}")
+        return Path(f"/proc/{state['shim']}/fd/{INSTANCE_FD}")
 
     def _write(self, spec: InstanceSpec, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -218,9 +218,9 @@ class KeptInstances:
 
     def _go(self, instance_id: str) -> None:
         folder = self.folder(instance_id)
-        kept = living(folder)
-        if kept is not None:
-            _ask(folder, kept, "go", _TO_PREPARE)
+        process = living(folder)
+        if process is not None:
+            _ask(folder, process, "go", _TO_PREPARE)
         elif "status" not in read_json(folder / STATE):
             raise SandboxFailed(f"there is no instance {instance_id}")
 
@@ -246,40 +246,40 @@ class KeptInstances:
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         folder = self.folder(instance_id)
-        kept = living(folder)
-        if kept is not None:
+        process = living(folder)
+        if process is not None:
             try:
-                _ask(folder, kept, f"stop {grace_seconds}", grace_seconds + TO_END)
+                _ask(folder, process, f"stop {grace_seconds}", grace_seconds + TO_END)
             except (OSError, SandboxFailed):
-                kept.signal(signal.SIGKILL)  # a keeper that does not listen
-            if not kept.wait(TO_END):
-                kept.signal(signal.SIGKILL)
+                process.signal(signal.SIGKILL)  # a shim that does not listen
+            if not process.wait(TO_END):
+                process.signal(signal.SIGKILL)
         self._end(instance_id)
 
     def _wait(self, instance_id: str) -> None:
-        kept = kept_process.find(self.folder(instance_id))
-        if kept is not None:
-            kept.wait(_TO_PREPARE)
+        process = detached_process.find(self.folder(instance_id))
+        if process is not None:
+            process.wait(_TO_PREPARE)
 
     def _remove(self, instance_id: str) -> None:
         self._end(instance_id)
         folder, end = self.folder(instance_id), time.monotonic() + TO_END
-        while folder.exists():  # a keeper that is unknown here still writes its state at its end
+        while folder.exists():  # a shim that is unknown here still writes its state at its end
             shutil.rmtree(folder, ignore_errors=True)
             if time.monotonic() > end:
                 raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
 
     def _end(self, instance_id: str) -> None:
-        """Kill an instance, and take away what is of the machine."""
+        """Kill an instance, and remove its control groups."""
         if not kill(self.folder(instance_id)):
-            raise SandboxFailed(f"the keeper of {instance_id} does not end")
+            raise SandboxFailed(f"the shim of {instance_id} does not end")
         try:
             control_groups.remove(self._confinement.groups(instance_id))
         except OSError as error:
             raise SandboxFailed(f"processes of {instance_id} do not end: {error}") from error
 
     def _clear(self, instance_id: str) -> None:
-        """Take away what an instance had, but its output, credentials and what tells of it."""
+        """Delete an instance's files but its output, credentials and identity."""
         self._end(instance_id)
         kept_names = {NEWER, OLDER, "instance.json", "credentials.json", "process.lock"}
         folder = self.folder(instance_id)
@@ -292,21 +292,22 @@ class KeptInstances:
                 each.unlink()
 
 
-def _ask(folder: Path, kept: Kept, line: str, seconds: float) -> None:
-    """Send a line to a keeper, and wait for its answer, or its end.
+def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
+    """Send a line to a shim, and wait for its answer, or its end.
 
     Raise `SandboxFailed` if it gives none in time.
     """
     try:
-        ask(folder, kept, line, seconds)
+        ask(folder, process, line, seconds)
     except NoAnswer as error:
         raise SandboxFailed(str(error)) from error
 
 
 def root_folder(*used: Path) -> str:
-    """Return a folder that a root may hide from a keeper, as nothing that is used lies in it.
+    """Return an unused folder that a root may cover in the shim's mounts.
 
-    All may enter the folders above it: the first user of an instance is none of this machine's.
+    All users may enter the folders above it, as the first user of an instance is not a user of this
+    machine.
     """
     needed = (*used, PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
     for each in (Path("/mnt"), Path("/media"), Path("/srv")):

@@ -1,10 +1,10 @@
-"""Send a message to one recipient; a step of the job `accepting.SEND`.
+"""Send a message to one recipient; a step of the job `submission.SEND`.
 
-The outcome is committed as soon as the recipient's mail server has said that it took the message.
-If the process dies in between, the message is sent again, with the same ``Message-ID``: it may
-arrive twice, but never not at all. What was recorded as sent is never sent again.
+The outcome is committed as soon as the recipient's mail server has accepted the message. If the
+process dies in between, the message is sent again, with the same ``Message-ID``: it may arrive
+twice, but is never lost. A message recorded as sent is never sent again.
 
-A destination that is slow holds few of the jobs' slots (`Turns`), so that others go on.
+A slow destination uses few of the jobs' slots (`Turns`), so that others go on.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from cloudcore.email.bounces.bounces import suppress
 from cloudcore.email.dedicated_ip import DAY
 from cloudcore.email.dkim import open_key, signed
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.accepting import SEND, SUPPRESSED
 from cloudcore.email.messages.bodies import content_of
-from cloudcore.email.messages.composing import Heading, composed, mailbox
+from cloudcore.email.messages.mime import Heading, composed, mailbox
 from cloudcore.email.messages.rows import Recipient
+from cloudcore.email.messages.submission import SEND, SUPPRESSED
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import WAITING, Message, MessageStatus, SendingIdentity
 from cloudcore.email.sending_identities import signer_of
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 
 class Turns:
-    """Which destinations mail is being handed over to, in this process."""
+    """Counts the deliveries under way in this process, by destination and account."""
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
@@ -62,7 +62,7 @@ class Turns:
         self._next_look = 0.0
 
     def begin(self, destination: str, account_id: str) -> bool:
-        """Begin a turn; return False if too many of the destination or the account have one."""
+        """Begin a delivery; return False if the destination or the account has too many."""
         most = MOST_OF_DESTINATION if destination else MOST_OF_SMARTHOST
         if self._destinations[destination] >= most or self._accounts[account_id] >= MOST_OF_ACCOUNT:
             return False
@@ -71,16 +71,16 @@ class Turns:
         return True
 
     def end(self, destination: str, account_id: str) -> None:
-        """End a turn."""
+        """End a delivery."""
         for counts, key in ((self._destinations, destination), (self._accounts, account_id)):
             counts[key] -= 1
             if not counts[key]:
                 del counts[key]
 
     def pause(self) -> float:
-        """Return after how many seconds one is to look again that had no room.
+        """Return the delay in seconds before a delivery without room tries again.
 
-        They come one after the other, so that their looks cost others little.
+        Delays are staggered, so that retries cost others little.
         """
         now = self._seconds()
         self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + 1)
@@ -88,7 +88,7 @@ class Turns:
 
 
 class Due(NamedTuple):
-    """What is to be sent now."""
+    """A message that is to be sent now."""
 
     message: Message
     recipient: Recipient
@@ -99,7 +99,7 @@ class Due(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of an attempt."""
+    """The result of an attempt."""
 
     reason: str | None = None
     """Why it was not sent; None if it was."""
@@ -111,7 +111,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postman:
-    """Sends to recipients; one per process."""
+    """Sends messages; one per process."""
 
     needs: EmailNeeds
     turns: Turns = field(default_factory=Turns)
@@ -127,7 +127,7 @@ class Postman:
         )
 
     async def step(self, job: Job) -> Next | Done:
-        """Send a message to one recipient, if it waits for that."""
+        """Send a message to one recipient, if it is unsent."""
         assert job.account_id is not None
         where = job.account_id, job.arguments["message_id"], job.arguments["position"]
         due = await self.needs.database.read(_find_due, *where, self.needs.clock())
@@ -144,7 +144,7 @@ class Postman:
         return self._recorded(due, outcome)
 
     async def _counted_today(self, due: Due) -> Due:
-        """Return what is due, from an address that has room today."""
+        """Return the due message, with a source address that has room today."""
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
         if to.source_ip is None or counted_at // DAY == now // DAY:
@@ -173,7 +173,7 @@ class Postman:
         return Outcome()
 
     def _envelope(self, due: Due) -> Envelope:
-        """Return the message as it goes to one recipient, signed."""
+        """Return the signed message for one recipient."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
         heading = Heading(
             id=message.id,
@@ -191,15 +191,15 @@ class Postman:
         return Envelope(self._return_path(message, to), to.address, body, to.source_ip)
 
     def _return_path(self, message: Message, to: Recipient) -> str:
-        """Return where mail servers send what they have to say of a delivery.
+        """Return the envelope sender of a delivery.
 
-        If the operator has set no domain for that, it is the sender of the message.
+        If the operator has set no domain for return paths, it is the sender of the message.
         """
         ours = self.needs.return_path(message.id, to.position)
         return ours or mailbox(message.sender, "from").address
 
     def _recorded(self, due: Due, outcome: Outcome) -> Next | Done:
-        """Return what an attempt came to; it is tried again after a while, unless that is over."""
+        """Record the outcome of an attempt, and schedule a retry unless it is final."""
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
         if outcome.reason is None or outcome.is_final:
@@ -214,7 +214,7 @@ class Postman:
     def _record(
         self, due: Due, outcome: Outcome, due_at: int | None, now: int, tx: Connection
     ) -> None:
-        """Store what an attempt came to, unless a report of it was there first."""
+        """Store the outcome of an attempt, unless a report was stored before."""
         record(self.needs, tx, due.recipient, outcome, due_at, now)
 
     def _give_up(self, tx: Connection, job: Job) -> None:
@@ -230,7 +230,7 @@ class Postman:
 def record(
     needs: EmailNeeds, tx: Connection, to: Recipient, outcome: Outcome, due_at: int | None, now: int
 ) -> None:
-    """Store what an attempt came to; one that waits no more, as a report came first, stays so."""
+    """Store the outcome of an attempt; keep the status if a report was stored before."""
     try:
         rows.ROWS.lock(tx, to.account_id, to.message_id)
     except NotFound:

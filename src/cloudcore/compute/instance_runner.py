@@ -1,6 +1,6 @@
-"""What is done to instances on this machine: bring up, take down, ask if they are ready.
+"""Start and stop the instances of this machine, and check which are ready.
 
-Everything here may be repeated after a death at any point, and knows nothing of what is wanted.
+Everything here may be repeated after a crash at any point, and does not know what owners want.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from msgspec import structs
 
 from cloudcore.account_rows import handle_of
-from cloudcore.compute import credentials, instances, rolling
-from cloudcore.compute.credentials import InstanceFacts, RunningInstance
+from cloudcore.compute import credentials, instances, rollout
+from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
 from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, Seen
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
@@ -39,7 +39,7 @@ RIGHT_SECONDS: Final = 60
 """For so long instances are started after the pool was allowed to have their image."""
 _PROBE_SECONDS: Final = 1.0
 _QUIET_SECONDS: Final = 0.2
-"""A connection that lasts so long was taken; the keeper ends one at once that is refused inside."""
+"""A connection that lasts so long was taken; the shim ends one at once that is refused inside."""
 _AGAIN_SECONDS: Final = 5
 """Between two connections to the port of an instance that is ready."""
 _FAILING_SECONDS: Final = 15
@@ -47,15 +47,15 @@ _FAILING_SECONDS: Final = 15
 
 
 class _Image(NamedTuple):
-    """An image as a pool may have it."""
+    """An image that the role of the pool may get."""
 
     pool_id: str
     reference: str
     digest: str
 
 
-class Machine:
-    """Does what the reconciler has decided."""
+class InstanceRunner:
+    """Carries out the decisions of the reconciler."""
 
     def __init__(self, needs: ComputeNeeds, driver: SandboxDriver) -> None:
         self._needs = needs
@@ -70,12 +70,12 @@ class Machine:
         """Since when a port takes none."""
 
     async def root_of(self, pool: InstancePool, instance: Instance) -> ImageRoot:
-        """Return the image of an instance, which is got anew after a restart of the service.
+        """Return the image of an instance; it is fetched again after a restart of the service.
 
-        That the pool may have it was asked `RIGHT_SECONDS` ago at most.
+        The pool's right to it was checked at most `RIGHT_SECONDS` ago.
 
         Raises:
-            ImageRefused: it is gone, or may not be had any more.
+            ImageRefused: it is gone, or may not be fetched any more.
             PlatformError: the platform cannot do it now.
 
         """
@@ -93,7 +93,7 @@ class Machine:
         return self._roots[image]
 
     async def bring_up(self, pool: InstancePool, instance: Instance, root: ImageRoot) -> None:
-        """Start an instance with its network and its credentials, and let its program run.
+        """Start an instance with its network and its credentials, and then its program.
 
         Raises:
             SandboxFailed: it cannot be started.
@@ -118,15 +118,15 @@ class Machine:
         if has_network and netns is not None:
             assert of_vpc is not None
             await needs.network.attach(of_vpc, _interface(pool, instance), netns)
-        facts = await needs.database.read(self._facts, pool, instance)
+        identity = await needs.database.read(self._identity, pool, instance)
         folder = driver.folder(instance.id)
-        await asyncio.to_thread(credentials.write_facts, folder, facts)
+        await asyncio.to_thread(credentials.write_identity, folder, identity)
         if pool.role is not None:
             await self._renew({pool.id: pool}, [instance])
         await driver.go(instance.id)
 
     async def take_down(self, pool: InstancePool, instance: Instance) -> None:
-        """Leave nothing of an instance on this machine."""
+        """Remove all of an instance from this machine."""
         await self._driver.stop(instance.id, GRACE_SECONDS)
         if instance.interface_id is not None and pool.vpc_id is not None:
             await self._needs.network.detach(pool.vpc_id, instance.interface_id)
@@ -150,23 +150,23 @@ class Machine:
         return {each.id: self._status(each, seen[each.id], now) for each in running}
 
     async def renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
-        """Give instances that run new credentials before theirs end."""
+        """Renew the credentials of running instances before they expire."""
         up = [each for each in mine if each.status in ("running", "unhealthy")]
         await self._renew(pools, up)
 
     async def keep_images(
         self, pools: Mapping[str, InstancePool], mine: Iterable[Instance]
     ) -> None:
-        """Let the images be removed that no pool and no instance is of."""
+        """Remove the images that no pool and no instance uses."""
         wanted = {each.image_digest for each in mine}
         wanted |= {each.image_digest for each in pools.values() if each.image_digest is not None}
         for image in [each for each in self._roots if not _is_wanted(each, pools, wanted)]:
             del self._roots[image], self._allowed_at[image]
         await self._needs.images.keep_only(wanted)
 
-    def _facts(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceFacts:
+    def _identity(self, tx: Connection, pool: InstancePool, instance: Instance) -> InstanceIdentity:
         needs = self._needs
-        return InstanceFacts(
+        return InstanceIdentity(
             id=instance.id,
             pool_id=pool.id,
             pool_name=pool.name,
@@ -180,7 +180,7 @@ class Machine:
         )
 
     async def _renew(self, pools: Mapping[str, InstancePool], mine: Sequence[Instance]) -> None:
-        """Renew credentials, and note on pools which instances have none."""
+        """Renew credentials, and store on pools which instances have none."""
         needs, has_role = self._needs, [each for each in mine if _role_of(pools, each) is not None]
         if not has_role:
             return
@@ -206,27 +206,27 @@ class Machine:
                 await needs.database.write(_note_problems, pool, ids, problems, needs.clock())
 
     def _is_due(self, instance: Instance, now: int) -> bool:
-        """Return True if it is time to ask the port of an instance."""
+        """Return True if it is time to probe the port of an instance."""
         if not instance.is_ready or instance.id in self._failing:
             return True
         return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
 
     def _status(self, instance: Instance, seen: Seen, now: int) -> InstanceStatus:
-        """Return the status of an instance whose program runs, after its port was asked."""
+        """Probe the port of an instance whose program runs, and return its status."""
         started_at = seen.started_at or now
         if not instance.ports:
-            is_ready = now >= later(started_at, rolling.READY_SECONDS)
+            is_ready = now >= later(started_at, rollout.READY_SECONDS)
             return "running" if is_ready else "starting"
         failing = self._failing.get(instance.id)
         if failing is None:
             return "running"
         if instance.is_ready:
             return "running" if now < later(failing, _FAILING_SECONDS) else "unhealthy"
-        is_new = now < later(started_at, rolling.UNHEALTHY_SECONDS)
+        is_new = now < later(started_at, rollout.UNHEALTHY_SECONDS)
         return "starting" if is_new and instance.status != "unhealthy" else "unhealthy"
 
     async def _accepts(self, instance: Instance) -> bool:
-        """Return True if the first port of an instance takes a connection."""
+        """Return True if the first port of an instance accepts a connection."""
         ports = self._driver.folder(instance.id) / "ports"
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_PROBE_SECONDS):
@@ -235,7 +235,7 @@ class Machine:
 
 
 async def _lasts(folder: Path, name: str) -> bool:
-    """Return True if a connection to a socket is not ended at once by the other side."""
+    """Return True if a connection to a socket stays open: the far side did not close it at once."""
     # By way of a descriptor: the path of a socket has at most 107 bytes (unix(7)).
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -270,7 +270,7 @@ def _ipv4(instance: Instance) -> str | None:
 
 
 def _interface(pool: InstancePool, instance: Instance) -> InterfacePlan:
-    """Return the interface of an instance; its groups are what the plan of the VPC says."""
+    """Return the interface of an instance, with the groups of the VPC's plan."""
     assert instance.interface_id is not None
     assert pool.subnet is not None
     ipv4, ipv6 = _ipv4(instance), instance.address_ipv6
@@ -285,7 +285,10 @@ def _interface(pool: InstancePool, instance: Instance) -> InterfacePlan:
 def _note_problems(
     tx: Connection, seen: InstancePool, ids: Iterable[str], problems: Mapping[str, str], now: int
 ) -> None:
-    """Note on a pool which of these instances have no credentials; the others' faults are over."""
+    """Add the fault to a pool that these instances have no credentials.
+
+    Remove it from the others.
+    """
     try:
         pool = POOLS.lock(tx, seen.account_id, seen.id)
     except NotFound:

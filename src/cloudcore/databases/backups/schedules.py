@@ -1,4 +1,4 @@
-"""What clusters have due: backups and verifications by their schedules, and checks."""
+"""Request scheduled backups and verifications, and checks of registered clusters, when due."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.databases.archive.archive import BackupKind
+from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.backups import backups, rows
 from cloudcore.databases.backups.cron import read_cron
 from cloudcore.databases.backups.workflow import note_failed
@@ -25,13 +25,13 @@ _PAGE: Final = 100
 
 
 def put(tx: Connection, cluster: Cluster) -> None:
-    """Store when a new or changed schedule is due first."""
+    """Store the first due time of a new or changed schedule."""
     due_at = _next(cluster, cluster.updated_at)
     rows.put_due(tx, cluster.account_id, cluster.id, due_at)
 
 
 async def take_turns(needs: DatabaseNeeds) -> None:
-    """Request the backups and verifications that are due; those missed meanwhile count as one."""
+    """Request the backups and verifications that are due; several missed ones count as one."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(rows.due, now, after, _PAGE):
         for account_id, cluster_id, due_at in found:
@@ -42,7 +42,7 @@ async def take_turns(needs: DatabaseNeeds) -> None:
 
 
 async def wake_due(needs: DatabaseNeeds) -> None:
-    """Wake the work of registered clusters that are to be looked at."""
+    """Wake the work of registered clusters that are due for a check."""
     now, after = needs.clock(), ""
     while found := await needs.database.read(due_checks, now, after, _PAGE):
         for place in found:
@@ -59,7 +59,7 @@ def _wake(tx: Connection, account_id: str, cluster_id: str, now: int) -> None:
 def _take_turn(
     needs: DatabaseNeeds, account_id: str, cluster_id: str, due_at: int, now: int, tx: Connection
 ) -> None:
-    """Do what is due of one schedule, unless another has done it meanwhile."""
+    """Do one schedule's due work, unless another process has done it."""
     cluster = CLUSTERS.find(tx, account_id, cluster_id)
     if cluster is None or not rows.move_due(tx, cluster_id, due_at, _next(cluster, now)):
         return
@@ -82,7 +82,7 @@ def _take_turn(
 def _back_up(
     tx: Connection, needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind, now: int
 ) -> None:
-    """Ask for a backup, unless one of the schedule waits; a refusal is a fault of the cluster."""
+    """Request a backup, unless a scheduled one is pending; a refusal is a fault of the cluster."""
     for each in rows.waiting(tx, cluster.account_id, cluster.id):
         if (each.status, each.trigger, each.kind) == ("pending", "schedule", kind):
             return
@@ -93,12 +93,12 @@ def _back_up(
 
 
 def _is_due(cron: str | None, due_at: int, now: int) -> bool:
-    """Return True if a moment of a schedule lies between two looks."""
+    """Return True if a schedule is due between two checks."""
     return cron is not None and read_cron(cron).after(due_at - 1) <= now
 
 
 def _next(cluster: Cluster, now: int) -> int | None:
-    """Return the first moment after `now` at which a schedule is due; None if it is empty."""
+    """Return the next due time after `now`; None if the schedule is empty."""
     schedule = cluster.schedule or Schedule()
     crons = (schedule.base_cron, schedule.incremental_cron, schedule.verify_cron)
     return min((read_cron(each).after(now) for each in crons if each is not None), default=None)

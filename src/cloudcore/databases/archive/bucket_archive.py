@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive import basebackups, wal
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.basebackups import BaseBackups
+from cloudcore.databases.archive.bucket_files import (
+    BucketAccess,
+    delete_files,
+    find_bucket,
+    folder_of,
+)
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupKind,
     BackupProgramMissing,
@@ -20,13 +27,6 @@ from cloudcore.databases.archive.archive import (
     Listed,
     PushedWal,
     Recovery,
-)
-from cloudcore.databases.archive.basebackups import BaseBackups
-from cloudcore.databases.archive.bucket_files import (
-    BucketAccess,
-    delete_files,
-    find_bucket,
-    folder_of,
 )
 from cloudcore.databases.archive.pgbackrest import Repositories, Repository, ServerPlace, program
 from cloudcore.databases.archive.s3_bridge import Bridge
@@ -45,8 +45,8 @@ Places = Callable[[BackupTarget], ServerPlace]
 """Returns the folders of the server of a managed cluster on this machine."""
 
 
-class Archives:
-    """Makes, lists, deletes and restores backups; see `Archive`."""
+class BucketArchive:
+    """Implements `Archive` over buckets."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Archives:
         places: Places,
         networks: Sequence[Network] = (),
     ) -> None:
-        """Take what backups need; `bridge` is None if the install has no S3 endpoint.
+        """Take the dependencies; `bridge` is None if the install has no S3 endpoint.
 
         `networks` are those that registered servers may be in besides the public internet.
         """
@@ -68,7 +68,7 @@ class Archives:
         self._repositories = None if bridge is None else Repositories(self._access, bridge, folder)
 
     def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Look for the program and the endpoint."""
+        """Check that the program and the endpoint are there."""
         if target.type == "managed":
             program()
             self._opened()
@@ -93,7 +93,7 @@ class Archives:
         return made
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
-        """Return what the bucket has."""
+        """Return the complete backups in the bucket."""
         if target.type == "registered":
             return await self._base_backups.listed(target)
         return await (await self._opened().shared(target)).backups()
@@ -108,7 +108,7 @@ class Archives:
                 await repository.expire(label)
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete all that the bucket has of a cluster, and the role that could read it."""
+        """Delete all of a cluster's files in the bucket, and the role that could read them."""
         with suppress(BucketGone):  # then nothing is left in it
             bucket = await find_bucket(self._storage, target)
             await delete_files(self._storage, bucket, folder_of(target.cluster_id))
@@ -144,7 +144,7 @@ class Archives:
     async def serving_wal(
         self, target: BackupTarget, data: Path, spool: Path, user: User, *, waits: bool = False
     ) -> AsyncIterator[None]:
-        """Give a server that recovers the WAL that it asks for."""
+        """Serve WAL to a recovering server."""
         place = ServerPlace(data, user)
         async with (
             self._for_one_restore(target) as repository,
@@ -153,7 +153,7 @@ class Archives:
             yield
 
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        """Move what is in a spool to the bucket."""
+        """Move WAL from a spool to the bucket."""
         if not wal.has_files(spool):
             return PushedWal(0, None)
         try:
@@ -163,9 +163,9 @@ class Archives:
         return await wal.push(repository, spool, self._places(target))
 
     def _for_one_restore(self, target: BackupTarget) -> AbstractAsyncContextManager[Repository]:
-        """Open a repository under a name of its own: others may restore from it at once.
+        """Open a repository under a session name of its own, as others may restore from it at once.
 
-        The end of a session ends all sessions of its name.
+        Ending a session ends all sessions of its name.
         """
         return self._opened().opened(target, f"restore-{self._storage.new_id()}")
 
@@ -179,7 +179,7 @@ class Archives:
 
 
 def _room(folder: Path) -> int:
-    """Return how many bytes a restore may write to the disk of a folder."""
+    """Return the number of bytes that a restore may write to the disk of a folder."""
     return int(shutil.disk_usage(folder).free * (1 - _SPARE))
 
 
@@ -192,7 +192,7 @@ def _empty(folder: Path) -> None:
 
 
 async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
-    """Run what fills a folder; cancel it if there are more bytes than the backup says it has."""
+    """Run what fills a folder; cancel it if it writes more bytes than the backup declares."""
     run = asyncio.create_task(running)
     try:
         while not run.done():
