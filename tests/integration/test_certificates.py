@@ -1,4 +1,4 @@
-"""Certificates: rules C1 and C4 to C6, each under its own words."""
+"""Certificates: revocation, stored forms, secrecy of the private key and renewal."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_certificate_is_requested_issued_listed_tagged_and_deleted(
 
 
 @on_both_databases
-async def test_c1_revoke_answers_202_with_the_state_before_and_get_shows_revoked_later(
+async def test_revoke_answers_202_with_the_state_before_and_get_shows_revoked_later(
     certified: World,
 ) -> None:
     made = await certified.issued()
@@ -103,7 +103,7 @@ async def test_c1_revoke_answers_202_with_the_state_before_and_get_shows_revoked
 
 
 @on_both_databases
-async def test_c1_an_authority_that_is_unreachable_leaves_it_active_with_a_fault_and_is_asked_again(
+async def test_an_unreachable_authority_leaves_it_active_with_a_fault_and_is_asked_again(
     certified: World,
 ) -> None:
     made = await certified.issued()
@@ -126,7 +126,7 @@ async def test_c1_an_authority_that_is_unreachable_leaves_it_active_with_a_fault
     assert len(certified.authority.revoked) == 1
 
 
-async def test_c1_an_uploaded_one_is_revoked_at_once_and_no_authority_is_asked(
+async def test_an_uploaded_certificate_is_revoked_at_once_and_no_authority_is_asked(
     certified: World,
 ) -> None:
     made = await upload(certified)
@@ -138,7 +138,7 @@ async def test_c1_an_uploaded_one_is_revoked_at_once_and_no_authority_is_asked(
     assert certified.authority.revoked == []
 
 
-async def test_c1_one_that_was_not_issued_yet_is_409(certified: World) -> None:
+async def test_to_revoke_a_certificate_that_is_not_issued_yet_is_409(certified: World) -> None:
     pending = await certified.request("pending", "www.example.com")
     issuing = await certified.request("issuing", "www.acme.test")
     for made in (pending, issuing):
@@ -147,7 +147,9 @@ async def test_c1_one_that_was_not_issued_yet_is_409(certified: World) -> None:
         assert answer.json()["error"]["params"]["status"] == made["status"]
 
 
-async def test_c1_a_key_replays_the_first_answer_and_another_body_is_422(certified: World) -> None:
+async def test_a_keyed_revocation_replays_the_first_answer_and_another_body_is_422(
+    certified: World,
+) -> None:
     made = await certified.issued()
     key = {"Idempotency-Key": "once"}
     first = await certified.ask("POST", f"/{made['id']}/revoke", **key)
@@ -161,7 +163,7 @@ async def test_c1_a_key_replays_the_first_answer_and_another_body_is_422(certifi
     assert other.status_code == 422
 
 
-async def test_c4_fingerprint_is_lower_case_sha256_the_leaf_is_alone_and_the_chain_without_root(
+async def test_fingerprint_is_lower_case_sha256_the_leaf_is_alone_and_the_chain_without_root(
     certified: World, tmp_path: Path
 ) -> None:
     made = await certified.issued()
@@ -254,7 +256,7 @@ async def test_a_revocation_list_is_signed_anew_each_day(certified: World) -> No
 
 
 @on_both_databases
-async def test_c5_the_private_key_is_in_no_response_event_job_or_idempotency_record(
+async def test_the_private_key_is_in_no_response_event_job_or_idempotency_record(
     certified: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
@@ -296,7 +298,7 @@ def everything(tx: Connection) -> list[object]:
 
 
 @pytest.mark.parametrize("field", ["certificate_pem", "private_key_pem", "chain_pem", "domains"])
-async def test_c5_an_upload_is_refused_that_does_not_fit_and_its_key_not_shown(
+async def test_an_upload_that_does_not_fit_is_refused_and_its_key_not_shown(
     certified: World, field: str
 ) -> None:
     body: dict[str, object] = {"name": "up", **uploaded("up.example.com", certified.served.clock())}
@@ -312,7 +314,7 @@ async def test_c5_an_upload_is_refused_that_does_not_fit_and_its_key_not_shown(
 
 
 @on_both_databases
-async def test_c6_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_and_has_a_new_key(
+async def test_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_and_has_a_new_key(
     certified: World,
 ) -> None:
     made = await certified.issued()
@@ -345,7 +347,7 @@ async def test_c6_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_
     }
 
 
-async def test_c6_a_renewal_that_fails_is_a_fault_and_is_tried_until_it_succeeds(
+async def test_a_renewal_that_fails_is_a_fault_and_is_tried_until_it_succeeds(
     certified: World,
 ) -> None:
     made = await certified.issued()

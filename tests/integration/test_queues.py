@@ -104,7 +104,7 @@ REFERENCES: Final = (
 )
 
 
-async def test_g10_a_foreign_crn_is_400_and_a_missing_queue_404(served: Served, path: str) -> None:
+async def test_a_foreign_crn_is_400_and_a_missing_queue_404(served: Served, path: str) -> None:
     for reference, status, reason in REFERENCES:
         body = {"redrive_policy": {"dead_letter_queue": reference, "max_leases": 1}}
         params = await refused(served, "PATCH", path, body, status)

@@ -103,7 +103,7 @@ def test_a_domain_too_long_for_a_common_name_is_a_name_all_the_same(
     assert shown.endswith(": OK\n"), shown
 
 
-def test_c4_an_upload_is_kept_as_leaf_chain_without_root_and_fingerprint(
+def test_an_upload_is_kept_as_leaf_chain_without_root_and_fingerprint(
     root: Signer, issuing: Signer
 ) -> None:
     leaf, key = made(issuing)
@@ -131,7 +131,7 @@ def test_c4_an_upload_is_kept_as_leaf_chain_without_root_and_fingerprint(
         (lambda leaf, chain, key, other: ("", chain, key), "certificate_pem: it is no certificate"),
     ],
 )  # fmt: skip
-def test_c5_an_upload_that_does_not_fit_is_refused_and_its_key_not_shown(
+def test_an_upload_that_does_not_fit_is_refused_and_its_key_not_shown(
     issuing: Signer, change: Callable[..., tuple[str, str, str]], words: str
 ) -> None:
     leaf, key = made(issuing)
@@ -143,7 +143,7 @@ def test_c5_an_upload_that_does_not_fit_is_refused_and_its_key_not_shown(
     assert key.splitlines()[1] not in str(raised.value)
 
 
-def test_c5_an_upload_out_of_its_time_is_refused(issuing: Signer) -> None:
+def test_an_upload_out_of_its_time_is_refused(issuing: Signer) -> None:
     leaf, key = made(issuing)
     year = 365 * 24 * 3600 * MICROSECONDS
     for now, words in ((NOW + year, "has expired"), (NOW - year, "is not valid yet")):
@@ -151,7 +151,7 @@ def test_c5_an_upload_out_of_its_time_is_refused(issuing: Signer) -> None:
             check_upload(pem(leaf), pem(issuing.certificate), key, now)
 
 
-def test_c6_domains_are_lower_case_and_each_once() -> None:
+def test_domains_are_lowered_and_duplicates_removed() -> None:
     found = check_domains(
         ["WWW.Example.com", "www.example.com.", "*.example.com", "xn--bcher-kva.de"]
     )
@@ -167,12 +167,12 @@ def test_c6_domains_are_lower_case_and_each_once() -> None:
         *("a..example.com", f"{'a' * 64}.example.com", ".".join(["a" * 50] * 6), "a.example.com\n"),
     ],
 )
-def test_c6_what_is_no_domain_is_refused(domain: str) -> None:
+def test_malformed_domains_are_refused(domain: str) -> None:
     with pytest.raises(InvalidInput):
         check_domains([domain])
 
 
-def test_c6_at_most_100_domains() -> None:
+def test_at_most_100_domains() -> None:
     domains = [f"a{number}.example.com" for number in range(101)]
     assert len(check_domains(domains[:100])) == 100
     for count in ([], domains):
@@ -198,7 +198,7 @@ def test_a_revocation_list_holds_for_clients_whose_clocks_are_a_little_behind(
         (None, "no sound key"),
     ],
 )
-def test_c5_what_an_upload_says_is_its_key_is_checked_only_if_it_is_small(
+def test_the_key_of_an_upload_is_checked_only_if_it_is_small(
     issuing: Signer, primes: tuple[int, int] | None, words: str
 ) -> None:
     """To see whether numbers are primes can stop a worker for minutes."""
@@ -213,7 +213,7 @@ def test_c5_what_an_upload_says_is_its_key_is_checked_only_if_it_is_small(
 
 
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
-def test_c5_a_key_of_another_kind_is_refused(issuing: Signer) -> None:
+def test_a_key_of_another_kind_is_refused(issuing: Signer) -> None:
     """OpenSSL cannot say what is wrong with this one, of Diffie-Hellman in a large group."""
     leaf, _ = made(issuing)
     group = der(
@@ -249,7 +249,7 @@ def der(tag: int, *parts: bytes) -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
-def test_c5_an_upload_of_which_any_byte_is_another_is_refused_or_taken_and_never_an_error(
+def test_an_upload_with_a_changed_byte_is_refused_or_taken_and_never_an_error(
     issuing: Signer,
 ) -> None:
     leaf, key = made(issuing)
