@@ -197,13 +197,6 @@ async def test_a_domain_that_moved_between_the_check_and_the_issue_is_not_signed
     assert ("www.example.com",) not in certified.authority.issued
 
 
-async def test_malformed_domains_are_refused(certified: World) -> None:
-    for domains in ([], ["a"], ["*.*.acme.test"], ["w*.acme.test"], ["bücher.acme.test"],
-                    [f"a{number}.acme.test" for number in range(101)]):  # fmt: skip
-        answer = await certified.ask("POST", "", {"name": "x", "domains": domains})
-        assert answer.status_code == 400, domains
-
-
 async def test_an_authority_that_refuses_lets_it_fail_and_one_that_is_away_is_asked_again(
     certified: World,
 ) -> None:

@@ -75,20 +75,13 @@ async def test_a_queue_is_made_shown_changed_listed_and_deleted(served: Served) 
     assert (await ask(served, "DELETE", path)).status_code == 404
 
 
-async def test_names_are_an_accounts_own_and_a_key_makes_one(served: Served) -> None:
+async def test_names_are_an_accounts_own(served: Served) -> None:
     first = await make(served, "app")
     assert (await refused(served, "POST", "", {"name": "app"}, 409)) == {"name": "app"}
     theirs = await served.make("/v1/queues", {"name": "app"}, token=served.globex.program_token)
     assert theirs["id"] != first["id"]
     for name in ("", "App", "-a", "a" * 64, first["id"]):
         assert (await refused(served, "POST", "", {"name": name}))["field"] == "name"
-    token, headers = served.acme.program_token, {"Idempotency-Key": "once"}
-    one, again = [
-        await served.ask("POST", "/v1/queues", {"name": "once"}, token=token, headers=headers)
-        for _ in range(2)
-    ]
-    assert (one.status_code, again.status_code) == (201, 201)
-    assert one.content == again.content
 
 
 REFERENCES: Final = (

@@ -100,14 +100,6 @@ def world_files(world: StorageWorld) -> list[Path]:
 
 
 @on_both_databases
-async def test_a_range_is_that_of_the_object(world: StorageWorld) -> None:
-    bucket = await world.make()
-    await world.put(bucket, "key", LARGE)
-    assert await world.get(bucket, "key", 5) == LARGE[5:]
-    assert await world.get(bucket, "key", 70_000, 300_001) == LARGE[70_000:300_001]
-
-
-@on_both_databases
 async def test_keys_survive_byte_for_byte(world: StorageWorld) -> None:
     bucket = await world.make()
     for key in KEYS:
