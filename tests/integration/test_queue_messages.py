@@ -32,18 +32,6 @@ async def world(database: Database) -> QueueWorld:
     return await make_queue_world(database)
 
 
-async def test_messages_are_leased_in_the_order_of_arrival_and_once(world: QueueWorld) -> None:
-    queue = await world.make("jobs")
-    other = await world.make("others")
-    await world.send(other, "x")
-    await world.send(queue, "a", "b", "c")
-    await world.send(queue, "d")
-    assert await world.bodies(queue, 2) == ["a", "b"]
-    assert await world.bodies(queue, 9) == ["c", "d"]
-    assert await world.bodies(queue) == []
-    assert await world.bodies(other) == ["x"]
-
-
 async def test_a_lease_that_ends_gives_the_message_back_to_its_old_place(world: QueueWorld) -> None:
     queue = await world.make("jobs")
     await world.send(queue, "a", "b")
