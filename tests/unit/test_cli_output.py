@@ -176,17 +176,6 @@ def test_one_record_has_a_line_a_field() -> None:
     assert msgspec.yaml.decode(out.getvalue()) == ROWS[0]
 
 
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        *((0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_949, "999.9 kB")),
-        *((999_950, "1.0 MB"), (5_000_000_000, "5.0 GB"), (10**18, "1000.0 PB")),
-    ],
-)
-def test_sizes(size: int, shown: str) -> None:
-    assert size_text(size) == shown
-
-
 def test_cells() -> None:
     assert text_of(None) == text_of([]) == text_of({}) == text_of("") == "-"
     assert text_of({"a": [1, True]}) == "a=1, yes"
