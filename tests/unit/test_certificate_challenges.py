@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cloudcore.certificate.certificate import challenges_of, renewal_at, values_by_record
+from cloudcore.certificate.certificate import challenges_of, renewal_at
 from cloudcore.certificate.domains import DomainGrants, parse_grants
 
 ID = "0189a000-0000-7000-8000-00000000000a"

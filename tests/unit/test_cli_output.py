@@ -14,7 +14,6 @@ import pytest
 from cloudcore.command_line import Cell
 from registry.cli.output.records import (
     printable,
-    size_text,
     text_of,
     time_text,
     write_record,
