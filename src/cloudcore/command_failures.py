@@ -1,7 +1,7 @@
 """The errors that a command prints instead of a traceback, and its exit statuses.
 
 0  success
-1  failure: the registry refused or cannot be reached, or a check found something wrong
+1  failure: the server refused or cannot be reached, or a check found something wrong
 2  misuse: an invalid option, setting or document
 3  not found
 4  not signed in, or the sign-in has ended
@@ -38,7 +38,7 @@ class Missing(CommandFailure):
 
 
 class NotSignedIn(CommandFailure):
-    """There is no sign-in to this registry, or it has ended."""
+    """There is no sign-in to this server, or it has ended."""
 
     exit_status = SIGNED_OUT
 
