@@ -22,7 +22,7 @@ from registry.console.browser_request import Scope, cookies_of, host_of, raw_pat
 from registry.console.control_plane import ControlPlaneClient, Refused
 from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
 from registry.console.nouns.noun import NounNames
-from registry.console.rights import AskedRights, Rights, read_rights
+from registry.console.rights import Rights, RightsQuestions, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
 
 PageResponse = Response[Any]
@@ -80,9 +80,9 @@ class ConsoleApp:
     """What has the pages of nouns, in the order of the menu."""
 
     @cached_property
-    def asked_rights(self) -> AskedRights:
+    def rights_questions(self) -> RightsQuestions:
         """Return the questions by which pages read the rights of the role."""
-        return AskedRights(self.settings.families, self.settings.region)
+        return RightsQuestions(self.settings.families, self.settings.region)
 
     @cached_property
     def services(self) -> Sequence[NounNames]:
@@ -128,7 +128,7 @@ class PageRequest:
         """The parts of the path if it names a repository."""
         self.repository: Mapping[str, Any] | None = None
         """The repository of that name, once the request is admitted."""
-        self._asked_about: list[str] = []
+        self._wanted_crns: list[str] = []
         self._rights: Rights | None = None
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
@@ -187,9 +187,9 @@ class PageRequest:
         """Return ``/v1`` for the role that the person has assumed."""
         return self.client.signed(self.acting.token.value, forces_changes="own_rights" in self.form)
 
-    def asks_about(self, *crns: str) -> None:
+    def want_rights_on(self, *crns: str) -> None:
         """Read the rights on these resources too, together with those that every page needs."""
-        self._asked_about += crns
+        self._wanted_crns += crns
 
     async def rights(self) -> Rights:
         """Return the rights of the role, read once a request."""
@@ -198,9 +198,9 @@ class PageRequest:
             if session is None or session.acting is None:
                 return Rights()
             if self.repository is not None:
-                self.asks_about(self.repository["crn"])
-            asked, account_id = self.console.asked_rights, session.acting.account_id
-            rights = await read_rights(self.api, asked, account_id, self._asked_about)
+                self.want_rights_on(self.repository["crn"])
+            asked, account_id = self.console.rights_questions, session.acting.account_id
+            rights = await read_rights(self.api, asked, account_id, self._wanted_crns)
             if self.repository is None and "repository" in self.parameters:
                 await rights.read_here(self.api, self.parameters["repository"])
             self._rights = rights
@@ -214,7 +214,7 @@ class PageRequest:
 
         """
         if crn:
-            self.asks_about(crn)
+            self.want_rights_on(crn)
         if not self._may(await self.rights(), action, crn):
             raise self._refusal(_named(action))
 
@@ -236,7 +236,7 @@ class PageRequest:
         """Return a page, with the notice of the change that led to it, if any."""
         said = self._take_notice()
         if said is not None and said.undo_crn:
-            self.asks_about(said.undo_crn)
+            self.want_rights_on(said.undo_crn)
         known = {
             "session": self.known_session,
             "path": self.path,

@@ -24,7 +24,7 @@ _MOST: Final = 100
 """The most resources of one request."""
 
 
-class AskedRights:
+class RightsQuestions:
     """The questions of pages: the actions of all families, by kind of resource.
 
     A kind is its family and its type, since two families may have a type of one name.
@@ -66,7 +66,7 @@ class Rights:
 
     def __init__(
         self,
-        asked: AskedRights | None = None,
+        asked: RightsQuestions | None = None,
         account_id: str = "",
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
@@ -114,7 +114,7 @@ class Rights:
 
 
 async def read_rights(
-    api: ControlPlaneClient, asked: AskedRights, account_id: str, crns: Iterable[str]
+    api: ControlPlaneClient, asked: RightsQuestions, account_id: str, crns: Iterable[str]
 ) -> Rights:
     """Return the rights on all resources of each kind, and on those of these CRNs."""
     questions = asked.questions(account_id, crns)

@@ -125,7 +125,7 @@ async def show_one(
     """Return the page of one; `complaint` is about a form of this page."""
     record = await read_one(page, noun)
     crn = crn_of(page, noun, record)
-    page.asks_about(*noun.asked_about(crn))
+    page.want_rights_on(*noun.rights_on(crn))
     more = {**noun.shows, **await noun.more(page, record)}
     headers = more.pop("headers", {})
     shown = page.show(

@@ -82,7 +82,7 @@ class NounPages(NounNames):
     """Reads what the panel shows; what it names ``headers`` are those of the page."""
     more_of_all: Callable[[PageRequest], Awaitable[Mapping[str, Any]]] = _nothing_of_all
     """Reads what the panel of the list shows."""
-    asked_about: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
+    rights_on: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
     """Returns the CRNs on which the page of one asks for rights."""
 
     @property

@@ -30,7 +30,7 @@ async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicie
     if found is None:
         return AttachedPolicies(None, ())
     attached = found["policies"]
-    page.asks_about(*(each["crn"] for each in attached))
+    page.want_rights_on(*(each["crn"] for each in attached))
     every = (await page.api.get(path, limit=200))["policies"]
     ids = {each["id"] for each in attached}
     return AttachedPolicies(attached, [each["name"] for each in every if each["id"] not in ids])

@@ -203,7 +203,7 @@ async def _show(
 ) -> PageResponse:
     policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
     revision = str(policy["revision"])
-    page.asks_about(policy["crn"])
+    page.want_rights_on(policy["crn"])
     path = f"{page.fill(_ONE_API)}/attachments"
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(

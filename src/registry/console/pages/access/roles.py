@@ -101,7 +101,7 @@ _API: Final = "/v1/roles"
 _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
 _ONE_API: Final = f"{_API}/{{role}}"
 _KIND: Final = "role"
-_SHOWN: Final = {"requires": Requires.PERSON_IN_ROLE}
+_PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
 """Of what may show a role's page, where owners choose among identity providers."""
 _PAGE: Final = 50
 
@@ -145,7 +145,7 @@ async def _show(
     page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
 ) -> PageResponse:
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
-    page.asks_about(role["crn"])
+    page.want_rights_on(role["crn"])
     path = f"{page.fill(_ONE_API)}/assignments"
     assigned = await unless_refused(
         page.api.get(path, marker=page.query.get("marker"), limit=_PAGE)
@@ -186,13 +186,13 @@ async def create_role(page: InjectedPage) -> PageResponse:
     return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
 
 
-@get(_ONE, opt=_SHOWN)
+@get(_ONE, opt=_PERSON_IN_ROLE)
 async def show_role(page: InjectedPage) -> PageResponse:
     """Show a role."""
     return await _show(page)
 
 
-@post(_ONE, opt=_SHOWN)
+@post(_ONE, opt=_PERSON_IN_ROLE)
 async def save_role(page: InjectedPage) -> PageResponse:
     """Change the description, the trust policy and the session length."""
     written, drawn = page.form.get("trust_policy", ""), page.form.get("drawn")
@@ -209,7 +209,7 @@ async def save_role(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "The role was saved.")
 
 
-@post(f"{_ONE}/assignments", opt=_SHOWN)
+@post(f"{_ONE}/assignments", opt=_PERSON_IN_ROLE)
 @beside_form(_show)
 async def assign_role(page: InjectedPage) -> PageResponse:
     """Assign the role to a member of the organization.
@@ -234,7 +234,7 @@ async def unassign_role(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "The role was taken away.")
 
 
-@post(f"{_ONE}/groups", opt=_SHOWN)
+@post(f"{_ONE}/groups", opt=_PERSON_IN_ROLE)
 @beside_form(_show)
 async def assign_role_to_group(page: InjectedPage) -> PageResponse:
     """Assign the role to a group of an identity provider."""
@@ -283,4 +283,4 @@ async def _ask_to_unassign(
     )
 
 
-_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _SHOWN)
+_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _PERSON_IN_ROLE)

@@ -18,7 +18,7 @@ _PAGE: Final = 50
 
 async def _page(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    page.asks_about(*(rule["crn"] for rule in found["event_rules"]))
+    page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
     described = {every: f"{title}: everything" for every, (title, _) in families.items()}
     for _, types in families.values():

@@ -34,7 +34,7 @@ async def _show(
 ) -> PageResponse:
     found = await page.api.get(page.fill(_ONE_API))
     rule = found["pull_through_cache_rule"]
-    page.asks_about(rule["crn"])
+    page.want_rights_on(rule["crn"])
     return page.show(
         "mirror.html",
         complaint.status,

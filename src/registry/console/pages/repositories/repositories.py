@@ -151,7 +151,7 @@ async def list_deleted_repositories(page: InjectedPage) -> PageResponse:
     found = await page.api.get(
         "/v1/repositories/deleted", marker=page.query.get("marker"), limit=_PAGE
     )
-    page.asks_about(*(each["crn"] for each in found["repositories"]))
+    page.want_rights_on(*(each["crn"] for each in found["repositories"]))
     return page.show(
         "deleted_repositories.html", repositories=found["repositories"], meta=found["meta"]
     )

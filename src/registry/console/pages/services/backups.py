@@ -58,7 +58,7 @@ async def back_up(page: InjectedPage) -> PageResponse:
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     record = await read_one(page, CLUSTER)
     crn = crn_of(page, CLUSTER, record)
-    page.asks_about(crn)
+    page.want_rights_on(crn)
     return page.show(
         "backup.html",
         complaint.status,

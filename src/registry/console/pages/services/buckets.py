@@ -24,7 +24,7 @@ _REPLACED: Final = (b"content-disposition", b"cache-control", b"expires")
 _OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
 
 
-class Relayed(Response[None]):
+class RelayedObject(Response[None]):
     """An object of a bucket, on its way down or up, with the token of the session."""
 
     def __init__(self, page: PageRequest, method: str, path: str, file_name: str = "") -> None:
@@ -134,7 +134,7 @@ BUCKET: Final = replace(
     commands=(("Store a file", "entrepot buckets put NAME KEY FILE"),),
     parts="noun_bucket.html",
     more=_read_objects,
-    asked_about=lambda crn: (crn, f"{crn}/*"),
+    rights_on=lambda crn: (crn, f"{crn}/*"),
 )
 _ONE: Final = BUCKET.path_of_one
 
@@ -164,10 +164,10 @@ async def download_object(page: InjectedPage) -> PageResponse:
     """Send an object as a file."""
     key = page.query.get("key", "")
     name = key.rstrip(_FOLDER).rpartition(_FOLDER)[2] or "object"
-    return Relayed(page, "GET", f"{_api(page)}/objects/{key}", name)
+    return RelayedObject(page, "GET", f"{_api(page)}/objects/{key}", name)
 
 
 @put(f"{_ONE}/upload")
 async def upload_object(page: InjectedPage) -> PageResponse:
     """Store the body of the request as an object; a script of the page sends it."""
-    return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
+    return RelayedObject(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
