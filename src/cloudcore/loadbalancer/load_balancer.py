@@ -9,7 +9,8 @@ from msgspec import Meta, Struct, field
 
 from cloudcore.loadbalancer.driver import TargetStatus
 from cloudcore.metering.sku import Sku
-from cloudcore.nodes.node import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST
+from cloudcore.nodes.placed import Placed
 from cloudcore.resources.resource import Filter, Resource, fixed, given, own
 
 Status = Literal["provisioning", "active", "updating", "degraded", "failed", "deleting"]

@@ -17,7 +17,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.driver import Target as RouteTarget
 from cloudcore.network.ranges import RESERVED, subnet_range, vpc_ipv4, vpc_ipv6
-from cloudcore.nodes.node import Placed
+from cloudcore.nodes.placed import Placed
 from cloudcore.resources.resource import (
     Filter,
     Record,

@@ -1,16 +1,15 @@
-"""The machine that a process runs on, and the base of records that are placed on one.
+"""The machine that a process runs on.
 
-Cheap to import, as command lines and settings import it.
+It imports the standard library alone, as drivers do, which may run where no other library is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cloudcore.ports import Port
-from cloudcore.resources.resource import Worked, own
 
 
 class Node(NamedTuple):
@@ -46,10 +45,3 @@ class DriverUnusable(Exception):
 
 NODE_LOST: Final = "NODE_LOST"
 """Code of the fault of what is on a machine that was not seen for a while."""
-
-
-class Placed(Worked, kw_only=True, frozen=True):
-    """Base of records whose work is done on one machine only."""
-
-    node: Annotated[str, own(heading="NODE")]
-    """Name of the machine."""

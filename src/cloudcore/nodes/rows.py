@@ -24,7 +24,8 @@ from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.jobs.faults import add_fault
-from cloudcore.nodes.node import NODE_LOST, Node, Placed
+from cloudcore.nodes.node import NODE_LOST, Node
+from cloudcore.nodes.placed import Placed
 from cloudcore.ports import Port
 from cloudcore.resources.resource import DELETING, Record
 from cloudcore.resources.rows import Rows

@@ -11,7 +11,8 @@ from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.clusters.cluster import CLUSTER, SERVICE
 from cloudcore.databases.servers.driver import Proof
 from cloudcore.errors import InvalidInput
-from cloudcore.nodes.node import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST
+from cloudcore.nodes.placed import Placed
 from cloudcore.resources.resource import Reference, Resource, Target, own
 
 Status = Literal["pending", "running", "succeeded", "failed", "deleting"]

@@ -10,7 +10,8 @@ from msgspec import Meta, Struct, field, structs
 from cloudcore.databases.backups.cron import read_cron
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
-from cloudcore.nodes.node import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST
+from cloudcore.nodes.placed import Placed
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.resource import Filter, Resource, fixed, given, own
 
