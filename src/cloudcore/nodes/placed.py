@@ -1,4 +1,4 @@
-"""The base of records that are placed on a machine."""
+"""The base of records whose work is done on one machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cloudcore.resources.resource import Worked, own
 
 
 class Placed(Worked, kw_only=True, frozen=True):
-    """Base of records whose work is done on one machine only."""
+    """Base of records whose work is done on one machine, and by no other."""
 
     node: Annotated[str, own(heading="NODE")]
     """Name of the machine."""
