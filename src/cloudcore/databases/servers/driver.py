@@ -158,7 +158,7 @@ class ServerDriver(Protocol):
         """
         ...
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete data whose day is over."""
         ...
 
