@@ -25,7 +25,7 @@ from botocore.config import Config
 
 from cloudcore.account_rows import find_account
 from cloudcore.certificate import authority
-from cloudcore.certificate.authority import Places as PublishedAt
+from cloudcore.certificate.authority import AuthorityUrls
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive.bucket_archive import BucketArchive, Places
@@ -185,7 +185,7 @@ class OwnAuthority:
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
         now = time.time_ns() // 1000
-        places = PublishedAt("http://localhost/certificate", "http://localhost/list")
+        places = AuthorityUrls("http://localhost/certificate", "http://localhost/list")
         root = authority.new_root("outage", now)
         issuing = authority.new_issuing(root, "outage", places, now)
         key = new_private_key("ecdsa-p256")

@@ -343,7 +343,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     shutil.rmtree(into)
 
 
-async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
+async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
     world: ArchiveWorld, server: Server
 ) -> None:
     target = world.target()

@@ -67,7 +67,7 @@ def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
     assert on.left().groups == frozenset()
 
 
-def test_po2_the_next_service_adopts_what_runs_and_starts_none_twice(on: Machine) -> None:
+def test_the_next_service_adopts_what_runs_and_starts_nothing_twice(on: Machine) -> None:
     given = on.spec(ENDLESS)
     with on.driving() as driving:
         instance_id = driving.run(given)

@@ -1,4 +1,4 @@
-"""Workers killed between the acceptance of a message and the record that it was sent (E9)."""
+"""Workers killed between the acceptance of a message and the record that it was sent."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def accepted(tx: Connection) -> Accepted:
 
 @on_both_databases
 @pytest.mark.timeout(120)
-async def test_e9_a_worker_killed_between_acceptance_and_record_loses_and_doubles_nothing(
+async def test_a_worker_killed_between_acceptance_and_record_loses_and_doubles_nothing(
     database: Database, metadata_url: str
 ) -> None:
     """But for what the mail server took, and nobody could record: that comes again, and is told by

@@ -149,7 +149,7 @@ async def test_records_and_lines_are_as_without(client: WireClient, tmp_path: Pa
     ]
     first, *again = client.records
     for each in again:
-        same = each._replace(finished_at=0, seconds=0, request_id="", alike=None)
+        same = each._replace(finished_at=0, seconds=0, request_id="", cache=None)
         assert same == first._replace(finished_at=0, seconds=0, request_id="")
     written = tmp_path / "log"
     log = AccessLog(PLANES, os.open(written, os.O_WRONLY | os.O_CREAT))
@@ -261,3 +261,17 @@ async def test_the_path_and_query_of_a_record_count(registry: Registry) -> None:
     record = RequestRecord(0, 0, "the-id", "GET", b"p" * 2000, b"q" * 2000, 200, 0, 0, "", 0)
     kept.keep(b"h" * 4000, Keep(registry.clock() + 10**9), b"", b"the-id ", record, None)
     assert kept.bytes > 10_000
+
+
+async def test_a_deleted_blob_is_gone_and_the_others_are_given_again(
+    registry: Registry, client: WireClient
+) -> None:
+    blobs = (b"one", b"two", b"three")
+    paths = [f"/v2/dev/app/blobs/{digest_of(blob)}" for blob in blobs]
+    for blob, path in zip(blobs, paths, strict=True):
+        push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob)}"
+        assert (await registry.client.request("POST", push, blob)).status == 201
+        assert (await client.request("GET", path)).body == blob
+    assert (await registry.client.request("DELETE", paths[1])).status == 202
+    answers = [await client.request("GET", path) for path in paths]
+    assert [each.status for each in answers] == [200, 404, 200]

@@ -98,7 +98,7 @@ def moment(text: str) -> int:
 
 
 @on_both_databases
-async def test_e4_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_go(
+async def test_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_go(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -132,7 +132,7 @@ async def test_e4_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_g
 
 
 @on_both_databases
-async def test_e4_one_suppressed_after_the_acceptance_gets_nothing_either(
+async def test_a_recipient_suppressed_after_the_acceptance_gets_nothing_either(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -147,7 +147,7 @@ async def test_e4_one_suppressed_after_the_acceptance_gets_nothing_either(
 
 
 @on_both_databases
-async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tells_of_it(
+async def test_the_rate_is_per_account_identity_and_second_and_no_header_tells_of_it(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -208,7 +208,7 @@ async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
         ("headers.X-A", {"headers": {"X-A": "=?utf-8?q?=0D=0ABcc:_eve@example.com?="}}),
     ],
 )
-async def test_e8_a_line_break_in_what_becomes_a_header_is_refused(
+async def test_a_line_break_in_what_becomes_a_header_is_refused(
     sending_world: SendingWorld, field: str, body: dict[str, object]
 ) -> None:
     refused = await sending_world.send({"to": ["bob@example.com"], **body})
@@ -217,7 +217,7 @@ async def test_e8_a_line_break_in_what_becomes_a_header_is_refused(
     assert error["params"]["field"] == field
 
 
-async def test_e8_an_encoded_word_in_subject_or_name_is_never_decoded(
+async def test_an_encoded_word_in_subject_or_name_is_never_decoded(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -246,7 +246,7 @@ async def test_a_message_with_half_of_an_own_link_to_unsubscribe_has_the_platfor
 
 
 @on_both_databases
-async def test_e8_a_template_is_rendered_at_the_acceptance(sending_world: SendingWorld) -> None:
+async def test_a_template_is_rendered_at_the_acceptance(sending_world: SendingWorld) -> None:
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     body = {"name": "hi", "subject": "Hi {{ name }}", "html": "<p>{{ name }}</p>"}
@@ -272,7 +272,7 @@ async def test_e8_a_template_is_rendered_at_the_acceptance(sending_world: Sendin
 
 
 @on_both_databases
-async def test_e9_a_key_that_comes_again_never_sends_twice(sending_world: SendingWorld) -> None:
+async def test_a_repeated_idempotency_key_never_sends_twice(sending_world: SendingWorld) -> None:
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     body = {"to": ["bob@one.example.com"]}
@@ -289,7 +289,7 @@ async def test_e9_a_key_that_comes_again_never_sends_twice(sending_world: Sendin
 
 
 @on_both_databases
-async def test_e9_every_attempt_has_the_same_message_id(sending_world: SendingWorld) -> None:
+async def test_every_attempt_has_the_same_message_id(sending_world: SendingWorld) -> None:
     world = sending_world
     server = await world.mail_server("one.example.com", "127.0.0.2")
     server.drops = True

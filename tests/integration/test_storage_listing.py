@@ -71,7 +71,7 @@ async def pages(
 
 
 @on_both_databases
-async def test_s11_pages_have_every_row_once_whatever_the_keys(world: StorageWorld) -> None:
+async def test_pages_have_every_row_once_whatever_the_keys(world: StorageWorld) -> None:
     bucket, random = await world.make(), Random(7)
     letters = ["a", "b", "/", "//", "é", "\U0001f600", "\uffff", "z", "."]
     keys = {"".join(random.choices(letters, k=random.randint(1, 6))) for _ in range(300)}
@@ -85,7 +85,7 @@ async def test_s11_pages_have_every_row_once_whatever_the_keys(world: StorageWor
 
 
 @on_both_databases
-async def test_s11_groups_count_and_a_marker_is_not_listed(world: StorageWorld) -> None:
+async def test_groups_count_and_a_marker_is_not_listed(world: StorageWorld) -> None:
     bucket = await world.make()
     await fill(world, bucket, ["a", "b/1", "b/2", "c", "d/1"])
     page = await world.page(bucket, "", "/", limit=2)

@@ -33,13 +33,13 @@ from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.web.bodies import ResourceRef
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
 
-Outcome = Came[InstancePool] | Again[InstancePool]
+Outcome = StepDone[InstancePool] | StepRetry[InstancePool]
 _LOOK_SECONDS: Final = 0.5
 _OFF: Final = Problem(
     COMPUTE_OFF,
@@ -47,24 +47,24 @@ _OFF: Final = Problem(
 )
 
 
-def wish(pool: InstancePool, _now: int) -> Wish | None:
+def goal(pool: InstancePool, _now: int) -> Goal | None:
     """Return the next work of a pool."""
     if pool.status == DELETING:
-        return Wish("end")
+        return Goal("end")
     if pool.fetched != pool.generation:
-        return Wish("fetch", pool.generation)
+        return Goal("fetch", pool.generation)
     return None
 
 
-async def _fetch(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
+async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
     """Fetch the image to this machine; instances are started with it from then on."""
     if needs.driver is None:
-        return Again(faults=[_OFF])
+        return StepRetry(faults=[_OFF])
     try:
         root = await needs.images.fetch(found.account_id, found.role, found.image)
     except ImageRefused as refused:
-        return Again(faults=[Problem(IMAGE_REFUSED, str(refused))])
-    return Came(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
+        return StepRetry(faults=[Problem(IMAGE_REFUSED, str(refused))])
+    return StepDone(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
 
 
 def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
@@ -75,20 +75,20 @@ def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> 
     return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
 
 
-async def _end(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
+async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
     """Wait until all instances are gone."""
     if await needs.database.read(count_instances, found.account_id, found.id):
-        return Again(seconds=_LOOK_SECONDS) if needs.driver else Again(faults=[_OFF])
+        return StepRetry(seconds=_LOOK_SECONDS) if needs.driver else StepRetry(faults=[_OFF])
 
     def tell(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
         needs.pool_changed(tx, current.account_id, current.id, needs.clock())
 
-    return Came(also=tell)
+    return StepDone(also=tell)
 
 
 WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
     POOLS,
-    wish=wish,
+    goal=goal,
     steps={"fetch": Step(_fetch), "end": Step(_end)},
     step_seconds=1800,  # of an image of many gigabytes
     node_of=lambda pool: pool.node,

@@ -31,7 +31,7 @@ from cloudcore.errors import InvalidInput, TooManyConfirmations
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.web.ratelimit import Budget, count_request
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
@@ -147,14 +147,14 @@ _PAUSES: Final = {"pending": 300, "verified": 3600, "failed": 3600}
 """Seconds between two looks for a record, by status."""
 _PAGE: Final = 100
 
-Outcome = Came[SendingIdentity] | Again[SendingIdentity]
+Outcome = StepDone[SendingIdentity] | StepRetry[SendingIdentity]
 
 
-def wish(identity: SendingIdentity, now: int) -> Wish | None:
+def goal(identity: SendingIdentity, now: int) -> Goal | None:
     """Return the next work of an identity."""
     if identity.check_at is None or identity.check_at > now:
         return None
-    return Wish("look" if identity.kind == "domain" else "ask", identity.asked)
+    return Goal("look" if identity.kind == "domain" else "ask", identity.asked)
 
 
 def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
@@ -172,13 +172,13 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
     return None
 
 
-async def _look(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcome:
+async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
     """Look up the record of a domain."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
     except DnsFailed as error:
-        return Again(faults=[Problem("DNS_UNREACHABLE", str(error))])
+        return StepRetry(faults=[Problem("DNS_UNREACHABLE", str(error))])
     problem = problem_of(found, texts)
 
     def change(current: SendingIdentity, now: int) -> SendingIdentity:
@@ -199,12 +199,12 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outco
             faults=tuple(each for each in current.faults if problem and each.code == problem.code),
         )
 
-    return Came(
+    return StepDone(
         change=change, also=partial(_tell, needs), faults=[] if problem is None else [problem]
     )
 
 
-async def _ask(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcome:
+async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
     """Send the confirmation mail of an address."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
@@ -212,19 +212,19 @@ async def _ask(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcom
         return structs.replace(current, check_at=None) if is_same else current
 
     if found.confirmation_nonce is None:
-        return Came(change=change)
+        return StepDone(change=change)
     if needs.mail is None:
         words = "this install sends no mail: its operator has set no smarthost"
-        return Came(change=change, faults=[Problem("MAIL_NOT_AVAILABLE", words)])
+        return StepDone(change=change, faults=[Problem("MAIL_NOT_AVAILABLE", words)])
     account = await needs.database.read(handle_of, found.account_id)
     mail = mail_of(found, account, needs.keyring, needs.url, needs.mail.sender)
     try:
         await needs.mail.send(mail)
     except MailRefused as error:
         if error.is_permanent:
-            return Came(change=change, faults=[Problem("MAIL_REFUSED", str(error))])
-        return Again(faults=[Problem("MAIL_UNREACHABLE", str(error))])
-    return Came(change=change)
+            return StepDone(change=change, faults=[Problem("MAIL_REFUSED", str(error))])
+        return StepRetry(faults=[Problem("MAIL_UNREACHABLE", str(error))])
+    return StepDone(change=change)
 
 
 def _tell(
@@ -242,7 +242,7 @@ def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) ->
 
 
 WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(
-    IDENTITY_ROWS, wish=wish, steps={"look": Step(_look, 60, 3600), "ask": Step(_ask, 30, 3600)}
+    IDENTITY_ROWS, goal=goal, steps={"look": Step(_look, 60, 3600), "ask": Step(_ask, 30, 3600)}
 )
 
 

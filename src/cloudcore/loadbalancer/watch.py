@@ -124,7 +124,7 @@ def _note(
     except NotFound:
         return
     if current.generation != seen_of.generation or current.status == DELETING:
-        return  # of another wish; the next turn looks again
+        return  # of another goal; the next turn looks again
     changed = observed(current, seen)
     is_settled = current.applied == current.generation
     dead = [each.number for each in changed.replicas if not each.is_alive]

@@ -32,7 +32,7 @@ from cloudcore.loadbalancer.planning import Rendered, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
@@ -91,14 +91,14 @@ _TRIES: Final = 3
 """Failures after which a load balancer of which no proxy is alive has failed; they go on."""
 _log = logging.getLogger(__name__)
 
-Outcome = Came[LoadBalancer] | Again[LoadBalancer]
+Outcome = StepDone[LoadBalancer] | StepRetry[LoadBalancer]
 
 
-def wish(found: LoadBalancer, _now: int) -> Wish | None:
+def goal(found: LoadBalancer, _now: int) -> Goal | None:
     """Return the next work of a load balancer."""
     if found.status == DELETING:
-        return Wish("detach")
-    return None if found.applied == found.generation else Wish("role", found.generation)
+        return Goal("detach")
+    return None if found.applied == found.generation else Goal("role", found.generation)
 
 
 def role_name(found: LoadBalancer) -> str:
@@ -122,10 +122,10 @@ def role_policy(found: LoadBalancer) -> Mapping[str, object]:
     return {"version": "1", "statements": statements}
 
 
-async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """Make the role of the proxies, or change its policy, unless it has that policy."""
     if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
-        return Came(next="attach", keeps_faults=True)
+        return StepDone(next="attach", keeps_faults=True)
 
     def make(tx: Connection, now: int) -> None:
         try:
@@ -138,17 +138,17 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> O
         ROWS.save(tx, structs.replace(current, role_id=made))
 
     await needs.database.write(make, needs.clock())
-    return Came(next="attach", keeps_faults=True)
+    return StepDone(next="attach", keeps_faults=True)
 
 
-async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """Let the address lead to the VPC; without groups, everybody reaches the listeners."""
     ruled_by = found.interface_id if found.security_groups else None
     await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
-    return Came(next="replicas", keeps_faults=True)
+    return StepDone(next="replicas", keeps_faults=True)
 
 
-async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -> Outcome:
+async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt) -> Outcome:
     """Start or reload the proxies, one after the other, and end the surplus ones."""
     netns = needs.network.namespace_of(found.vpc.id)
     dialled = needs.dialled if netns is None else None
@@ -161,10 +161,10 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -
             )
         except PlatformError as error:  # the account's KMS key is disabled, or away
             words = f"the key of the certificate {each.name} cannot be used: {error.message}"
-            return Again(faults=[Problem(CERTIFICATE_UNUSABLE, words, each.id)])
+            return StepRetry(faults=[Problem(CERTIFICATE_UNUSABLE, words, each.id)])
         if servable is None:
             words = f"the certificate {each.name} is not issued yet, or was deleted"
-            return Again(faults=[Problem(CERTIFICATE_MISSING, words, each.id)])
+            return StepRetry(faults=[Problem(CERTIFICATE_MISSING, words, each.id)])
         files[certificate_file(each.id)] = (
             servable.full_chain_pem.encode() + servable.private_key_pem
         )
@@ -173,27 +173,27 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -
         for number in range(1, found.replica_count + 1):
             await needs.proxies.apply(made.plan, number, files, netns)
     except ProxyFailed as error:
-        return await _failed(found, needs, turn, error)
+        return await _failed(found, needs, attempt, error)
     for number in range(found.replica_count + 1, MOST_REPLICAS + 1):
         await needs.proxies.stop(found.id, number)
-    return _applied(needs, turn, made, fingerprints)
+    return _applied(needs, attempt, made, fingerprints)
 
 
 def _applied(
-    needs: LoadBalancerNeeds, turn: Turn, made: Rendered, fingerprints: Mapping[str, str]
+    needs: LoadBalancerNeeds, attempt: StepAttempt, made: Rendered, fingerprints: Mapping[str, str]
 ) -> Outcome:
     """Return the result of a step after which the proxies carry out the plan."""
 
     def change(current: LoadBalancer, now: int) -> LoadBalancer:
         faults = _with(current.faults, made.problems, now)
         status = current.status
-        is_last = current.generation == turn.wish.generation
+        is_last = current.generation == attempt.goal.generation
         if is_last or status not in ("provisioning", "updating"):
             status = "degraded" if faults else "active"
         numbers = range(1, current.replica_count + 1)
         return structs.replace(
             current,
-            applied=turn.wish.generation,
+            applied=attempt.goal.generation,
             status=status,
             faults=faults,
             fingerprints=dict(fingerprints),
@@ -206,16 +206,16 @@ def _applied(
             needs.parts.certificates.release(tx, each, after.crn)
         tell_status(needs.events, tx, before, after)
 
-    return Came(change=change, also=note, keeps_faults=True)
+    return StepDone(change=change, also=note, keeps_faults=True)
 
 
 async def _failed(
-    found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn, error: ProxyFailed
+    found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
     """Return the result of a step in which a proxy failed; the former one runs on."""
     _log.warning("the load balancer %s: %s", found.id, error)
     seen = await needs.proxies.seen(found.id)
-    is_down = turn.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
+    is_down = attempt.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, status="failed" if is_down else current.status)
@@ -224,10 +224,10 @@ async def _failed(
         tell_status(needs.events, tx, before, after)
 
     words = "a proxy could not be started or changed; the log of the machine says why"
-    return Again(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
+    return StepRetry(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
 
 
-async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """Remove the network objects: the address leads nowhere, the interface is free."""
     await needs.network.remove_vip(found.vpc.id, found.vip)
 
@@ -238,10 +238,10 @@ async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) ->
         if before.interface_id is not None:
             needs.parts.interfaces.release(tx, before.interface_id, after.updated_at)
 
-    return Came(change=change, also=release, next="stop")
+    return StepDone(change=change, also=release, next="stop")
 
 
-async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
     """End the proxies after their connections; then release their certificates."""
     numbers = range(1, MOST_REPLICAS + 1)
     async with asyncio.TaskGroup() as group:
@@ -255,11 +255,13 @@ async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> O
         for each in sorted(before.certificates.keys() | before.fingerprints.keys()):
             needs.parts.certificates.release(tx, each, before.crn)
 
-    return Came(change=change, also=release, next="remove_role")
+    return StepDone(change=change, also=release, next="remove_role")
 
 
-async def _remove_role(_found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """Delete the role of the proxies."""
+async def _remove_role(
+    _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt
+) -> Outcome:
+    """Take the role of the proxies away."""
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, role_id=None)
@@ -269,17 +271,19 @@ async def _remove_role(_found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Tu
             account_id, now = before.account_id, after.updated_at
             needs.roles.remove_platform_role(tx, account_id, before.role_id, now)
 
-    return Came(change=change, also=remove, next="release_vip")
+    return StepDone(change=change, also=remove, next="release_vip")
 
 
-async def _release_vip(_found: LoadBalancer, _needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """Free the address; the record is deleted in the same transaction."""
+async def _release_vip(
+    _found: LoadBalancer, _needs: LoadBalancerNeeds, _attempt: StepAttempt
+) -> Outcome:
+    """Let the address be free; the record goes behind it in the same transaction."""
 
     def release(tx: Connection, before: LoadBalancer, _after: LoadBalancer) -> None:
         rows.release_vip(tx, before)
         rows.forget_parts(tx, before)
 
-    return Came(also=release)
+    return StepDone(also=release)
 
 
 def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tuple[Fault, ...]:
@@ -293,7 +297,7 @@ def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tup
 
 WORK: Final = Work(
     ROWS,
-    wish=wish,
+    goal=goal,
     steps={
         "role": Step(_role, 2, 60),
         "attach": Step(_attach, 2, 60),

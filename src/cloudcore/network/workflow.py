@@ -19,7 +19,7 @@ from cloudcore.network.planning import plan_of
 from cloudcore.network.resources import Vpc
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.network.needs import NetworkNeeds
@@ -30,12 +30,12 @@ RECONCILE_SECONDS: Final = 30
 _log = logging.getLogger(__name__)
 
 
-def wish(vpc: Vpc, _now: int) -> Wish | None:
+def goal(vpc: Vpc, _now: int) -> Goal | None:
     """Return the next work of a VPC."""
     if vpc.status == DELETING:
-        return Wish("remove")
+        return Goal("remove")
     if vpc.status != "active" or vpc.applied != vpc.generation:
-        return Wish("apply", vpc.generation)
+        return Goal("apply", vpc.generation)
     return None
 
 
@@ -44,23 +44,27 @@ class _Seen(NamedTuple):
     generation: int
 
 
-async def _apply(found: Vpc, needs: NetworkNeeds, _turn: Turn) -> Came[Vpc] | Again[Vpc]:
+async def _apply(
+    found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
+) -> StepDone[Vpc] | StepRetry[Vpc]:
     try:
         generation = await _bring_about(needs, found.account_id, found.id)
     except RulesRefused as error:
         _log.error("the rules of the VPC %s are refused: %s", found.id, error)
         words = "its machine does not take the rules of the VPC; those before are in force"
-        return Again(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
+        return StepRetry(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
 
     def applied(current: Vpc, _now: int) -> Vpc:
         return structs.replace(current, status="active", applied=generation)
 
-    return Came(change=applied)
+    return StepDone(change=applied)
 
 
-async def _remove(found: Vpc, needs: NetworkNeeds, _turn: Turn) -> Came[Vpc] | Again[Vpc]:
+async def _remove(
+    found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
+) -> StepDone[Vpc] | StepRetry[Vpc]:
     await needs.driver.remove(found.id)
-    return Came()
+    return StepDone()
 
 
 def _degraded(current: Vpc, _now: int) -> Vpc:
@@ -92,7 +96,7 @@ def _read(tx: Connection, account_id: str, vpc_id: str) -> _Seen | None:
 
 VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
     rows.VPCS,
-    wish=wish,
+    goal=goal,
     steps={"apply": Step(_apply, 1, 60), "remove": Step(_remove, 1, 60)},
     node_of=lambda found: found.node,
 )

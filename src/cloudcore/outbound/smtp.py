@@ -1,4 +1,4 @@
-"""Hand mail over to the operator's smarthost, by SMTP.
+"""Send the platform's own mail to the operator's smarthost, by SMTP.
 
 The operator names the smarthost, so its address is not vetted. Credentials go only over TLS whose
 certificate is verified; without them, TLS is used if it is offered, whatever its certificate.
@@ -25,7 +25,7 @@ _PERMANENT: Final = 500
 
 
 class SmtpRefused(Exception):
-    """The smarthost did not take a message; the text says why, without credentials."""
+    """The smarthost did not take a message; the text has the reason, without credentials."""
 
     def __init__(self, message: str, *, is_permanent: bool) -> None:
         super().__init__(message)
@@ -34,22 +34,17 @@ class SmtpRefused(Exception):
 
 
 class SmtpClient:
-    """Hands mail over, each message on a connection of its own."""
+    """Sends mail, each message on a connection of its own."""
 
-    def __init__(
-        self,
-        smarthost: Smarthost,
-        tls: ssl.SSLContext | None = None,
-        seconds: float = TIMEOUT_SECONDS,
-    ) -> None:
-        """Use a smarthost; `tls` replaces the machine's roots, `seconds` are for one message."""
+    def __init__(self, smarthost: Smarthost, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Use a smarthost; `seconds` are for one message."""
         self._smarthost = smarthost
         self._seconds = seconds
-        self._tls = tls or ssl.create_default_context()
+        self._tls = ssl.create_default_context()
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="smtp")
 
     async def send(self, message: EmailMessage) -> None:
-        """Hand a message over.
+        """Send a message.
 
         Raises:
             SmtpRefused
@@ -58,7 +53,7 @@ class SmtpClient:
         await asyncio.get_running_loop().run_in_executor(self._threads, self._send, message)
 
     def close(self) -> None:
-        """End, without waiting for messages under way."""
+        """Close without waiting for messages under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, message: EmailMessage) -> None:
@@ -116,7 +111,7 @@ class SmtpClient:
 
 
 class _Timed(smtplib.SMTP):
-    """An exchange that is over at a moment; smtplib alone limits each answer for itself."""
+    """An SMTP session with one deadline; smtplib limits only each single answer."""
 
     def __init__(self, *args: Any, end: float, **options: Any) -> None:  # noqa: ANN401
         self._end = end

@@ -1,4 +1,4 @@
-"""The HTTP server: it speaks HTTP/1.1 and TLS, and dispatches requests to ASGI applications.
+"""The HTTP server: HTTP/1.1 and TLS, dispatched to ASGI applications.
 
 `http` is the protocol of a connection, `bodies` moves request and response bodies, `tls` is
 certificates and the transport of TLS, `kept` caches answers that can be sent again, and `processes`

@@ -21,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, given, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.quotas.limits import Counted, Use, refuse
+from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
 from cloudcore.storage.errors import InvalidBucketState, NoSuchBucket, QuotaOfBytes
 from cloudcore.storage.tables import (
@@ -178,7 +178,7 @@ BYTES: Final = Counted(
 _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
-def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use | None:
+def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
     """Raise `QuotaOfBytes` if an account with `adding` more bytes would exceed its quota.
 
     Concurrent uploads are not seen, so an account may exceed its quota by these. Return the usage,
@@ -199,7 +199,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use |
     return use
 
 
-def tell_bytes(tx: Connection, account_id: str, use: Use | None, added: int, now: int) -> None:
+def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
     """Publish an event if an account's buckets are nearly full; see `Counted.tell`."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)

@@ -19,7 +19,7 @@ from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import NewRun, Run, run_kind
 from cloudcore.objects import rewrapping as steps
-from cloudcore.objects.rewrapping import COUNTS, Portion, changed_meanwhile
+from cloudcore.objects.rewrapping import COUNTS, UsePage, changed_meanwhile
 from cloudcore.storage import bucket_rows, piece_keys
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.needs import SealedPiece, StorageNeeds
@@ -130,7 +130,7 @@ async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
     )
 
 
-def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> Portion[SealedPiece]:
+def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UsePage[SealedPiece]:
     target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
     at = Cursor(target) if cursor is None else msgspec.convert(cursor, Cursor)
     if at.kms_key_id != target:
@@ -143,7 +143,7 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> Port
     else:
         following = None if at.of_objects else Cursor(target, of_objects=True)
     others = [piece for _, piece in found if piece.kms_key_id != target]
-    return Portion(target, others, len(found), following and msgspec.to_builtins(following))
+    return UsePage(target, others, len(found), following and msgspec.to_builtins(following))
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:

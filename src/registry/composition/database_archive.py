@@ -21,7 +21,7 @@ def archive_of(
     roles: ServiceRoles,
     servers: ServerDriver | None,
 ) -> tuple[Archive, Bridge | None]:
-    """Return it, and the bridge that is to be closed at the end, if there is an endpoint."""
+    """Return the archive, and its bridge to the S3 endpoint, if there is one, to be closed."""
     endpoint = s3_endpoint(settings)
     bridge = None if endpoint is None else Bridge(endpoint)
 

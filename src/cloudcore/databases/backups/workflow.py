@@ -39,13 +39,13 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.db.base import Connection
 
-Outcome = Came[Backup] | Again[Backup]
+Outcome = StepDone[Backup] | StepRetry[Backup]
 DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
 TRIES: Final = 3
 """Runs of a backup until it has failed."""
@@ -59,18 +59,18 @@ _RUN, _VERIFY, _REMOVE = range(3)
 _NEXT: Final = {_RUN: "run", _VERIFY: "verify", _REMOVE: "remove"}
 
 
-def wish(found: Backup, _now: int) -> Wish | None:
+def goal(found: Backup, _now: int) -> Goal | None:
     """Return the next work of a backup."""
     if found.status == DELETING:
-        return Wish("wait", _REMOVE)
+        return Goal("wait", _REMOVE)
     if found.status in ("pending", "running"):
-        return Wish("wait", _RUN)
-    return Wish("wait", _VERIFY) if found.verification in ("pending", "running") else None
+        return Goal("wait", _RUN)
+    return Goal("wait", _VERIFY) if found.verification in ("pending", "running") else None
 
 
-async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
+async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
     """Wait for the lock of the cluster and, to delete a base, until no incremental one needs it."""
-    doing = turn.wish.generation
+    doing = attempt.goal.generation
 
     def take(tx: Connection) -> bool:
         if doing == _REMOVE and found.kind == "base" and rows.needing(tx, found):
@@ -83,11 +83,11 @@ async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
         return structs.replace(current, verification="running") if doing == _VERIFY else current
 
     if not await needs.database.write(take):
-        return Again(seconds=_LOOK_SECONDS)
-    return Came(change=begun, next=_NEXT[doing], keeps_faults=True)
+        return StepRetry(seconds=_LOOK_SECONDS)
+    return StepDone(change=begun, next=_NEXT[doing], keeps_faults=True)
 
 
-async def _run(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
+async def _run(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
     """Make a backup, unless the archive has it already."""
     cluster, target = await _of(found, needs)
     try:
@@ -101,8 +101,8 @@ async def _run(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
     except BackupProgramMissing as error:
         return _failed(needs, cluster, str(error))
     except BackupFailed as error:
-        if turn.tries + 1 < TRIES:
-            return Again(faults=[Problem(BACKUP_FAILED, str(error))])
+        if attempt.tries + 1 < TRIES:
+            return StepRetry(faults=[Problem(BACKUP_FAILED, str(error))])
         return _failed(needs, cluster, str(error))
     base_id = None
     if made.base_label is not None:
@@ -136,7 +136,7 @@ def _succeeded(
         _release(tx, after, now)
         needs.events.tell(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
-    return Came(change=changed, also=also)
+    return StepDone(change=changed, also=also)
 
 
 def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
@@ -149,19 +149,19 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
         _release(tx, after, now)
         needs.events.tell(tx, after.account_id, FAILED, [told(after)], now)
 
-    return Came(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
+    return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
 
 
-async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Restore a backup into a temporary server, and read all of it."""
     cluster, target = await _of(found, needs)
     words, proof = "", None
     try:
         proof = await restore.prove(needs, cluster, target, found)
         if proof is None:
-            return Again(seconds=_LOOK_SECONDS)
+            return StepRetry(seconds=_LOOK_SECONDS)
     except ServerBusy:
-        return Again(seconds=_LOOK_SECONDS)
+        return StepRetry(seconds=_LOOK_SECONDS)
     except (BackupFailed, BackupProgramMissing, ServerFailed) as error:
         words = str(error)
 
@@ -178,10 +178,10 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         needs.events.tell(tx, after.account_id, event, [told(after)], after.updated_at)
 
     faults = [Problem(VERIFICATION_FAILED, words)] if words else []
-    return Came(change=changed, also=also, faults=faults)
+    return StepDone(change=changed, also=also, faults=faults)
 
 
-async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
     if found.verification == "running" and needs.servers is not None:
@@ -190,7 +190,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         except ServerFailed as error:
             return _removed_later(str(error))
     if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
-        return Came(also=_let_go)
+        return StepDone(also=_let_go)
     try:
         made = await _listed(found, needs, target)
         if made is not None:
@@ -199,12 +199,12 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         pass  # and with it all that the bucket had of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         return _removed_later(str(error))
-    return Came(also=_let_go)
+    return StepDone(also=_let_go)
 
 
 def _removed_later(words: str) -> Outcome:
     problem = Problem(DELETION_FAILED, words)
-    return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
+    return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
 
 
 def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
@@ -291,12 +291,12 @@ def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> N
 
 
 def _needs_node(found: Backup) -> bool:
-    return wish(found, 0) is not None
+    return goal(found, 0) is not None
 
 
 BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     BACKUPS,
-    wish=wish,
+    goal=goal,
     steps={
         "wait": Step(_wait),
         "run": Step(_run, first_retry_seconds=30),

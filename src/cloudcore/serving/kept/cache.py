@@ -1,15 +1,14 @@
 """The cache of answers that are sent again while they are provably the same.
 
-The whole head of a request, with its credential, is the key. The application says of an answer
-which read proves it (`Keep`). If the data has the version at which that was read last, the answer
-is sent at once; else the one read is made again, and must find the same.
+The whole head of a request, with its credential, is the key. The application names with an answer
+the read that proves it (`Keep`). If the database still has the version of the last proof, the
+answer is sent at once; else the read is repeated, and must find the same.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any
 
 from cloudcore.db.base import Connection, Database
@@ -17,21 +16,19 @@ from cloudcore.serving.kept.entry import (
     ENTRY_BYTES,
     MOST_ANSWER_BYTES,
     MOST_HEAD_BYTES,
-    Answer,
     AnswerKey,
     Cover,
     Covered,
-    Entry,
-    Group,
     Keep,
+    KeptAnswer,
+    KeptEntry,
     Proof,
-    Reading,
 )
 from cloudcore.serving.record import RequestRecord
 
 
 class KeptAnswers:
-    """What one worker keeps, of at most some bytes; the least recently used goes first."""
+    """The kept answers of a worker, up to a number of bytes; the least recently used go first."""
 
     def __init__(self, database: Database, clock: Callable[[], int], most_bytes: int) -> None:
         """Keep answers that were made from `database`."""
@@ -39,16 +36,14 @@ class KeptAnswers:
         self._read = database.read
         self._clock = clock
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[bytes, Entry] = OrderedDict()
-        self._answers: dict[AnswerKey, Answer] = {}
+        self._entries: OrderedDict[bytes, KeptEntry] = OrderedDict()
+        self._answers: dict[AnswerKey, KeptAnswer] = {}
         self._covers: dict[Cover, Covered] = {}
-        self._groups: dict[Hashable, Group] = {}
-        self._readings: dict[Hashable, Reading] = {}
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
 
-    def find(self, head: bytes) -> Entry | None:
+    def find(self, head: bytes) -> KeptEntry | None:
         """Return the kept answer to exactly these bytes, or None."""
         entry = self._entries.get(head)
         if entry is None:
@@ -59,10 +54,10 @@ class KeptAnswers:
         self._entries.move_to_end(head)
         return entry
 
-    def prove(self, head: bytes, entry: Entry) -> bool | Awaitable[bool]:
-        """Return True if the answer is still the same; else it is dropped.
+    def prove(self, head: bytes, entry: KeptEntry) -> bool | Awaitable[bool]:
+        """Return True if the answer is still the same; else drop it and return False.
 
-        Return an awaitable of that if the database has to be waited for.
+        Return an awaitable of that if the database must be waited for.
         """
         answer = entry.answer
         proof = answer.proof
@@ -72,32 +67,19 @@ class KeptAnswers:
         version = self._version()
         if version is not None and version == answer.version:
             self._hits += 1
-            if not answer.is_asked and answer.group is not None:
-                answer.group.ask(answer)
             return True
         if self._is_covered(answer, version):
             return True
-        shared = proof.cover or answer.group
-        begun = None if shared is None else self._readings.get(shared)
-        if begun is not None and begun.version == version and begun.proves(answer):
-            return self._proved_beside(begun.task, head, answer, version)
-        answers = [answer] if answer.group is None else answer.group.take(answer, version)
-        if len(answers) == 1:
-            reading = self._read(_look, proof, answer.covered)
-        else:
-            reading = self._read(_look_together, answers, version)
+        reading = self._read(_look, proof, answer.covered)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
             return self._conclude(head, answer, version, ended.value)
         except Exception:  # noqa: BLE001 - the application meets it too, and says so
             return False
-        proved = self._proved(head, answer, version, _Begun(reading, waits_for))
-        if shared is None or version is None:
-            return proved
-        return self._share(shared, version, answers, asyncio.create_task(proved))
+        return self._proved(head, answer, version, _Begun(reading, waits_for))
 
-    def _is_covered(self, answer: Answer, version: int | None) -> bool:
+    def _is_covered(self, answer: KeptAnswer, version: int | None) -> bool:
         """Return True if the cover of an answer's proof finds the same, as is known already."""
         cover = None if answer.proof is None else answer.proof.cover
         if cover is None or version is None:
@@ -108,39 +90,8 @@ class KeptAnswers:
         self._confirmed += 1
         return True
 
-    def _share(
-        self, shared: Hashable, version: int, answers: list[Answer], task: asyncio.Task[bool]
-    ) -> Awaitable[bool]:
-        """Let others wait for a read that has to wait for the database, until it has ended."""
-        reading = self._readings[shared] = Reading(version, answers, task)
-
-        def end(_: object) -> None:
-            if self._readings.get(shared) is reading:
-                del self._readings[shared]
-
-        task.add_done_callback(end)
-        return asyncio.shield(task)  # whoever began it may leave
-
-    async def _proved_beside(
-        self, task: asyncio.Task[bool], head: bytes, answer: Answer, version: int | None
-    ) -> bool:
-        """Wait for the read of others, and make one of its own if that has not proved it."""
-        proof = answer.proof
-        assert proof is not None
-        await asyncio.wait((task,))
-        if answer.version == version:
-            self._confirmed += 1
-            return True
-        if self._is_covered(answer, version):
-            return True
-        reading = self._read(_look, proof, answer.covered)
-        try:
-            return self._conclude(head, answer, version, await reading)
-        except Exception:  # noqa: BLE001 - as in `prove`
-            return False
-
     async def _proved(
-        self, head: bytes, answer: Answer, version: int | None, reading: _Begun
+        self, head: bytes, answer: KeptAnswer, version: int | None, reading: _Begun
     ) -> bool:
         try:
             return self._conclude(head, answer, version, await reading)
@@ -148,7 +99,11 @@ class KeptAnswers:
             return False
 
     def _conclude(
-        self, head: bytes, answer: Answer, version: int | None, looked: tuple[Hashable, Hashable]
+        self,
+        head: bytes,
+        answer: KeptAnswer,
+        version: int | None,
+        looked: tuple[Hashable, Hashable],
     ) -> bool:
         proof = answer.proof
         assert proof is not None
@@ -163,8 +118,6 @@ class KeptAnswers:
         answer.version = version
         answer.covered = covered
         self._confirmed += 1
-        if not answer.is_asked and answer.group is not None:
-            answer.group.ask(answer)
         return True
 
     def keep(
@@ -187,12 +140,12 @@ class KeptAnswers:
         key = (keep.proof, status_line, before, after)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = Answer(key, self._group_of(keep.proof))
+            answer = self._answers[key] = KeptAnswer(key)
             self.bytes += answer.size
         answer.users += 1
         # The record has path and query again, and the log line has much of the path once more.
         size = ENTRY_BYTES + len(head) + 2 * len(record.path) + len(record.query)
-        entry = Entry(answer, keep, record, server, size)
+        entry = KeptEntry(answer, keep, record, server, size)
         self._entries[head] = entry
         self.bytes += entry.size
         self._missed += 1
@@ -200,7 +153,7 @@ class KeptAnswers:
             self._drop(next(iter(self._entries)))
 
     def drop_ended(self) -> None:
-        """Drop what may not be given any more: nobody may ask for it again, and it may be secret.
+        """Drop the answers that have expired: they may be secret.
 
         It takes some 0.1 µs for each entry.
         """
@@ -212,8 +165,8 @@ class KeptAnswers:
     def take_counts(self) -> tuple[int, int, int]:
         """Return the counts since the last call.
 
-        Answers that were given at once, those given after their proof was read again, and those
-        that the application gave, and that were kept.
+        They are the answers sent at once, those sent after their proof was read again, and those
+        that the application made and that were kept.
         """
         counts = self._hits, self._confirmed, self._missed
         self._hits = self._confirmed = self._missed = 0
@@ -227,23 +180,6 @@ class KeptAnswers:
         if not answer.users:
             del self._answers[answer.key]
             self.bytes -= answer.size
-            self._leave_group(answer)
-
-    def _group_of(self, proof: Proof | None) -> Group | None:
-        if proof is None or proof.together is None:
-            return None
-        group = self._groups.setdefault((proof.together, proof.given[:-1]), Group())
-        group.users += 1
-        return group
-
-    def _leave_group(self, answer: Answer) -> None:
-        group, proof = answer.group, answer.proof
-        if group is None or proof is None:
-            return
-        group.leave(answer)
-        group.users -= 1
-        if not group.users:
-            del self._groups[(proof.together, proof.given[:-1])]
 
 
 def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Hashable]:
@@ -260,25 +196,8 @@ def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Ha
     return now_covered, proof.look(tx, *proof.given)
 
 
-def _look_together(
-    tx: Connection, answers: Sequence[Answer], version: int | None
-) -> tuple[Hashable, Hashable]:
-    """Read the proofs of answers of one group; return what `_look` returns for the first.
-
-    The others are confirmed if they are the same; if not, their own look will tell.
-    """
-    proofs = [answer.proof for answer in answers if answer.proof is not None]
-    first = proofs[0]
-    assert first.together is not None
-    found = first.together(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
-    for answer, proof in zip(answers[1:], proofs[1:], strict=True):
-        if found.get(proof.given[-1]) == proof.found:
-            answer.version = version
-    return None, found.get(first.given[-1])
-
-
 class _Begun:
-    """A coroutine that ran to its first wait outside of any task, for a task to go on with."""
+    """A coroutine that ran to its first wait outside of any task, to be continued in a task."""
 
     def __init__(
         self, coroutine: Coroutine[Any, Any, tuple[Hashable, Hashable]], waits_for: object

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from cloudcore.serving.asgi import Begun, Receive, Scope, begun_again
+from cloudcore.serving.asgi import BodyStart, Receive, Scope, from_body_start
 from cloudcore.storage.s3.errors import S3Error
 
 Sink = Callable[[memoryview], None]
@@ -58,8 +58,8 @@ async def read_form(
         is_complete = not message.get("more_body", False)
         found = reader.feed(message.get("body", b""))
         if found is not None:
-            begun = Begun(bytes(reader.read), is_complete)
-            return (found, *begun_again(scope, receive, begun))
+            begun = BodyStart(bytes(reader.read), is_complete)
+            return (found, *from_body_start(scope, receive, begun))
         if is_complete:
             raise S3Error("InvalidArgument", "POST requires exactly one file upload per request.")
 

@@ -1,4 +1,4 @@
-"""The settings and stores of a process, from which its families are opened."""
+"""The stores that a process has open, with the settings that they were opened by."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from registry.settings.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Process:
-    """The settings and stores of a process, under both ``entrepot dev`` and ``entrepot serve``."""
+class RegistryStores:
+    """The stores of a process, under both ``entrepot dev`` and ``entrepot serve``.
+
+    Commands that work on data have them alone; they are the needs of the registry's family too.
+    """
 
     settings: Settings
     ctx: ServiceContext
@@ -22,5 +25,5 @@ class Process:
     """The bytes of buckets; None in an edition without them."""
 
 
-STORES: Final[Port[Process]] = Port("registry.stores")
-"""What is open before any family is; its context has no keys."""
+STORES: Final[Port[RegistryStores]] = Port("registry.stores")
+"""The stores before any family is opened; the context has no keys."""
