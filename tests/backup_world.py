@@ -242,7 +242,7 @@ class MemoryServers:
     async def set_aside(self, server_id: str) -> bool:
         raise AssertionError("every server has a row")
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         pass
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:

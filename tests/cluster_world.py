@@ -118,7 +118,7 @@ class WrittenServers:
             for each in self.has
         }
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         self.is_buried = True
 
 

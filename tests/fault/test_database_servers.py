@@ -363,10 +363,10 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     machine.put(driving, spec)
     driving("remove", spec["id"], False)
     [grave] = (machine.base / ".graves").iterdir()
-    driving("bury")
+    driving("delete_expired")
     assert (grave / "PG_VERSION").exists()
     grave.rename(grave.with_name(f"{spec['id']}-1"))  # it is of long ago
-    driving("bury")
+    driving("delete_expired")
     assert not [*(machine.base / ".graves").iterdir()]
     (machine.base / ".graves").rmdir()
     assert spec["id"] not in driving("seen")
@@ -374,6 +374,6 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     driving("set_aside", spec["id"])
     [found] = (machine.base / ".unknown").iterdir()
     found = found.rename(found.with_name(f"{spec['id']}-1"))
-    driving("bury")
+    driving("delete_expired")
     assert (found / "data" / "PG_VERSION").exists(), "only the operator deletes it"
     shutil.rmtree(found.parent)

@@ -43,7 +43,7 @@ CARDS: Final = {
     "tok_chargeDeclinedExpiredCard": _Card(brand="visa", last4="0069", decline="expired_card"),
     "tok_chargeUnavailable": _Card(brand="visa", last4="0119", is_away=True),
 }
-"""What each token stands for."""
+"""The card of each token."""
 _WORDS: Final = {
     "card_declined": "the card was declined",
     "insufficient_funds": "the card has insufficient funds",

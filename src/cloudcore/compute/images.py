@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from cloudcore.ports import Port
 
 IDS: Final = 65_536
-"""How many user ids and group ids an image may use, from 0."""
+"""The number of user ids and group ids that an image may use, from 0."""
 MOST_LAYERS: Final = 127
 
 

@@ -35,7 +35,7 @@ MOST_VARIABLES: Final = 100
 MOST_TEXT_BYTES: Final = 32 * 1024
 """Of the words of a command together, and of an environment."""
 KEPT_SECONDS: Final = 24 * 3600
-"""How long a deleted pool is remembered: deleting it again is 204 until then."""
+"""Seconds for which a deleted pool keeps its row: deleting it again is 204 until then."""
 IMAGE_REFUSED: Final = "IMAGE_REFUSED"
 INSTANCE_CRASHING: Final = "INSTANCE_CRASHING"
 """An instance ended five times in ten minutes."""

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ADDRESS: Final = "169.254.169.254"
-"""Where instances find it (RFC 3927), on their own loopback."""
+"""The address of the service (RFC 3927), on the loopback of the instance."""
 PORT: Final = 80
 
 INSTANCE_FILE: Final = "instance.json"
@@ -44,9 +44,9 @@ ACCESS_TOKEN_PATH: Final = "/latest/entrepot/iam/access-token"  # noqa: S105 - a
 CREDENTIALS_PATH: Final = "/latest/entrepot/iam/credentials"
 
 MAX_CONNECTIONS: Final = 32
-"""The most connections that whoever holds the sockets should keep; further ones wait."""
+"""The most open connections; further ones wait."""
 REQUEST_SECONDS: Final = 10.0
-"""How long a connection may take to send its next request whole."""
+"""Seconds that a connection may take to send its next request."""
 MAX_HEAD_BYTES: Final = 8 * 1024
 MAX_REQUESTS: Final = 100
 """The most requests of one connection."""

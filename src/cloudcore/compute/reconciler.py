@@ -31,7 +31,7 @@ LOOK_SECONDS: Final = 1
 _RETRY_SECONDS: Final = 5
 """Before what the platform could not do is tried again."""
 _MOST_FAILURES: Final = 3
-"""What fails so often in turn is a fault of its pool."""
+"""Consecutive failures of an action after which its pool gets a fault."""
 _AT_ONCE: Final = 8
 """Instances that are ended at once, each of which may take all its grace: a pool that goes leaves
 threads of the driver to others."""

@@ -84,7 +84,7 @@ def _sum(of: ColumnElement[int]) -> Select[int]:
 
 
 WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))
-"""How many instances the pools of an account want together."""
+"""The wanted instances of all pools of an account."""
 WANTED_MEMORY: Final = Counted(MEMORY, _sum(_p.size * _p.memory_mb))
 
 

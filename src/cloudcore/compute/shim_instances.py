@@ -82,7 +82,7 @@ _SHIM: Final = "cloudcore.compute.shim.program"
 _TO_PREPARE: Final = 60.0
 """Seconds that a shim may take until its instance can run."""
 _TRIAL: Final = ".trial"
-"""The folder of an instance that is none of anybody's: only `check` runs it."""
+"""The folder of the instance that `check` runs."""
 T = TypeVar("T")
 
 

@@ -52,9 +52,9 @@ class DatabaseTerms(NamedTuple):
 
 
 SERVERS: Final[Port[ServerDriver | None]] = Port("databases.servers")
-"""What runs database servers on this machine; None if it runs none."""
+"""The driver of this machine; None if it runs no servers."""
 ARCHIVE: Final[Port[Archive]] = Port("databases.archive")
-"""What makes and restores backups on this machine."""
+"""The archive of this machine, which makes and restores backups."""
 AUTHORITY: Final[Port[ServerAuthority]] = Port("databases.authority")
 TERMS: Final[Port[DatabaseTerms]] = Port("databases.terms")
 

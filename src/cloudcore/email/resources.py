@@ -62,7 +62,7 @@ Status = Literal["pending", "verified", "failed"]
 VERIFIED: Final = "email.identity.verified"
 FAILED: Final = "email.identity.failed"
 CONFIRM: Final = "email:ConfirmIdentity"
-"""What the audit log calls the use of a link; no policy names it."""
+"""The action of a used link in the audit log; no policy names it."""
 WARNINGS: Final = frozenset({"DNS_UNREACHABLE", "MAIL_UNREACHABLE"})
 """Faults that may go by themselves."""
 _MOST_CHARACTERS: Final = 253
@@ -179,7 +179,7 @@ SENDING_IDENTITY: Final = Resource(
 
 
 UNSUBSCRIBE: Final = "email:Unsubscribe"
-"""What the audit log calls it when a recipient wants no more mail; no policy names it."""
+"""The action of an unsubscription in the audit log; no policy names it."""
 
 
 class Suppression(Record, frozen=True, kw_only=True):
@@ -296,7 +296,7 @@ reported as unwanted; ``suppressed``: not sent, because the address was suppress
 """
 STATUSES: Final[tuple[MessageStatus, ...]] = get_args(MessageStatus)
 WAITING: Final = frozenset({"queued", "deferred"})
-"""What is still to be sent."""
+"""Statuses of unsent messages."""
 MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
 RecipientKind = Literal["to", "cc", "bcc"]
 MOST_RECIPIENTS: Final = 50

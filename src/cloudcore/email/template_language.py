@@ -28,7 +28,7 @@ from jinja2.utils import missing, pass_context
 from markupsafe import escape
 
 MAX_WORK: Final = 1_000_000
-"""What one rendering may look at: about characters, turns of loops and parts of the template."""
+"""The most work of a rendering: about characters, iterations and parts of the template."""
 MAX_TOKENS: Final = 10_000
 MAX_DEPTH: Final = 40
 MAX_LOOPS: Final = 8

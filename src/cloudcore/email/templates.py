@@ -39,7 +39,7 @@ _FAILURES: Final = (
     TypeError,
     ValueError,
 )
-"""What filters and operators raise for values that they are not for."""
+"""Exceptions of filters and operators for unsuitable values."""
 _HTML: Final = language.language(is_html=True)
 _TEXT: Final = language.language(is_html=False)
 

@@ -35,7 +35,7 @@ _VERIFIED: Final = "verified.cfg"
 _MOST_OUTPUT_BYTES: Final = 1024 * 1024
 _RELOADING: Final = "Reloading HAProxy"
 _FAILED: Final = "Loading failure!"
-"""What a master writes last when what it has reloaded does not do; the old worker goes on."""
+"""The last line of a master whose reload failed; the old worker goes on."""
 _POLLS_A_SIGNAL: Final = 15
 _NO_STATE: Final = b"1\n"
 """The version of the form, and no server."""

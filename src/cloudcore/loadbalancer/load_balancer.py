@@ -18,7 +18,7 @@ ListenerProtocol = Literal["tcp", "http", "https"]
 BackendProtocol = Literal["tcp", "http"]
 MOST_REPLICAS: Final = 4
 GET_POOL: Final = "compute:GetInstancePool"
-"""What a caller needs on a pool that is a target."""
+"""The action that a caller needs on a pool that is a target."""
 HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
 FAILED: Final = "loadbalancer.load_balancer.failed"
 DEGRADED: Final = "loadbalancer.load_balancer.degraded"

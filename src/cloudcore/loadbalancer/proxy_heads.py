@@ -31,7 +31,7 @@ _OF_ONE_CONNECTION: Final = frozenset(
 )
 _WRITTEN_ANEW: Final = frozenset(b"host content-length x-forwarded-for x-forwarded-proto".split())
 _NEVER_NAMED: Final = frozenset((b"host", b"content-length", b"transfer-encoding"))
-"""What `Connection` may not take away."""
+"""Fields that `Connection` may not remove."""
 
 Fields = list[tuple[bytes, bytes]]
 

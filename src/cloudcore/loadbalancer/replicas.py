@@ -47,7 +47,7 @@ _ANSWER_SECONDS: Final = 5
 POLL_SECONDS: Final = 0.02
 _SIGNAL_SECONDS: Final = 0.3
 _NAMES: Final = "names.json"
-"""What the names of backends and targets mean that the proxy knows."""
+"""The file that maps a proxy's names to backends and targets."""
 _LAUNCH_LOCK: Final = "process.lock"
 """Held by a launch of `detached_process`."""
 

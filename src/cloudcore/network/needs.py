@@ -109,7 +109,7 @@ async def with_checked_rules(
 
 
 DRIVER: Final[Port[NetworkDriver]] = Port("network.driver")
-"""What brings networks about on this machine."""
+"""The driver of networks on this machine."""
 IPV6_RANGES: Final[Port[Sequence[IPv6Network]]] = Port("network.ipv6_ranges")
 """Global networks that VPCs may have their prefixes from."""
 

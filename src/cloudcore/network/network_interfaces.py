@@ -283,7 +283,7 @@ def _show(found: NetworkInterface) -> Sequence[ResourceRef]:
 
 
 INTERFACES: Final[Port[Interfaces]] = Port("network.interfaces")
-"""Where instances and load balancers get their addresses."""
+"""The port through which instances and load balancers get their addresses."""
 
 NETWORK_INTERFACES: Final = Methods(
     ROWS,

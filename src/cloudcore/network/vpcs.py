@@ -30,7 +30,7 @@ from cloudcore.resources.resource import BASE, DELETING, Reference
 from cloudcore.resources.rows import Rows
 
 CAPABILITY: Final = "networks"
-"""What a machine must be able to run to have VPCs."""
+"""The capability of machines that can have VPCs."""
 
 
 def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:

@@ -1,6 +1,6 @@
 """The machine that a process runs on.
 
-Of the standard library alone, as drivers are, which may run where no other library is.
+It imports the standard library alone, as drivers do, which may run where no other library is.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from cloudcore.resources.resource import DELETING, Record
 from cloudcore.resources.rows import Rows
 
 SEEN_SECONDS: Final = 10
-"""How often a machine says that it is there."""
+"""Between two heartbeats of a machine."""
 LOST_SECONDS: Final = 60
-"""A machine is lost that was not seen for these."""
+"""A machine without a heartbeat for these is lost."""
 LOOK_SECONDS: Final = 10
 _BATCH: Final = 100
 """Rows in one transaction."""
@@ -160,7 +160,7 @@ class OnNode(Generic[P]):
 
 
 PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
-"""What the families of an edition place on machines."""
+"""The kinds of resources that the families of an edition place on machines."""
 
 
 def claim(tx: Connection, node: Node, identity: str, now: int) -> None:

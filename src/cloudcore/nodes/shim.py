@@ -110,14 +110,14 @@ STATE: Final = "state.json"
 SECCOMP_FILE: Final = "seccomp.bpf"
 SECCOMP_FD: Final = 101
 INFO_FD: Final = 103
-"""Where `bwrap` writes the id of the program's process."""
+"""The descriptor to which `bwrap` writes the id of the program's process."""
 OOM_SCORE: Final = "500"
 """Programs are killed before the service when the machine has no memory left."""
 OUTPUT_BYTES_A_SECOND: Final = 4_000_000
 """A program that writes faster waits: its bounds do not count what the shim does with it."""
 _CHUNK: Final = 65_536
 Within = Callable[[], AbstractContextManager[None]]
-"""Where a program is started, such as in a network namespace."""
+"""The surroundings in which a program is started, such as a network namespace."""
 
 
 class Program(NamedTuple):

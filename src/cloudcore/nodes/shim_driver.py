@@ -1,4 +1,4 @@
-"""What drivers of programs share: their threads and locks, and how to start and end a shim."""
+"""The service's side of shims: threads and locks for drivers, and how to start and end a shim."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from cloudcore.nodes.shim import (
 OPTIONS_FILE: Final = "options"
 OPTIONS_FD: Final = 102
 PID_FILE: Final = "program.pid"
-"""Where `runc` writes the id of the program's process."""
+"""The file to which `runc` writes the id of the program's process."""
 
 
 def start_by_runc(argv: Sequence[str], output: int) -> Program:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _MIB: Final = 1024 * 1024
 TOO_EARLY: Final = "recovery ended before configured recovery target was reached"
-"""What PostgreSQL says when no transaction in its WAL was committed after the moment."""
+"""The error of PostgreSQL if no transaction in its WAL was committed after the moment."""
 _ARCHIVING_SECONDS: Final = 420
 """After this time all WAL of a moment is in the bucket, or `ARCHIVE_FAILING` stands on the cluster:
 a minute until a server gives it away, five until a failure is a fault, and one to spare."""

@@ -165,17 +165,17 @@ class BubblewrapServers:
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
         """Stop a server; delete its data, or keep them for a day."""
-        kept = None if at_once else self._base / data_folders.GRAVES
+        kept = None if at_once else self._base / data_folders.DELETED
         await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def set_aside(self, server_id: str) -> bool:
         """Stop a server without a row, and keep its data until the operator deletes them."""
-        kept = self._base / data_folders.UNKNOWN
+        kept = self._base / data_folders.ROWLESS
         return await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete data whose day is over."""
-        await self._programs.run(lambda: data_folders.bury(self._base))
+        await self._programs.run(lambda: data_folders.delete_expired(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
         """Set the password of a role; the server gets a verifier, not the password."""

@@ -240,11 +240,11 @@ def _read(folder: int, name: str) -> str:
         os.close(file)
 
 
-GRAVES: Final = ".graves"
+DELETED: Final = ".graves"
 """The folder of data of deleted clusters, which are kept for a day."""
-UNKNOWN: Final = ".unknown"
+ROWLESS: Final = ".unknown"
 """The folder of all that there is of clusters without a row: WAL that no bucket has yet, too."""
-_GRAVE_SECONDS: Final = 24 * 3600
+_KEPT_SECONDS: Final = 24 * 3600
 
 
 def keep(folder: Path, kept: Path) -> bool:
@@ -256,14 +256,14 @@ def keep(folder: Path, kept: Path) -> bool:
     if not data.exists():
         return False
     kept.mkdir(mode=0o700, exist_ok=True)
-    (folder if kept.name == UNKNOWN else data).rename(kept / f"{folder.name}-{time.time_ns()}")
+    (folder if kept.name == ROWLESS else data).rename(kept / f"{folder.name}-{time.time_ns()}")
     return True
 
 
-def bury(base: Path) -> None:
+def delete_expired(base: Path) -> None:
     """Delete data of deleted clusters whose day is over."""
     with suppress(FileNotFoundError):
-        for each in (base / GRAVES).iterdir():
+        for each in (base / DELETED).iterdir():
             since = int(each.name.rpartition("-")[2])
-            if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
+            if time.time_ns() - since > _KEPT_SECONDS * 10**9:
                 remove_tree(each)

@@ -23,7 +23,7 @@ DATA_INSIDE: Final = "/data"
 """The path of the data folder, as the server sees it."""
 SPOOL_INSIDE: Final = "/spool"
 Proof = Literal["checksums", "rows"]
-"""How it was shown that data are whole: by each page's checksum, or by reading each row."""
+"""The proof that data are complete: the checksum of each page, or reading each row."""
 
 
 class ServerFailed(Exception):
@@ -158,7 +158,7 @@ class ServerDriver(Protocol):
         """
         ...
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete data whose day is over."""
         ...
 

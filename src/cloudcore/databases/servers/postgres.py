@@ -37,7 +37,7 @@ from cloudcore.databases.servers.driver import (
 from cloudcore.databases.servers.driver import ServerSpec as Spec
 
 PROGRAMS: Final = Path("/usr/lib/postgresql")
-"""Where Debian keeps them, by major version."""
+"""The folder of Debian's programs, by major version."""
 VERSIONS: Final = (15, 16, 17)
 SOCKETS_INSIDE: Final = "/sockets"
 CONF_INSIDE: Final = "/conf"

@@ -86,7 +86,7 @@ class ServerWatch:
                 _log.warning("the server %s is set aside later: %s", other, failed)
         if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
             self._buried_at = now
-            await driver.bury()
+            await driver.delete_expired()
 
     async def _look(self, found: Cluster, seen: ServerSeen, now: int) -> None:
         if seen.status == "running":

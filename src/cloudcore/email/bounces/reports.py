@@ -15,7 +15,7 @@ from email.message import Message
 from typing import Any, Final, Literal, NamedTuple
 
 MOST_BYTES: Final = 128 * 1024
-"""What is read of a mail. The report stands before the message that it is about."""
+"""Bytes of a mail that are read. The report precedes the message that it is about."""
 MOST_REASON: Final = 500
 _MOST_GUESSED_BYTES: Final = 32 * 1024
 _MOST_GUESSED_LINE: Final = 200

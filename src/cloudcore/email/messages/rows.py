@@ -214,7 +214,7 @@ WAITING_MESSAGES: Final = Counted(
     MESSAGE.room,
     up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
 )
-"""How many messages of an account wait to be sent."""
+"""The unsent messages of an account."""
 _FIND_WAITING: Final = Statement(
     page(
         select(_m.id).where(

@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 FOLDER: Final = Path("/run/netns")
-"""Where they have names, as those of iproute2."""
+"""The folder of named namespaces, that of iproute2."""
 HERE: Final = Path("/proc/thread-self/ns/net")
 """The one that the thread which opens it is in."""
 _CLONE_NEWNET: Final = 0x40000000

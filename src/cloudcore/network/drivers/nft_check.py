@@ -15,7 +15,7 @@ from functools import cache
 from cloudcore.network.driver import RulesRefused
 
 _SECONDS = 30
-"""What a check may take on a machine under load; it takes a twentieth of one."""
+"""Seconds that a check may take under load; it usually takes a twentieth of one."""
 
 
 def program(name: str) -> str | None:

@@ -34,7 +34,7 @@ MAX_ID: Final = 255
 _PATTERN: Final = re.compile(r"[!-)+-~]*(?:\*[!-)+-~]*)?")
 _EXPOSED: Final = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]{1,128}")
 _NO_REGION: Final = ("", "us-east-1")
-"""What clients name as the region when they mean that of the endpoint."""
+"""Region names of clients that mean the region of the endpoint."""
 _OWNERSHIP: Final = "BucketOwnerEnforced"
 """All objects are the bucket owner's, and no access lists are taken."""
 

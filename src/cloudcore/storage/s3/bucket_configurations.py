@@ -39,7 +39,7 @@ _ABSENT: Final = {
     "DeletePublicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
     "PutObjectLockConfiguration": "InvalidBucketState",
 }
-"""What clients look for and no bucket has here, with the code for its absence."""
+"""Configurations that no bucket has here, with the error code for each."""
 _LISTS: Final = {
     "GetBucketAnalytics": "ListBucketAnalyticsConfigurationResult",
     "GetBucketIntelligentTiering": "ListBucketIntelligentTieringConfigurationsOutput",
@@ -62,7 +62,7 @@ _SAME: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         dict.fromkeys(_PUBLIC_ACCESS, "true"),
     ),
 }
-"""What every bucket has here, with its document: texts by their paths below the root."""
+"""Configurations of every bucket here, with documents: texts by paths below the root."""
 _NOTHING_LEFT: Final = (
     "DeleteBucketLifecycle",
     "DeleteBucketPolicy",
