@@ -11,18 +11,15 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
 from cloudcore.serving.kept.entry import (
     ENTRY_BYTES,
     MOST_ANSWER_BYTES,
     MOST_HEAD_BYTES,
     AnswerKey,
-    Cover,
-    Covered,
     Keep,
     KeptAnswer,
     KeptEntry,
-    Proof,
 )
 from cloudcore.serving.record import RequestRecord
 
@@ -38,7 +35,6 @@ class KeptAnswers:
         self._most_bytes = most_bytes
         self._entries: OrderedDict[bytes, KeptEntry] = OrderedDict()
         self._answers: dict[AnswerKey, KeptAnswer] = {}
-        self._covers: dict[Cover, Covered] = {}
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
@@ -68,9 +64,7 @@ class KeptAnswers:
         if version is not None and version == answer.version:
             self._hits += 1
             return True
-        if self._is_covered(answer, version):
-            return True
-        reading = self._read(_look, proof, answer.covered)
+        reading = self._read(proof.look, *proof.given)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
@@ -78,17 +72,6 @@ class KeptAnswers:
         except Exception:  # noqa: BLE001 - the application meets it too, and says so
             return False
         return self._proved(head, answer, version, _Begun(reading, waits_for))
-
-    def _is_covered(self, answer: KeptAnswer, version: int | None) -> bool:
-        """Return True if the cover of an answer's proof finds the same, as is known already."""
-        cover = None if answer.proof is None else answer.proof.cover
-        if cover is None or version is None:
-            return False
-        if self._covers.get(cover) != (answer.covered, version):
-            return False
-        answer.version = version
-        self._confirmed += 1
-        return True
 
     async def _proved(
         self, head: bytes, answer: KeptAnswer, version: int | None, reading: _Begun
@@ -99,24 +82,16 @@ class KeptAnswers:
             return False
 
     def _conclude(
-        self,
-        head: bytes,
-        answer: KeptAnswer,
-        version: int | None,
-        looked: tuple[Hashable, Hashable],
+        self, head: bytes, answer: KeptAnswer, version: int | None, found: Hashable
     ) -> bool:
         proof = answer.proof
         assert proof is not None
-        covered, found = looked
-        if proof.cover is not None and version is not None and covered is not None:
-            self._covers[proof.cover] = Covered(covered, version)
         if found != proof.found:
             entry = self._entries.get(head)
             if entry is not None and entry.answer is answer:
                 self._drop(head)
             return False
         answer.version = version
-        answer.covered = covered
         self._confirmed += 1
         return True
 
@@ -158,7 +133,6 @@ class KeptAnswers:
         It takes some 0.1 µs for each entry.
         """
         now = self._clock()
-        self._covers.clear()
         for head in [head for head, entry in self._entries.items() if now >= entry.until]:
             self._drop(head)
 
@@ -182,29 +156,13 @@ class KeptAnswers:
             self.bytes -= answer.size
 
 
-def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Hashable]:
-    """Read a proof, unless its cover finds what it found when that was read last.
-
-    Return what the cover finds, and what the proof does.
-    """
-    cover = proof.cover
-    if cover is None:
-        return None, proof.look(tx, *proof.given)
-    now_covered = cover.look(tx, *cover.given)
-    if now_covered is not None and now_covered == covered:
-        return covered, proof.found
-    return now_covered, proof.look(tx, *proof.given)
-
-
 class _Begun:
     """A coroutine that ran to its first wait outside of any task, to be continued in a task."""
 
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, tuple[Hashable, Hashable]], waits_for: object
-    ) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Hashable], waits_for: object) -> None:
         self._coroutine = coroutine
         self._waits_for = waits_for
 
-    def __await__(self) -> Generator[Any, Any, tuple[Hashable, Hashable]]:
+    def __await__(self) -> Generator[Any, Any, Hashable]:
         yield self._waits_for
         return (yield from self._coroutine.__await__())

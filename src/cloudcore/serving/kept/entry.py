@@ -27,21 +27,6 @@ class Proof(NamedTuple):
     look: Callable[..., Hashable]
     given: tuple[Hashable, ...]
     found: Hashable
-    cover: Cover | None = None
-
-
-class Cover(NamedTuple):
-    """A read that many proofs share: while its result is the same, theirs are too."""
-
-    look: Callable[..., Hashable]
-    given: tuple[Hashable, ...]
-
-
-class Covered(NamedTuple):
-    """The result of a cover, and a version of the database at which it held."""
-
-    found: Hashable
-    version: int | None
 
 
 class Keep(NamedTuple):
@@ -61,7 +46,6 @@ class KeptAnswer:
     __slots__ = (
         "after",
         "before",
-        "covered",
         "key",
         "proof",
         "size",
@@ -74,8 +58,6 @@ class KeptAnswer:
         self.key = key
         self.proof, self.status_line, self.before, self.after = key
         self.version: int | None = None
-        self.covered: Hashable = None
-        """What the cover of its proof found before the proof was read last."""
         self.size = ANSWER_BYTES + len(self.before) + len(self.after)
         self.users = 0
 
