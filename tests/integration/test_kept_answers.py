@@ -14,8 +14,7 @@ from sqlalchemy import bindparam, select
 
 from cloudcore.db.statement import Statement
 from cloudcore.serving.counters import Counters
-from cloudcore.serving.kept.cache import KeptAnswers
-from cloudcore.serving.kept.entry import Keep
+from cloudcore.serving.kept_answers import Keep, KeptAnswers
 from cloudcore.serving.logs import AccessLog, access_line
 from cloudcore.serving.record import RequestRecord
 from registry.composition.planes import PLANES

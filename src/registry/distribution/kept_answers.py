@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import Scope
-from cloudcore.serving.kept.entry import EXTENSION, MOST_ANSWER_BYTES, Keep, Proof
+from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.blobs.link_states import seen_of
