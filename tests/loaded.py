@@ -220,7 +220,10 @@ def can_be_forked(env: Mapping[str, str]) -> bool:
     """Return True if a program of this environment is started as one of ours would be."""
     both = env.keys() | _ENVIRONMENT.keys()
     names = {each for each in both if each.startswith(_OF_THE_START)} - {"PYTHONPATH"}
-    return all(env.get(each) == _ENVIRONMENT.get(each) for each in names)
+    ours = (_PATH, str(ROOT / "src"), _ENVIRONMENT.get("PYTHONPATH"))  # of these sources
+    return env.get("PYTHONPATH") in ours and all(
+        env.get(each) == _ENVIRONMENT.get(each) for each in names
+    )
 
 
 class _Loader:

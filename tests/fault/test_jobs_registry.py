@@ -142,7 +142,7 @@ def test_a_registry_takes_turns_at_the_chores_that_come_round(data: Path, comman
         only_served |= {"certificate.expired", "certificate.renewals"}
         only_served |= {"certificate.revocation_lists"}
         only_served |= {"email.dedicated_ips", "email.identity_checks"}
-        only_served |= {"database.backups", "database.bucket_uses", "database.checks"}
+        only_served |= {"database.backups", "database.checks"}
         only_served |= {"billing.closing", "metering.samples"}
         only_served |= {"queue.deleted_queues", "queue.due_messages"}
         only_served |= {f"storage.{name}" for name in STORAGE_CHORES}

@@ -181,6 +181,7 @@ async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]
         other = Account(uuid7(), uuid7(), "partner", "active", True, clock())
         await install.database.write(_add_with_organization, other)
         await install.database.write(_add_outsider, clock())
+        await install.kms.maker.add_missing_platform_keys(install.database, clock())
         stranger = await install.add_program(other, "stranger", ALLOW_ALL)
         return first, {
             "admin": admin.access_token,

@@ -22,7 +22,8 @@ STOCK_SERVER = """
 import sys
 from pathlib import Path
 import uvicorn
-from registry.composition.main import create_dev_app, prepare
+from registry.composition.dev import create_dev_app
+from registry.composition.main import prepare
 from registry.settings.settings import Settings
 
 settings = Settings(data=Path(sys.argv[1]), database_url=sys.argv[2])

@@ -175,4 +175,4 @@ async def test_topics_are_found_by_name(shop: Shop) -> None:
 def test_what_goes_wrong_is_shown_beside_the_details_and_not_among_them() -> None:
     """A list of faults is no value of one line, which would break the page."""
     for each in described.RESOURCES:
-        assert "faults" not in [column.field for column in noun_of(each).facts], each.one
+        assert "faults" not in [column.field for column in noun_of(each).details], each.one

@@ -13,7 +13,10 @@ import pytest
 from registry.console.addresses import HOME
 from registry.console.page_request import PageRequest
 from registry.console.pages.repositories import repository_settings
-from registry.console.pages.repositories.repository_settings import closed, opened
+from registry.console.pages.repositories.repository_settings import (
+    with_public_pull,
+    without_public_pull,
+)
 from tests.integration.console_access import hidden, send
 from tests.integration.console_shop import NAME, Shop, open_shop
 
@@ -33,13 +36,13 @@ def policy(*statements: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_policy_is_opened_and_closed_and_else_kept() -> None:
-    assert opened(None) == policy(EVERYONE)
-    assert opened(policy(PARTNER, DENIAL)) == policy(PARTNER, DENIAL, EVERYONE)
-    assert closed(opened(policy(PARTNER, DENIAL))) == policy(PARTNER, DENIAL)
+    assert with_public_pull(None) == policy(EVERYONE)
+    assert with_public_pull(policy(PARTNER, DENIAL)) == policy(PARTNER, DENIAL, EVERYONE)
+    assert without_public_pull(with_public_pull(policy(PARTNER, DENIAL))) == policy(PARTNER, DENIAL)
     both = {**EVERYONE, "principals": ["*", "globex"]}
-    assert closed(policy(both)) == policy(PARTNER)
-    assert closed(policy(EVERYONE)) is None
-    assert closed(None) is None
+    assert without_public_pull(policy(both)) == policy(PARTNER)
+    assert without_public_pull(policy(EVERYONE)) is None
+    assert without_public_pull(None) is None
 
 
 async def test_a_description_is_changed_and_listed(shop: Shop) -> None:

@@ -248,17 +248,6 @@ async def test_an_immutable_tag_stays_where_it_is(database_url: str) -> None:
         assert (await world.get("/tags/latest"))["tag"]["digest"] == one
 
 
-@on_both_databases
-async def test_a_deleted_tag_is_gone_and_its_image_stays(world: World) -> None:
-    digest = (await world.push_image("one", "v1", "v2"))["digest"]
-    path = f"{world.path}/tags/v1"
-    assert (await world.control.delete(path)).status_code == 204
-    refused(await world.control.delete(path), 404, "NOT_FOUND")
-    refused(await world.control.get(path), 404, "NOT_FOUND")
-    assert (await world.get(f"/images/{digest}"))["image"]["tags"] == ["v2"]
-    assert (await world.record())["tag_count"] == 1
-
-
 @pytest.mark.parametrize(
     ("query", "field"),
     [

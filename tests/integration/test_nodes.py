@@ -16,7 +16,8 @@ from cloudcore.db.schema import one_of
 from cloudcore.errors import Conflict
 from cloudcore.jobs.background import running
 from cloudcore.nodes import rows
-from cloudcore.nodes.node import NODE_LOST, Node, Placed, Watch
+from cloudcore.nodes.node import NODE_LOST, Node, Watch
+from cloudcore.nodes.placed import Placed
 from cloudcore.nodes.rows import Placing
 from cloudcore.nodes.watcher import NodeWatcher, open_folder
 from cloudcore.resources.resource import DELETING, Resource, fixed, own

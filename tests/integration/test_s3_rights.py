@@ -36,7 +36,7 @@ async def program(s3: S3Client, *statements: Statement) -> S3Client:
     return S3Client(s3.served, key["access_key_id"], key["secret_access_key"])
 
 
-async def test_s13_rights_are_asked_for_each_call(s3: S3Client) -> None:
+async def test_rights_are_asked_for_each_call(s3: S3Client) -> None:
     await s3.done("PUT", "/bucket/public/a", b"a")
     await s3.done("PUT", "/bucket/private/a", b"a")
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"

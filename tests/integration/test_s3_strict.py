@@ -91,7 +91,7 @@ async def test_a_condition_or_a_lock_that_is_not_obeyed_is_refused(s3: S3Client)
     assert code_of(answer) == "NotImplemented"
 
 
-async def test_s6_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> None:
+async def test_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> None:
     for value in HARD_TO_SHOW:
         sent = f"=?utf-8?b?{b64encode(value.encode()).decode()}?="
         await s3.done("PUT", "/bucket/hard", b"", x_amz_meta_a=sent)

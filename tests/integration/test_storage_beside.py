@@ -17,7 +17,7 @@ from sqlalchemy import text
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
-from cloudcore.storage import bucket_rows, objects, reading, storing
+from cloudcore.storage import bucket_rows, object_reads, object_writes, objects
 from tests.databases import on_both_databases
 from tests.storage_world import MIB, StorageWorld, open_storage_world
 
@@ -52,15 +52,17 @@ async def test_a_copy_keeps_no_thread_that_others_use(world: StorageWorld) -> No
     bucket = await world.make()
     await world.put(bucket, "key", bytes(MIB))
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    found = await reading.find_object(world.needs, bucket, "key", is_copy=True)
-    opened = await reading.open_object(world.needs, found)
+    found = await object_reads.find_object(world.needs, bucket, "key", is_copy=True)
+    opened = await object_reads.open_object(world.needs, found)
     began, may_end = threading.Event(), threading.Event()
 
     def sink(_: memoryview) -> None:
         began.set()
         assert may_end.wait(30)
 
-    copying = asyncio.create_task(storing.copy_of(opened)(sink, lambda is_complete: is_complete))
+    copying = asyncio.create_task(
+        object_writes.copy_of(opened)(sink, lambda is_complete: is_complete)
+    )
     try:
         assert await asyncio.wait_for(asyncio.to_thread(began.wait, 20), 20)
     finally:
@@ -72,14 +74,14 @@ async def test_a_copy_keeps_no_thread_that_others_use(world: StorageWorld) -> No
 async def test_a_copy_in_slices_has_all_bytes(
     world: StorageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "COPIED_AT_ONCE", 100_000)
+    monkeypatch.setattr(object_writes, "COPIED_AT_ONCE", 100_000)
     bucket, data = await world.make(), bytes(range(256)) * 4096
     await world.put(bucket, "key", data)
-    found = await reading.find_object(world.needs, bucket, "key", is_copy=True)
-    opened = await reading.open_object(world.needs, found)
-    facts = found.object.facts
-    await storing.store_object(
-        world.needs, NO_EVENTS, bucket, "copy", facts, storing.copy_of(opened)
+    found = await object_reads.find_object(world.needs, bucket, "key", is_copy=True)
+    opened = await object_reads.open_object(world.needs, found)
+    attributes = found.object.attributes
+    await object_writes.store_object(
+        world.needs, NO_EVENTS, bucket, "copy", attributes, object_writes.copy_of(opened)
     )
     await opened.aclose()
     assert await world.get(bucket, "copy") == data

@@ -12,7 +12,13 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.statement import Statement
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.object_rows import Facts, Listing, StoredObject, add_object, list_page
+from cloudcore.storage.object_rows import (
+    Listing,
+    ObjectAttributes,
+    StoredObject,
+    add_object,
+    list_page,
+)
 from tests.databases import on_both_databases
 from tests.storage_world import StorageWorld, open_storage_world
 
@@ -27,7 +33,7 @@ async def fill(world: StorageWorld, bucket: Bucket, keys: Iterable[str]) -> None
     def add(tx: Connection) -> None:
         for key in keys:
             made = StoredObject(
-                uuid7(), bucket.id, bucket.account_id, key, 1, "0" * 32, Facts(), None, 1
+                uuid7(), bucket.id, bucket.account_id, key, 1, "0" * 32, ObjectAttributes(), None, 1
             )
             add_object(tx, made)
 
@@ -65,7 +71,7 @@ async def pages(
 
 
 @on_both_databases
-async def test_s11_pages_have_every_row_once_whatever_the_keys(world: StorageWorld) -> None:
+async def test_pages_have_every_row_once_whatever_the_keys(world: StorageWorld) -> None:
     bucket, random = await world.make(), Random(7)
     letters = ["a", "b", "/", "//", "é", "\U0001f600", "\uffff", "z", "."]
     keys = {"".join(random.choices(letters, k=random.randint(1, 6))) for _ in range(300)}
@@ -79,7 +85,7 @@ async def test_s11_pages_have_every_row_once_whatever_the_keys(world: StorageWor
 
 
 @on_both_databases
-async def test_s11_groups_count_and_a_marker_is_not_listed(world: StorageWorld) -> None:
+async def test_groups_count_and_a_marker_is_not_listed(world: StorageWorld) -> None:
     bucket = await world.make()
     await fill(world, bucket, ["a", "b/1", "b/2", "c", "d/1"])
     page = await world.page(bucket, "", "/", limit=2)

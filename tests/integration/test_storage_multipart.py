@@ -56,7 +56,7 @@ async def settle(world: StorageWorld) -> int:
 
 
 @on_both_databases
-async def test_s4_parts_become_an_object_and_what_is_unused_is_freed(world: StorageWorld) -> None:
+async def test_parts_become_an_object_and_what_is_unused_is_freed(world: StorageWorld) -> None:
     bucket = await world.make()
     upload = await world.begin(bucket, "key")
     await world.part(bucket, upload, 1, TWO)
@@ -80,7 +80,7 @@ async def test_s4_parts_become_an_object_and_what_is_unused_is_freed(world: Stor
 
 
 @on_both_databases
-async def test_s4_a_list_that_is_not_that_of_the_parts_is_refused(world: StorageWorld) -> None:
+async def test_a_completion_with_a_wrong_list_of_parts_is_refused(world: StorageWorld) -> None:
     bucket = await world.make()
     upload = await world.begin(bucket, "key")
     small = await world.part(bucket, upload, 1, b"small")
@@ -105,7 +105,7 @@ async def test_s4_a_list_that_is_not_that_of_the_parts_is_refused(world: Storage
     assert (await world.complete(bucket, upload, large)).size == len(ONE), "it is still usable"
 
 
-async def test_s5_what_cannot_be_completed_in_an_hour_is_refused(
+async def test_an_upload_that_cannot_be_completed_in_an_hour_is_refused(
     world: StorageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_ASSEMBLED_BYTES == 3600 * 85 << 20
@@ -118,7 +118,9 @@ async def test_s5_what_cannot_be_completed_in_an_hour_is_refused(
 
 
 @on_both_databases
-async def test_s4_an_abort_frees_all_and_twice_is_unknown(world: StorageWorld) -> None:
+async def test_an_abort_frees_all_parts_and_a_second_one_finds_no_upload(
+    world: StorageWorld,
+) -> None:
     bucket = await world.make()
     upload, other = [await world.begin(bucket, "key") for _ in range(2)]
     for number in (1, 2):
@@ -137,7 +139,7 @@ async def test_s4_an_abort_frees_all_and_twice_is_unknown(world: StorageWorld) -
 
 
 @on_both_databases
-async def test_s5_a_completion_is_repeated_with_the_same_answer(world: StorageWorld) -> None:
+async def test_a_completion_is_repeated_with_the_same_answer(world: StorageWorld) -> None:
     bucket = await world.make()
     upload = await world.begin(bucket, "key")
     part = await world.part(bucket, upload, 1, b"part")
@@ -159,7 +161,7 @@ async def test_s5_a_completion_is_repeated_with_the_same_answer(world: StorageWo
 
 
 @on_both_databases
-async def test_s5_a_completion_that_fails_changes_nothing(world: StorageWorld) -> None:
+async def test_a_completion_that_fails_changes_nothing(world: StorageWorld) -> None:
     bucket = await world.make()
     old = await world.put(bucket, "key", b"old")
     upload = await world.begin(bucket, "key")

@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
-from cloudcore.storage import buckets, objects, reading, storing
+from cloudcore.storage import buckets, object_reads, object_writes, objects
 from cloudcore.storage.bucket import check_bucket_name
 from cloudcore.storage.bucket_rows import used_bytes
 from cloudcore.storage.checksums import Algorithm
@@ -37,9 +37,9 @@ from cloudcore.storage.errors import (
     NoSuchKey,
     QuotaOfBytes,
 )
-from cloudcore.storage.object_rows import Facts
+from cloudcore.storage.object_rows import ObjectAttributes
+from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.recounts import miscounts
-from cloudcore.storage.storing import Digests, Terms
 from tests.databases import on_both_databases
 from tests.storage_world import (
     ACME,
@@ -83,7 +83,9 @@ async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorl
 @pytest.mark.parametrize("size", [0, INLINE_BYTES, INLINE_BYTES + 1, len(LARGE)])
 async def test_an_object_is_given_back_as_it_was_sent(world: StorageWorld, size: int) -> None:
     bucket, data = await world.make(), LARGE[:size]
-    made = await world.put(bucket, "key", data, facts=Facts("text/plain", {}, {"a": "b"}))
+    made = await world.put(
+        bucket, "key", data, attributes=ObjectAttributes("text/plain", {}, {"a": "b"})
+    )
     assert (made.size, made.etag) == (size, hashlib.md5(data).hexdigest())
     assert await world.get(bucket, "key") == data
     found = await world.database.read(objects.find_object, bucket, "key")
@@ -100,15 +102,7 @@ def world_files(world: StorageWorld) -> list[Path]:
 
 
 @on_both_databases
-async def test_a_range_is_that_of_the_object(world: StorageWorld) -> None:
-    bucket = await world.make()
-    await world.put(bucket, "key", LARGE)
-    assert await world.get(bucket, "key", 5) == LARGE[5:]
-    assert await world.get(bucket, "key", 70_000, 300_001) == LARGE[70_000:300_001]
-
-
-@on_both_databases
-async def test_s1_keys_survive_byte_for_byte(world: StorageWorld) -> None:
+async def test_keys_survive_byte_for_byte(world: StorageWorld) -> None:
     bucket = await world.make()
     for key in KEYS:
         await world.put(bucket, key, key.encode())
@@ -150,8 +144,8 @@ async def test_who_reads_an_object_while_it_is_replaced_gets_all_of_it(
 ) -> None:
     bucket = await world.make()
     await world.put(bucket, "key", LARGE)
-    found = await reading.find_object(world.needs, bucket, "key")
-    opened = await reading.open_object(world.needs, found)
+    found = await object_reads.find_object(world.needs, bucket, "key")
+    opened = await object_reads.open_object(world.needs, found)
     await world.put(bucket, "key", b"other")
     assert b"".join(map(bytes, opened.chunks())) == LARGE
     await opened.aclose()
@@ -214,7 +208,9 @@ async def test_bytes_that_are_not_those_that_were_to_come_are_not_stored(
     )
     cut = body_of(LARGE, is_complete=False)
     with pytest.raises(IncompleteBody):
-        await storing.store_object(world.needs, NO_EVENTS, bucket, "key", Facts(), cut)
+        await object_writes.store_object(
+            world.needs, NO_EVENTS, bucket, "key", ObjectAttributes(), cut
+        )
     assert await world.files() == {}
     assert [each async for each in world.store.list_staged()] == []
     assert (await world.page(bucket)).entries == []
@@ -230,8 +226,8 @@ async def test_a_quota_of_bytes_is_kept_before_and_after_the_body(world: Storage
         raise AssertionError("the body is not read")
 
     with pytest.raises(QuotaOfBytes) as refusal:
-        await storing.store_object(
-            world.needs, NO_EVENTS, other, "b", Facts(), unread, Terms(declared=1001)
+        await object_writes.store_object(
+            world.needs, NO_EVENTS, other, "b", ObjectAttributes(), unread, Terms(declared=1001)
         )
     assert refusal.value.params == {"quota": "bucket_bytes", "limit": 3000, "used": 2000}
     with pytest.raises(QuotaOfBytes):
@@ -255,25 +251,25 @@ async def test_a_quota_of_bytes_is_kept_before_and_after_the_body(world: Storage
 
 
 @on_both_databases
-async def test_s2_tags_are_at_most_ten_of_128_and_256_characters(world: StorageWorld) -> None:
+async def test_tags_are_at_most_ten_of_128_and_256_characters(world: StorageWorld) -> None:
     bucket = await world.make()
     made = await world.put(bucket, "key")
-    assert made.facts.tags == {}
+    assert made.attributes.tags == {}
     full = {f"{n}{'k' * 127}": "v" * 256 for n in range(10)}
     await world.tags(bucket, "key", full)
     found = await world.database.read(objects.find_object, bucket, "key")
-    assert found.facts.tags == full
+    assert found.attributes.tags == full
     for bad in ({**full, "more": ""}, {"k" * 129: ""}, {"k": "v" * 257}, {"": "v"}, {"k": "\n"}):
         with pytest.raises(InvalidTag):
             await world.tags(bucket, "key", bad)
     with pytest.raises(NoSuchKey):
         await world.tags(bucket, "absent", {})
     await world.put(bucket, "key")
-    assert (await world.database.read(objects.find_object, bucket, "key")).facts.tags == {}
+    assert (await world.database.read(objects.find_object, bucket, "key")).attributes.tags == {}
 
 
 @on_both_databases
-async def test_s12_a_name_is_one_buckets_in_the_region(world: StorageWorld) -> None:
+async def test_a_bucket_name_is_unique_in_the_region(world: StorageWorld) -> None:
     await world.make("taken")
     with pytest.raises(BucketAlreadyOwnedByYou):
         await world.make("taken")
@@ -293,7 +289,9 @@ async def test_s12_a_name_is_one_buckets_in_the_region(world: StorageWorld) -> N
         *((name, False) for name in ("ab.", "a.-b", "a-.b", "192.168.5.4", "böse", "a b", "a/b")),
     ],
 )
-def test_s12_names_are_dns_names_of_3_to_63_and_no_addresses(name: str, is_good: bool) -> None:
+def test_bucket_names_are_dns_names_of_3_to_63_characters_and_no_addresses(
+    name: str, is_good: bool
+) -> None:
     if is_good:
         check_bucket_name(name)
         return
@@ -322,7 +320,7 @@ async def test_a_bucket_is_deleted_only_when_it_is_empty(world: StorageWorld) ->
 
 
 @on_both_databases
-async def test_s13_bytes_under_a_key_that_cannot_be_used_are_an_error(
+async def test_bytes_under_a_key_that_cannot_be_used_are_an_error(
     world: StorageWorld,
 ) -> None:
     key = await world.kms.make("buckets")
@@ -342,7 +340,7 @@ async def test_s13_bytes_under_a_key_that_cannot_be_used_are_an_error(
 
 
 @on_both_databases
-async def test_s13_bytes_that_were_changed_are_not_given(world: StorageWorld) -> None:
+async def test_changed_bytes_are_not_given(world: StorageWorld) -> None:
     bucket = await world.make()
     await world.put(bucket, "key", LARGE)
     (path,) = world_files(world)
@@ -360,8 +358,8 @@ async def test_without_sealing_bytes_are_plain(database: Database, tmp_path: Pat
         await world.put(bucket, "key", LARGE)
         assert [path.read_bytes() for path in world_files(world)] == [LARGE]
         assert await world.get(bucket, "key") == LARGE
-        found = await reading.find_object(world.needs, bucket, "key")
-        opened = await reading.open_object(world.needs, found)
+        found = await object_reads.find_object(world.needs, bucket, "key")
+        opened = await object_reads.open_object(world.needs, found)
         region = opened.file_region()
         assert region is not None
         assert region.count == MIB

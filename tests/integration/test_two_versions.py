@@ -47,10 +47,14 @@ def test_a_version_serves_on_while_the_next_one_migrates_and_serves(
         stderr=subprocess.PIPE,
         text=True,
     ) as refused:
-        for node, other in ((old, new), (new, old)):
-            work_on(node, other)
-            assert node.call("GET", f"/v1/queues/{kept['id']}")["queue"]["name"] == "from-before"
-        _, said = refused.communicate(timeout=110)
+        try:
+            for node, other in ((old, new), (new, old)):
+                work_on(node, other)
+                found = node.call("GET", f"/v1/queues/{kept['id']}")["queue"]
+                assert found["name"] == "from-before"
+            _, said = refused.communicate(timeout=110)
+        finally:
+            refused.kill()
     assert refused.returncode != 0
     assert "run the version that wrote it or a later one" in said
     for node in (old, new):

@@ -1,4 +1,4 @@
-"""What the family of instances depends on."""
+"""Dependencies of the family of instances."""
 
 from __future__ import annotations
 

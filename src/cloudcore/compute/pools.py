@@ -1,7 +1,8 @@
 """Create, change and delete instance pools, show them, and carry out their workflow.
 
-The workflow only gets the image and waits for the end of all instances. The reconciler alone starts
-and ends processes (`cloudcore.compute.reconciling`), so that an instance is never started twice.
+The workflow only fetches the image, and waits for the end of all instances. Only the reconciler
+starts and stops processes (`cloudcore.compute.reconciler`), so that an instance is never started
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.service_roles import PASS_ROLE
 from cloudcore.nodes.rows import Placing, can_run, choose
-from cloudcore.quotas.limits import Counted, refuse
 from cloudcore.resource_names import Crn
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
@@ -48,7 +48,7 @@ _OFF: Final = Problem(
 
 
 def goal(pool: InstancePool, _now: int) -> Goal | None:
-    """Return what is to be done with a pool."""
+    """Return the next work of a pool."""
     if pool.status == DELETING:
         return Goal("end")
     if pool.fetched != pool.generation:
@@ -57,7 +57,7 @@ def goal(pool: InstancePool, _now: int) -> Goal | None:
 
 
 async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
-    """Get the image on this machine; instances are started with it from then on."""
+    """Fetch the image to this machine; instances are started with it from then on."""
     if needs.driver is None:
         return StepRetry(faults=[_OFF])
     try:
@@ -76,7 +76,7 @@ def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> 
 
 
 async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
-    """Wait until nothing of any instance is left."""
+    """Wait until all instances are gone."""
     if await needs.database.read(count_instances, found.account_id, found.id):
         return StepRetry(seconds=_LOOK_SECONDS) if needs.driver else StepRetry(faults=[_OFF])
 
@@ -162,7 +162,7 @@ def create(
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
         Conflict: its name is taken, or no machine runs instances.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     place, names = (new.account_id, new.region), dict[str, str]()
@@ -195,13 +195,13 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> InstancePool:
-    """Change fields of a pool; what concerns its instances is brought about afterwards.
+    """Change fields of a pool; its instances follow afterwards.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
             `NotFound` also if the pool is gone.
         Conflict: it is being deleted.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     lock_account(tx, found.account_id)
@@ -245,11 +245,11 @@ class BalancedPools:
         reference: str,
         authorize: Authorize | None = None,
     ) -> InstancePool:
-        """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
+        """Return the pool of an id, a name or a CRN; errors as `resolve`."""
         return POOLS.resolve(tx, account_id, region, "pool", reference, authorize)
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
-        """Return how the instances of a pool are reached on this machine; none if it is deleted."""
+        """Return how to reach the instances of a pool on this machine; empty if it is deleted."""
         pool, needs = POOLS.find(tx, account_id, pool_id), self._needs
         if pool is None:
             return ()
@@ -291,17 +291,11 @@ def _no_machine(words: str) -> Conflict:
 
 
 def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> None:
-    """Refuse more instances, or more memory of them, than the account may have."""
+    """Refuse instances or memory beyond the account's quotas."""
     before = (0, 0) if old is None else (old.size, old.size * old.memory_mb)
-    _check(tx, WANTED_INSTANCES, new, new.size - before[0], "instances in all its pools")
-    more = new.size * new.memory_mb - before[1]
-    _check(tx, WANTED_MEMORY, new, more, "MiB of memory of instances")
-
-
-def _check(tx: Connection, of: Counted, pool: InstancePool, more: int, words: str) -> None:
-    if more <= 0:
-        return
-    use = of.read(tx, pool.account_id)
-    if use.used + more > use.limit:
-        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
-    of.tell(tx, pool.account_id, use, pool.updated_at, more)
+    for of, more, words in (
+        (WANTED_INSTANCES, new.size - before[0], "instances in all its pools"),
+        (WANTED_MEMORY, new.size * new.memory_mb - before[1], "MiB of memory of instances"),
+    ):
+        if more > 0:
+            of.take(tx, new.account_id, more, new.updated_at, words)

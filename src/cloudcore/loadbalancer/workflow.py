@@ -1,8 +1,7 @@
-"""The workflow of load balancers: set up, change, tear down; store and tell the state.
+"""The workflow of load balancers: set up, change and tear down; store and publish the status.
 
-It is torn down in this order: its address leads to the network no more, and its interface is
-released; its proxies end; their role is deleted; the address is free again, and with that the
-record is deleted.
+The order of a teardown: the address leads to the network no more, and the interface is released;
+the proxies end; their role is deleted; the address is freed, and with it the record is deleted.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ _TOLD: Final = {"active": ACTIVE, "degraded": DEGRADED, "failed": FAILED}
 
 
 def tell_status(events: Events, tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
-    """Tell the account's topics that a load balancer has another state."""
+    """Publish an event if the status of a load balancer has changed."""
     if after.status in _TOLD and after.status != before.status:
         event = _TOLD[after.status]
         events.tell(tx, after.account_id, event, [after.told], after.updated_at)
 
 
 def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
-    """Return a load balancer with what its proxies were seen to do.
+    """Return a load balancer with the observed state of its proxies.
 
-    One that is being changed or torn down keeps its state: its work says what follows.
+    One that is being changed or torn down keeps its status, as its work sets that.
     """
     by_number = {each.replica: each for each in seen}
     numbers = range(1, found.replica_count + 1)
@@ -73,7 +72,7 @@ def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
 
 
 def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
-    """Return the state of a target that some proxies see: the worst that one of them knows."""
+    """Return the worst health of a target that any proxy reports."""
     states = set(seen)
     for state in _WORST_FIRST:
         if state in states:
@@ -96,7 +95,7 @@ Outcome = StepDone[LoadBalancer] | StepRetry[LoadBalancer]
 
 
 def goal(found: LoadBalancer, _now: int) -> Goal | None:
-    """Return what is to be done with a load balancer."""
+    """Return the next work of a load balancer."""
     if found.status == DELETING:
         return Goal("detach")
     return None if found.applied == found.generation else Goal("role", found.generation)
@@ -108,10 +107,7 @@ def role_name(found: LoadBalancer) -> str:
 
 
 def role_policy(found: LoadBalancer) -> Mapping[str, object]:
-    """Return what the proxies of a load balancer may: read its certificates, report what it served.
-
-    Nothing else.
-    """
+    """Return the policy of the proxies' role: read their certificates, report their metrics."""
     crns = [
         f"crn:certificate:{found.region}:{found.account_id}:certificate/{each.name}"
         for each in found.certificates.values()
@@ -127,7 +123,7 @@ def role_policy(found: LoadBalancer) -> Mapping[str, object]:
 
 
 async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Make the role of the proxies, or change what it may, unless it may that already."""
+    """Make the role of the proxies, or change its policy, unless it has that policy."""
     if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
         return StepDone(next="attach", keeps_faults=True)
 
@@ -146,14 +142,14 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
 
 
 async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Let the address lead to the VPC; without groups, whoever comes reaches the listeners."""
+    """Let the address lead to the VPC; without groups, everybody reaches the listeners."""
     ruled_by = found.interface_id if found.security_groups else None
     await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
     return StepDone(next="replicas", keeps_faults=True)
 
 
 async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt) -> Outcome:
-    """Start or reload the proxies, one after the other, and end those that are too many."""
+    """Start or reload the proxies, one after the other, and end the surplus ones."""
     netns = needs.network.namespace_of(found.vpc.id)
     dialled = needs.dialled if netns is None else None
     made = await needs.database.read(render, found, needs.parts, dialled)
@@ -186,7 +182,7 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: Step
 def _applied(
     needs: LoadBalancerNeeds, attempt: StepAttempt, made: Rendered, fingerprints: Mapping[str, str]
 ) -> Outcome:
-    """Return what follows when the proxies do what was wanted."""
+    """Return the result of a step after which the proxies carry out the plan."""
 
     def change(current: LoadBalancer, now: int) -> LoadBalancer:
         faults = _with(current.faults, made.problems, now)
@@ -216,7 +212,7 @@ def _applied(
 async def _failed(
     found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
-    """Return what follows when a proxy does not do what is wanted; what ran before goes on."""
+    """Return the result of a step in which a proxy failed; the former one runs on."""
     _log.warning("the load balancer %s: %s", found.id, error)
     seen = await needs.proxies.seen(found.id)
     is_down = attempt.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
@@ -232,7 +228,7 @@ async def _failed(
 
 
 async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """Take the network objects away: the address leads to nothing, the interface is free."""
+    """Remove the network objects: the address leads nowhere, the interface is free."""
     await needs.network.remove_vip(found.vpc.id, found.vip)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
@@ -246,7 +242,7 @@ async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepA
 
 
 async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
-    """End the proxies, which finish what they have; then their certificates are in use no more."""
+    """End the proxies after their connections; then release their certificates."""
     numbers = range(1, MOST_REPLICAS + 1)
     async with asyncio.TaskGroup() as group:
         for number in numbers:
@@ -291,7 +287,7 @@ async def _release_vip(
 
 
 def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tuple[Fault, ...]:
-    """Return faults with what is wrong now in place of what was."""
+    """Return faults with the present problems in place of the former ones."""
     new = {(each.code, each.subject): each for each in problems}
     found = [each for each in faults if each.code == NODE_LOST or (each.code, each.subject) in new]
     for each in new.values():
@@ -317,7 +313,7 @@ WORK: Final = Work(
 
 
 def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
-    """Let the load balancers that lead to a pool follow its instances."""
+    """Make the load balancers that have a pool as a target follow its instances."""
     for each in rows.using_pool(tx, account_id, pool_id):
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:

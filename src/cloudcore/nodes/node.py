@@ -1,16 +1,15 @@
-"""The machine that a process runs on, and the base of records that are placed on one.
+"""The machine that a process runs on.
 
-Cheap to import: command lines and settings do.
+Of the standard library alone, as drivers are, which may run where no other library is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cloudcore.ports import Port
-from cloudcore.resources.resource import Worked, own
 
 
 class Node(NamedTuple):
@@ -28,9 +27,9 @@ NODE: Final[Port[Node]] = Port("platform.node")
 
 
 class Watch(NamedTuple):
-    """What one process of a machine does again and again.
+    """A task that one process of a machine repeats.
 
-    No two of its turns run at once, also not in two processes.
+    No two of its turns run at once, not even in two processes.
     """
 
     name: str
@@ -41,15 +40,8 @@ class Watch(NamedTuple):
 
 
 class DriverUnusable(Exception):
-    """A driver lacks something of this machine; the words say in one line what, and what to do."""
+    """A driver cannot run on this machine; the message says in one line what to do."""
 
 
 NODE_LOST: Final = "NODE_LOST"
 """Code of the fault of what is on a machine that was not seen for a while."""
-
-
-class Placed(Worked, kw_only=True, frozen=True):
-    """Base of records whose work is done on one machine, and by no other."""
-
-    node: Annotated[str, own(heading="NODE")]
-    """Name of the machine."""

@@ -135,12 +135,16 @@ quota_defaults = Table(
     CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
 _q, _d = quotas.c, quota_defaults.c
-_OF_ACCOUNT: Final = _q.account_id == bindparam("account_id")
+_ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
+_OF_ACCOUNT: Final = _q.account_id == _ACCOUNT
 
 
-def _set_limit(name: ColumnElement[str]) -> ColumnElement[Any]:
-    """Return the limit of ``:account_id`` as a scalar query: its own, or the install's, or null."""
-    own = select(_q.maximum).where(_OF_ACCOUNT, _q.name == name)
+def _set_limit(
+    name: ColumnElement[str],
+    account_id: ColumnElement[Any] = _ACCOUNT,
+) -> ColumnElement[Any]:
+    """Return the limit of an account as a scalar query: its own, or the install's, or null."""
+    own = select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
     every = select(_d.maximum).where(_d.name == name)
     return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
 
@@ -211,6 +215,18 @@ class Counted:
             refuse(self.quota, use, words)
         return use
 
+    def take(self, tx: Connection, account_id: str, more: int, now: int, words: str) -> None:
+        """Refuse `more` if the account may not have as much; `words` say of what.
+
+        Otherwise tell the account as `tell` does; call it last in a change.
+        """
+        use = self.read(tx, account_id)
+        if use.used + more > use.limit:
+            refuse(
+                self.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now"
+            )
+        self.tell(tx, account_id, use, now, more)
+
     def tell(
         self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
     ) -> None:
@@ -222,9 +238,12 @@ class Counted:
         tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
 
 
-def limit_set(quota: Quota) -> ColumnElement[Any]:
-    """Return the limit that operators have set for ``:account_id`` as a scalar query, or null."""
-    return _set_limit(literal_column(f"'{quota.name}'"))
+def limit_set(quota: Quota, account_id: ColumnElement[Any] = _ACCOUNT) -> ColumnElement[Any]:
+    """Return the limit that operators have set for an account as a scalar query, or null.
+
+    `account_id` is a parameter, or a column of the statement.
+    """
+    return _set_limit(literal_column(f"'{quota.name}'"), account_id)
 
 
 def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:

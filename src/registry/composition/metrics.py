@@ -1,4 +1,4 @@
-"""Metrics of a registry: which events its workers count, and gauges that are measured at a scrape.
+"""Metrics of a registry: events that workers count, and gauges that are measured at a scrape.
 
 The gauges are of disk, database, jobs, chores, nodes, backups and uploads. Each query reads a
 bounded number of rows, so a scrape costs the same in every registry.
@@ -91,7 +91,7 @@ class Folders(NamedTuple):
 
 
 class ChorePeriods(NamedTuple):
-    """How often the chores of a process are due, by name, and since when it runs them."""
+    """The periods of the chores of a process, by name, and the time of its start."""
 
     seconds: Mapping[str, float]
     since: int

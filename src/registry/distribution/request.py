@@ -1,6 +1,6 @@
-"""A request as handlers get it: parsed, with a valid name and digest, its conditions and its query.
+"""A parsed request with a valid name and digest, its conditions, and its query.
 
-Ambiguous parameters of the query are refused.
+Ambiguous query parameters are refused.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class DataPlaneRequest:
         return await receive_into(self.scope, self.receive, sink, finish)
 
     async def read_few(self, limit: int) -> FewBytes | None:
-        """Return the body if it has at most `limit` bytes; if it has more, `body` has all of it.
+        """Return the body if it has at most `limit` bytes, else None: `body` still has all of it.
 
         Raises:
             NoRoom: too many bodies are arriving at once.
@@ -113,7 +113,7 @@ class DataPlaneRequest:
         return FewBytes(*few)
 
     def give_back(self, few: FewBytes) -> None:
-        """Take back what `read_few` has returned: the body can be read or moved once more."""
+        """Take back the result of `read_few`, so that the body can be read or moved again."""
         self.scope, self.receive = from_whole_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
@@ -200,7 +200,7 @@ class Query:
 
 
 def page_size(query: Query, default: int, most: int) -> int:
-    """Return ``n``, at most `most`, or `default` if it is absent (end-8b).
+    """Return ``n``, limited to `most`, or `default` if it is absent (end-8b).
 
     Raises:
         ListQueryInvalid: it is not a decimal number, or given more than once.

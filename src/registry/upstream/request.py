@@ -22,7 +22,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.response_headers import failure_of, failure_of_status, told
+from registry.upstream.response_headers import failure_of, failure_of_status, origin_name
 
 MAX_REDIRECTS: Final = 5
 ANSWER_SECONDS: Final = 60
@@ -34,7 +34,7 @@ _SHORT: Final = 16 * 1024
 
 
 class Request(NamedTuple):
-    """What an upstream is asked for."""
+    """A request to an upstream."""
 
     method: str
     path: str
@@ -74,14 +74,14 @@ class Exchange:
                 answer = await opened.__aenter__()
         except TimeoutError:
             seconds = self._answer_seconds
-            words = f"{told(remote.origin)} did not answer within {seconds:g} seconds"
+            words = f"{origin_name(remote.origin)} did not answer within {seconds:g} seconds"
             raise UpstreamUnreachable(words) from None
         except NotAllowed as error:
-            failure = UpstreamUnreachable(f"{told(remote.origin)} may not be asked: {error}")
+            failure = UpstreamUnreachable(f"{origin_name(remote.origin)} may not be asked: {error}")
             failure.stage = "dns"
             raise failure from None
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
         try:
             yield answer
         finally:
@@ -99,7 +99,7 @@ class Exchange:
                     await _drain(answer)
                     break
                 if status != _UNAUTHORIZED:
-                    self._check(answer, told(remote.origin), request)
+                    self._check(answer, origin_name(remote.origin), request)
                     yield answer
                     return
                 await _drain(answer)
@@ -110,8 +110,12 @@ class Exchange:
                 )
         else:
             if _is_hidden(remote, request, challenges):
-                raise HiddenUpstream(f"{told(remote.origin)} does not have it, or does not show it")
-            failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
+                raise HiddenUpstream(
+                    f"{origin_name(remote.origin)} does not have it, or does not show it"
+                )
+            failure = UpstreamRefused(
+                f"{origin_name(remote.origin)} refuses the request (status 401)"
+            )
             failure.http_status = _UNAUTHORIZED
             failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
             raise failure
@@ -126,7 +130,7 @@ class Exchange:
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
         for _ in range(MAX_REDIRECTS):
-            source = told(check_url(url, self._http.allowed).origin)
+            source = origin_name(check_url(url, self._http.allowed).origin)
             url = self._target(url, answer, source)
             destination = check_url(url, self._http.allowed)
             if destination.origin != upstream:
@@ -147,7 +151,7 @@ class Exchange:
                 ) from None
             except RequestFailed as error:
                 raise failure_of(destination.authority, error) from None
-        raise UpstreamBroken(f"{told(upstream)} redirects more than {MAX_REDIRECTS} times")
+        raise UpstreamBroken(f"{origin_name(upstream)} redirects more than {MAX_REDIRECTS} times")
 
     def _target(self, url: str, answer: HttpAnswer, source: str) -> str:
         location = answer.head.get("location")
@@ -183,8 +187,8 @@ class Exchange:
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
     """Return True if a new token was refused for what is asked, and not as a token.
 
-    Its realm has given it, so the credential is right. Docker Hub says ``insufficient_scope``, also
-    to those who have a credential; others say nothing, which is believed of anonymous requests.
+    The realm issued the token, so the credential is right. Docker Hub says ``insufficient_scope``,
+    also with a credential. Others say nothing, which counts as hidden for anonymous requests.
     """
     if not request.scope:
         return False
@@ -193,7 +197,7 @@ def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> b
 
 
 def _errors(challenges: Sequence[str]) -> set[str]:
-    """Return why a token was refused, as the challenges for other tokens say."""
+    """Return the errors in the challenges of a response that refused a token."""
     return {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
 
 
@@ -202,7 +206,7 @@ def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str,
 
 
 async def _drain(answer: HttpAnswer) -> None:
-    """Read a short body that says nothing, so that the connection can be used again."""
+    """Read a short body and discard it, so that the connection can be reused."""
     if (answer.head.length or 0) <= _SHORT:
         with suppress(RequestFailed):
             await answer.read(_SHORT)

@@ -23,13 +23,13 @@ from registry.upstream.base import (
 _TOO_MANY: Final = 429
 
 
-def told(origin: str) -> str:
-    """Return how messages name an origin: by host and port."""
+def origin_name(origin: str) -> str:
+    """Return the name of an origin in messages: host and port."""
     return origin.partition("://")[2]
 
 
 def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
-    """Return the failure that an error of the HTTP client is."""
+    """Return the failure for an error of the HTTP client."""
     if isinstance(error, BadAnswer):
         return UpstreamBroken(f"{host}: {error}")
     failure = UpstreamUnreachable(f"{host} cannot be reached: {error}")
@@ -41,7 +41,7 @@ def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
 
 
 def failure_of_status(host: str, head: AnswerHead, now: int) -> UpstreamFailed:
-    """Return the failure that an answer with an unexpected status is."""
+    """Return the failure for a response with an unexpected status."""
     failure: UpstreamFailed
     if head.status == _TOO_MANY:
         failure = UpstreamLimited(f"{host} wants fewer requests (status 429)", retry_at(head, now))
@@ -54,7 +54,7 @@ def failure_of_status(host: str, head: AnswerHead, now: int) -> UpstreamFailed:
 
 
 RETRY_SECONDS: Final = 60
-"""How long an upstream is left alone that answers 429 without a ``Retry-After``."""
+"""Pause after a 429 without a ``Retry-After``."""
 MAX_RETRY_SECONDS: Final = 24 * 3600
 
 _NUMBER: Final = r"([0-9]{1,18})"
@@ -66,7 +66,7 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+_-]{1,100}/[a-z0-9.+_-]{1,150}")
 
 
 class ContentRange(NamedTuple):
-    """Which bytes of what a partial answer holds."""
+    """The range of a partial response, and the size of the whole."""
 
     first: int
     last: int
@@ -111,13 +111,13 @@ def media_type(head: AnswerHead) -> str | None:
 
 
 def is_encoded(head: AnswerHead) -> bool:
-    """Return True if the body is in an encoding, which was not asked for."""
+    """Return True if the body has a content encoding, which no request accepts."""
     given = ",".join(head.all("content-encoding")).strip().lower()
     return given not in ("", "identity")
 
 
 def retry_at(head: AnswerHead, now: int) -> int:
-    """Return when an upstream may be asked again that answered 429: ``Retry-After``, bounded."""
+    """Return the time of the next allowed request after a 429: ``Retry-After``, bounded."""
     text = (head.get("retry-after") or "").strip()
     seconds = RETRY_SECONDS
     if _SECONDS.fullmatch(text):
@@ -128,7 +128,7 @@ def retry_at(head: AnswerHead, now: int) -> int:
 
 
 def rate_limit(head: AnswerHead) -> RateLimit | None:
-    """Return what the answer says of a limit, or None."""
+    """Return the rate limit in the response headers, or None."""
     for prefix in ("ratelimit", "x-ratelimit"):
         left = _RATE.fullmatch((head.get(f"{prefix}-remaining") or "").strip())
         if left is not None:

@@ -1,7 +1,7 @@
 """The work of backups: make them, verify that they can be restored, and delete them.
 
 One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
-woken when it ends. A run that was killed is looked for in the archive before it is done again.
+woken when it ends. A killed run is looked up in the archive before it is repeated.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupProgramMissing,
     BackupTarget,
     BucketGone,
     Listed,
 )
-from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.backup import (
     BACKUP_FAILED,
     FAILED,
@@ -60,7 +60,7 @@ _NEXT: Final = {_RUN: "run", _VERIFY: "verify", _REMOVE: "remove"}
 
 
 def goal(found: Backup, _now: int) -> Goal | None:
-    """Return what is to be done with a backup."""
+    """Return the next work of a backup."""
     if found.status == DELETING:
         return Goal("wait", _REMOVE)
     if found.status in ("pending", "running"):
@@ -69,7 +69,7 @@ def goal(found: Backup, _now: int) -> Goal | None:
 
 
 async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
-    """Wait for the turn of the cluster and, to delete a base, until no incremental one needs it."""
+    """Wait for the lock of the cluster and, to delete a base, until no incremental one needs it."""
     doing = attempt.goal.generation
 
     def take(tx: Connection) -> bool:
@@ -153,11 +153,11 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
 
 
 async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Restore a backup into a server of its own, and read all that it has."""
+    """Restore a backup into a temporary server, and read all of it."""
     cluster, target = await _of(found, needs)
     words, proof = "", None
     try:
-        proof = await restoring.prove(needs, cluster, target, found)
+        proof = await restore.prove(needs, cluster, target, found)
         if proof is None:
             return StepRetry(seconds=_LOOK_SECONDS)
     except ServerBusy:
@@ -212,7 +212,7 @@ def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
 
 
 def _release(tx: Connection, found: Backup, now: int) -> None:
-    """Give up the turn of a backup, and wake those that wait for it."""
+    """Release the lock of the cluster, and wake the backups that wait for it."""
     rows.release_turn(tx, found)
     for each in rows.waiting(tx, found.account_id, found.cluster.id):
         if each.id != found.id:
@@ -220,7 +220,7 @@ def _release(tx: Connection, found: Backup, now: int) -> None:
 
 
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
-    """Begin the deletion of backups, but for those that are gone."""
+    """Begin the deletion of backups; ignore those that are gone."""
     for each in found:
         BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
         if BACKUPS.find(tx, each.account_id, each.id) is not None:
@@ -228,7 +228,7 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
-    """Add the fault to a cluster that a backup of it failed."""
+    """Add the fault to a cluster that one of its backups failed."""
     if CLUSTERS.find(tx, cluster.account_id, cluster.id) is None:
         return
     found = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
@@ -237,7 +237,7 @@ def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
 
 
 def told(found: Backup) -> dict[str, object]:
-    """Return what topics are told of a backup."""
+    """Return the data of a backup's events."""
     return {
         "backup": {"id": found.id, "crn": found.crn, "kind": found.kind},
         "cluster": {"id": found.cluster.id, "name": found.cluster.name},
@@ -261,7 +261,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 @asynccontextmanager
 async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
-    """Yield a function that takes the progress of a run; it is stored every two seconds."""
+    """Yield a function that takes the progress of a run, which is stored every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def tell(percent: int) -> None:

@@ -1,4 +1,4 @@
-"""What a database cluster is: a server of PostgreSQL, run here or registered from elsewhere."""
+"""Describe database clusters: servers of PostgreSQL, run here or registered from elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from msgspec import Meta, Struct, field, structs
 from cloudcore.databases.backups.cron import read_cron
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
-from cloudcore.nodes.node import NODE_LOST, Placed
+from cloudcore.nodes.node import NODE_LOST
+from cloudcore.nodes.placed import Placed
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.resource import Filter, Resource, fixed, given, own
 
@@ -49,7 +50,7 @@ BACKUP_STORAGE: Final = Sku(
 
 
 class Endpoint(Struct, frozen=True, omit_defaults=True):
-    """A server that runs elsewhere; its password is sealed beside it."""
+    """A server that runs elsewhere; its sealed password is in another field."""
 
     host: str
     port: int
@@ -64,7 +65,7 @@ Cron = Annotated[str, Meta(min_length=9, max_length=100)]
 
 
 class Schedule(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """When backups are made by themselves, each by five fields of cron, in UTC."""
+    """When backups are made automatically, each by five fields of cron, in UTC."""
 
     base_cron: Cron | None = None
     incremental_cron: Cron | None = None
@@ -81,7 +82,7 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
-    """What a cluster was restored from."""
+    """The backup or the moment that a cluster was restored from."""
 
     cluster_id: str
     cluster_name: str
@@ -152,7 +153,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "cluster": {"id": self.id, "crn": self.crn, "name": self.name},
             "status": self.status,
@@ -161,10 +162,10 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
 
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
-    """Return a new or changed cluster; refuse schedules that nothing could follow.
+    """Check a new or changed cluster: its schedules must be possible.
 
     Raises:
-        InvalidInput: it is refused; the field is named.
+        InvalidInput: one is not; the field is named.
 
     """
     for name, cron in structs.asdict(new.schedule or Schedule()).items():

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
-from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing
+from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.workflow import delete_all
 from cloudcore.databases.clusters.cluster import (
     ARCHIVE_FAILING,
@@ -56,7 +56,7 @@ _OFF: Final = Problem(
 
 
 def goal(found: Cluster, now: int) -> Goal | None:
-    """Return what is to be done with a cluster."""
+    """Return the next work of a cluster."""
     if found.status == DELETING:
         return Goal("backups")
     if found.check_at is not None:
@@ -71,14 +71,14 @@ def goal(found: Cluster, now: int) -> Goal | None:
 
 
 async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Make the files of a server, or restore them, unless it has them."""
+    """Make the data of a server, or restore them, unless it has them."""
     if (servers := needs.servers) is None:
         return StepRetry(faults=[_OFF])
     if found.has_data:
         return StepDone(next="start", keeps_faults=True)
     try:
         if found.source is not None:
-            if not await restoring.restore_while_wanted(needs, found):
+            if not await restore.restore_while_wanted(needs, found):
                 return StepRetry(seconds=0)  # of what is wanted now, there is another step
             version = found.version
         else:
@@ -112,7 +112,7 @@ async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 async def _password(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Set the password of the owner, and delete it from the row."""
+    """Set the password of the owner on the server, and delete it from the row."""
     if (servers := needs.servers) is None:
         return StepRetry(faults=[_OFF])
     if found.secret is not None:
@@ -139,7 +139,7 @@ async def _stop(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> 
 
 
 async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Connect to a registered server, and store its version or why that failed."""
+    """Connect to a registered server, and store its version or the reason of a failure."""
     endpoint = endpoint_of(needs.keyring, found)
     assert endpoint is not None
     assert found.endpoint is not None
@@ -171,14 +171,14 @@ async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
-    """Wait until no backup of the cluster is left."""
+    """Wait until the cluster has no backups left."""
     if await needs.database.write(_delete_backups, found, needs.clock()):
         return StepDone(next="remove", keeps_faults=True)
     return StepRetry(seconds=_LOOK_SECONDS)
 
 
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
-    """Let the backups of a cluster be deleted; return True if none is left.
+    """Begin the deletion of the backups of a cluster; return True if none is left.
 
     A restore keeps them all, as its backup may need others. No such cluster is deleted, unless a
     process of the version before has let it.
@@ -211,7 +211,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
 
 
 def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
-    """Return what follows when a server is as its owner wanted."""
+    """Return the result of a step after which a server is as its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -228,7 +228,7 @@ def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
 
 
 def _failed(needs: DatabaseNeeds, words: str) -> Outcome:
-    """Return what follows when a server could not be made, started or stopped."""
+    """Return the result of a step in which a server could not be made, started or stopped."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_new = current.status == "provisioning"

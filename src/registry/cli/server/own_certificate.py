@@ -21,7 +21,7 @@ from registry.settings.texts import PREFIX, SettingsError
 
 
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
-    """Return what keeps the certificate, and what is to be said of it, or an empty string.
+    """Return the keeper of the certificate, and a note for the operator, or an empty string.
 
     Raises:
         SettingsError: its folder cannot be written, or the clock is behind.

@@ -1,7 +1,7 @@
 """The state of a link that an answer about a blob depends on.
 
-It is read for a kept answer after each commit, so it has no column that follows from others: the
-bytes of an object, and all that is said of them, have a new `stored_id` whenever they change.
+It is read for a kept answer after each commit, so it has no column that follows from others:
+whenever an object gets other bytes, it has a new `stored_id`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
 from registry.metadata.repositories.live import ID_OF_NAMED
-from registry.metadata.tables import (
-    blob_object_keys,
-    blob_objects,
-    repository_blobs,
-)
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 
-class SeenLink(NamedTuple):
+class LinkState(NamedTuple):
     """A row of the statement below; the fields are those of `Link`."""
 
     digest: str
@@ -61,14 +57,14 @@ _SEE: Final = Statement(
 )
 
 
-def see_link(tx: Connection, handle: str, name: str, digest: str) -> Hashable | None:
-    """Return the link of a sha256 digest in a live repository as by `seen_of`, or None."""
+def find_link_state(tx: Connection, handle: str, name: str, digest: str) -> Hashable | None:
+    """Return the link of a sha256 digest in a live repository as by `link_state_of`, or None."""
     return tx.row(_SEE, handle=handle, name=name, digest=digest)
 
 
-def seen_of(link: Link) -> SeenLink:
-    """Return the part of a link that `see_link` returns."""
-    return SeenLink(
+def link_state_of(link: Link) -> LinkState:
+    """Return the state of a link, equal to the row that `find_link_state` returns."""
+    return LinkState(
         link.digest,
         link.repository_id,
         link.touched_at,

@@ -1,7 +1,7 @@
-"""Rewrap: let all blobs of a repository be read through the key that it writes under now.
+"""Rewrap the blobs of a repository under the KMS key that it writes under now.
 
-What moves (`cloudcore.objects.rewrapping`) are links, and blobs of deleted images, that are read
-through another key.
+The uses that move (`cloudcore.objects.rewrapping`) are links, and blobs of deleted images, that are
+read through another key.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ PORTION: Final = 100
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a run is: the key it moves to, and the last use that it has looked at."""
+    """The position of a run: the key it moves to, and the last use that it has handled."""
 
     kms_key_id: str
     after: key_moves.Position = key_moves.FIRST
@@ -130,7 +130,8 @@ def _read(tx: Connection, run: Run, at: object) -> UsePage[_Use]:
 def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_Use]:
     """Return uses with the wraps of their objects, the one under a use's own key first.
 
-    A wrap under the key to move to is made anew too: it may not open, and the one that does may go.
+    An existing wrap under the new key is replaced too: it may be broken, and the wrap that opens
+    may be dropped afterwards.
     """
     wraps: dict[str, list[ObjectWrap]] = defaultdict(list)
     for each in key_moves.usable_wraps(tx, account_id, sorted({use.object_id for use in found})):
