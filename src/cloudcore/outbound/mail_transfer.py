@@ -185,7 +185,7 @@ class DirectSender:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return _unverified()
+        return unverified_tls()
 
 
 @dataclass(frozen=True)  # no slots: cached properties
@@ -227,7 +227,7 @@ class SmarthostSender:
                 ) as smtp,
             ):
                 if not is_tls and smtp.supports_extension("starttls"):
-                    await _start_tls(smtp, where.host, tls or _unverified())
+                    await _start_tls(smtp, where.host, tls or unverified_tls())
                     is_tls = True
                 if where.user:
                     await self._sign_in(smtp, is_tls=is_tls)
@@ -364,7 +364,8 @@ def _words(error: Exception) -> str:
     return " ".join(said.split())[:_MOST_REASON]
 
 
-def _unverified() -> ssl.SSLContext:
+def unverified_tls() -> ssl.SSLContext:
+    """Return a context that accepts any certificate, where plain text would be the alternative."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -16,6 +16,7 @@ from email.message import EmailMessage
 from typing import Any, Final
 
 from cloudcore.outbound.mail import Smarthost
+from cloudcore.outbound.mail_transfer import unverified_tls
 
 CONNECTIONS: Final = 4
 """Messages that are handed over at once; those who send more wait for one another."""
@@ -98,7 +99,7 @@ class SmtpClient:
             is_tls = connection.has_extn("starttls")
             if is_tls:
                 # As mail servers do among themselves: what would else go in plain text.
-                connection.starttls(context=self._tls if where.user else _unverified())
+                connection.starttls(context=self._tls if where.user else unverified_tls())
         if where.user:
             if not is_tls:
                 connection.close()
@@ -132,10 +133,3 @@ class _Timed(smtplib.SMTP):
 
 class _TimedOverTls(_Timed, smtplib.SMTP_SSL):
     """The same over TLS from the first byte."""
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

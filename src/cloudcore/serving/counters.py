@@ -19,7 +19,7 @@ from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
 
 if TYPE_CHECKING:
-    from cloudcore.serving.kept.cache import KeptAnswers
+    from cloudcore.serving.kept_answers import KeptAnswers
 
 
 Count = Callable[[str, int], None]

@@ -39,7 +39,7 @@ from cloudcore.quotas.needs import QUOTAS, KnownQuota
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.counters import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.dispatch import Application, Dispatcher
-from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept_answers import KeptAnswers
 from cloudcore.serving.planes import Planes
 from cloudcore.web.health import Readiness
 from registry.blobstore.base import BlobStore, ObjectUnknown

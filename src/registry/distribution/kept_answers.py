@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import Scope
-from cloudcore.serving.kept.entry import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
+from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.blobs.link_states import link_state_of
@@ -22,7 +22,6 @@ from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
-from registry.services.tags.pointers import look_at_tags
 
 MOST_SECONDS: Final = 300
 """Longest time for which an answer is kept that no bearer was sent for."""
@@ -42,12 +41,7 @@ def kept_manifest(
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
     given, seen = (request.name, reference), manifests.state_of(found)
-    # What else an answer may depend on than the tags and images of the repository: whether a cached
-    # tag is fresh, and for another digest, those by which the account knows the content.
-    by_tag = not isinstance(reference, Digest) and found.fresh_until is None
-    is_covered = by_tag or reference == found.digest
-    cover = Cover(look_at_tags, (request.name,)) if is_covered else None
-    proof = Proof(manifests.look_at_manifest, given, seen, cover)
+    proof = Proof(manifests.look_at_manifest, given, seen)
     counts = not request.is_head and request.grant.counts_pulls
     return Keep(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 

@@ -22,7 +22,7 @@ from cloudcore.serving.asgi import (
     receive_into,
 )
 from cloudcore.serving.bodies.budget import BODIES
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from cloudcore.web.query import parse_fields
 from cloudcore.web.revisions import tags_named
 from registry.distribution.auth import Grant

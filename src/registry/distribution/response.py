@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.asgi import Scope, Send
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
-from cloudcore.serving.kept.entry import Keep
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import Keep
 from registry.blobstore.base import OpenObject
 from registry.distribution.byteranges import RangesBody, send_ranges
 

@@ -11,8 +11,7 @@ from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.dispatch import new_request_id
 from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.request_cycle import RequestCycle
-from cloudcore.serving.kept.cache import KeptAnswers
-from cloudcore.serving.kept.entry import MOST_HEAD_BYTES, KeptEntry
+from cloudcore.serving.kept_answers import MOST_HEAD_BYTES, KeptAnswers, KeptEntry
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import RequestRecord
 

@@ -20,8 +20,8 @@ from cloudcore.serving.dispatch import Application
 from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.head import RequestHead
 from cloudcore.serving.http.response import Fields, read_fields, status_line
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
-from cloudcore.serving.kept.entry import MOST_ANSWER_BYTES, Keep
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import MOST_ANSWER_BYTES, Keep
 from cloudcore.serving.limits import ServerLimits, TransferPace
 
 logger = logging.getLogger("cloudcore.serving")

@@ -1,30 +1,116 @@
-"""The cache of answers that are sent again while they are provably the same.
+"""Kept answers: a cache of answers that are sent again while a read proves that they are the same.
 
 The whole head of a request, with its credential, is the key. The application names with an answer
 the read that proves it (`Keep`). If the database still has the version of the last proof, the
-answer is sent at once; else the read is repeated, and must find the same.
+answer is sent at once; else the read is repeated, and must find the same. See
+docs/explanation/kept-answers.md.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from cloudcore.db.base import Connection, Database
-from cloudcore.serving.kept.entry import (
-    ENTRY_BYTES,
-    MOST_ANSWER_BYTES,
-    MOST_HEAD_BYTES,
-    AnswerKey,
-    Cover,
-    Covered,
-    Keep,
-    KeptAnswer,
-    KeptEntry,
-    Proof,
-)
-from cloudcore.serving.record import RequestRecord
+from cloudcore.db.base import Database
+from cloudcore.serving.record import ObserverCache, RequestRecord
+
+EXTENSION: Final = "entrepot.keep"
+"""The ASGI extension, and the key of a `Keep` in ``http.response.start``."""
+MOST_HEAD_BYTES: Final = 8 * 1024
+MOST_ANSWER_BYTES: Final = 64 * 1024
+"""Longest head of a request, and longest answer, that are kept."""
+ENTRY_BYTES: Final = 1500
+ANSWER_BYTES: Final = 1500
+"""What the objects of an entry and of an answer take, besides their bytes."""
+
+
+class Proof(NamedTuple):
+    """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
+
+    The application read `found` before, or in the same statement as, the content of its answer. A
+    value that has changed does not come back, unless the answer is the same again too.
+    """
+
+    look: Callable[..., Hashable]
+    given: tuple[Hashable, ...]
+    found: Hashable
+
+
+class Keep(NamedTuple):
+    """The terms under which an answer may be sent again."""
+
+    until: int
+    """By the clock, in microseconds."""
+    proof: Proof | None = None
+    """None if it depends on nothing but the request."""
+    noted: Callable[[], None] | None = None
+    """Called each time that it is given again."""
+
+
+class KeptAnswer:
+    """A rendered answer, shared by all requests with the same answer."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "key",
+        "proof",
+        "size",
+        "status_line",
+        "users",
+        "version",
+    )
+
+    def __init__(self, key: AnswerKey) -> None:
+        self.key = key
+        self.proof, self.status_line, self.before, self.after = key
+        self.version: int | None = None
+        self.size = ANSWER_BYTES + len(self.before) + len(self.after)
+        self.users = 0
+
+    def rendered(self, common: bytes, request_id: str) -> bytes:
+        """Return the bytes to send, with the common header lines and a request id."""
+        return b"".join((self.status_line, common, self.before, request_id.encode(), self.after))
+
+
+class KeptEntry:
+    """The kept answer of one request, and the parts of its record."""
+
+    __slots__ = (
+        "answer",
+        "noted",
+        "record",
+        "record_end",
+        "record_start",
+        "server",
+        "size",
+        "until",
+    )
+
+    def __init__(
+        self, answer: KeptAnswer, keep: Keep, record: RequestRecord, server: object, size: int
+    ) -> None:
+        self.answer = answer
+        self.until = keep.until
+        self.noted = keep.noted
+        self.server = server
+        """Address of the connection; a challenge may name it."""
+        self.size = size
+        self.record = record
+        self.record_start = record[3:9]
+        self.record_end = (*record[10:-1], ObserverCache())
+
+    def record_again(
+        self, finished_at: float, seconds: float, request_id: str, client: str
+    ) -> RequestRecord:
+        """Return the record of the same request, repeated by `client`."""
+        start, end = self.record_start, self.record_end
+        fields = (finished_at, seconds, request_id, *start, client, *end)
+        return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
+
+
+AnswerKey = tuple[Proof | None, bytes, bytes, bytes]
 
 
 class KeptAnswers:
@@ -38,7 +124,6 @@ class KeptAnswers:
         self._most_bytes = most_bytes
         self._entries: OrderedDict[bytes, KeptEntry] = OrderedDict()
         self._answers: dict[AnswerKey, KeptAnswer] = {}
-        self._covers: dict[Cover, Covered] = {}
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
@@ -68,9 +153,7 @@ class KeptAnswers:
         if version is not None and version == answer.version:
             self._hits += 1
             return True
-        if self._is_covered(answer, version):
-            return True
-        reading = self._read(_look, proof, answer.covered)
+        reading = self._read(proof.look, *proof.given)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
@@ -78,17 +161,6 @@ class KeptAnswers:
         except Exception:  # noqa: BLE001 - the application meets it too, and says so
             return False
         return self._proved(head, answer, version, _Begun(reading, waits_for))
-
-    def _is_covered(self, answer: KeptAnswer, version: int | None) -> bool:
-        """Return True if the cover of an answer's proof finds the same, as is known already."""
-        cover = None if answer.proof is None else answer.proof.cover
-        if cover is None or version is None:
-            return False
-        if self._covers.get(cover) != (answer.covered, version):
-            return False
-        answer.version = version
-        self._confirmed += 1
-        return True
 
     async def _proved(
         self, head: bytes, answer: KeptAnswer, version: int | None, reading: _Begun
@@ -99,24 +171,16 @@ class KeptAnswers:
             return False
 
     def _conclude(
-        self,
-        head: bytes,
-        answer: KeptAnswer,
-        version: int | None,
-        looked: tuple[Hashable, Hashable],
+        self, head: bytes, answer: KeptAnswer, version: int | None, found: Hashable
     ) -> bool:
         proof = answer.proof
         assert proof is not None
-        covered, found = looked
-        if proof.cover is not None and version is not None and covered is not None:
-            self._covers[proof.cover] = Covered(covered, version)
         if found != proof.found:
             entry = self._entries.get(head)
             if entry is not None and entry.answer is answer:
                 self._drop(head)
             return False
         answer.version = version
-        answer.covered = covered
         self._confirmed += 1
         return True
 
@@ -158,7 +222,6 @@ class KeptAnswers:
         It takes some 0.1 µs for each entry.
         """
         now = self._clock()
-        self._covers.clear()
         for head in [head for head, entry in self._entries.items() if now >= entry.until]:
             self._drop(head)
 
@@ -182,29 +245,13 @@ class KeptAnswers:
             self.bytes -= answer.size
 
 
-def _look(tx: Connection, proof: Proof, covered: Hashable) -> tuple[Hashable, Hashable]:
-    """Read a proof, unless its cover finds what it found when that was read last.
-
-    Return what the cover finds, and what the proof does.
-    """
-    cover = proof.cover
-    if cover is None:
-        return None, proof.look(tx, *proof.given)
-    now_covered = cover.look(tx, *cover.given)
-    if now_covered is not None and now_covered == covered:
-        return covered, proof.found
-    return now_covered, proof.look(tx, *proof.given)
-
-
 class _Begun:
     """A coroutine that ran to its first wait outside of any task, to be continued in a task."""
 
-    def __init__(
-        self, coroutine: Coroutine[Any, Any, tuple[Hashable, Hashable]], waits_for: object
-    ) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Hashable], waits_for: object) -> None:
         self._coroutine = coroutine
         self._waits_for = waits_for
 
-    def __await__(self) -> Generator[Any, Any, tuple[Hashable, Hashable]]:
+    def __await__(self) -> Generator[Any, Any, Hashable]:
         yield self._waits_for
         return (yield from self._coroutine.__await__())
