@@ -262,24 +262,6 @@ def test_rules_of_cors_are_applied(boto: Boto, s3: S3Site) -> None:
         assert http.options(url, headers=asked).status_code == 403
 
 
-def test_what_clients_look_for_and_no_bucket_has(boto: Boto) -> None:
-    name = {"Bucket": "photos"}
-    boto.put_object(**name, Key="there", Body=b"")
-    assert boto.get_bucket_location(**name)["LocationConstraint"] == "local"
-    assert "Status" not in boto.get_bucket_versioning(**name)
-    assert boto.get_bucket_acl(**name)["Grants"][0]["Permission"] == "FULL_CONTROL"
-    refused(boto.get_bucket_policy, "NoSuchBucketPolicy", **name)
-    refused(boto.get_bucket_lifecycle_configuration, "NoSuchLifecycleConfiguration", **name)
-    refused(boto.get_object_lock_configuration, "ObjectLockConfigurationNotFoundError", **name)
-    assert "LoggingEnabled" not in boto.get_bucket_logging(**name)
-    refused(boto.get_bucket_replication, "ReplicationConfigurationNotFoundError", **name)
-    enabled = {"Status": "Enabled"}
-    refused(boto.put_bucket_versioning, "NotImplemented", **name, VersioningConfiguration=enabled)
-    refused(boto.create_bucket, "BucketAlreadyOwnedByYou", **name)
-    refused(boto.delete_bucket, "BucketNotEmpty", **name)
-    refused(boto.create_bucket, "InvalidBucketName", Bucket="UPPER.case")
-
-
 def test_attributes_of_an_object(boto: Boto) -> None:
     boto.put_object(Bucket="photos", Key="attributes", Body=b"12345")
     found = boto.get_object_attributes(

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from tests.integration.served_world import Served
-from tests.tenants import document
 
 LARGE: Final = bytes(range(256)) * 20480  # 5 MiB
 KEYS: Final = (
@@ -54,18 +53,6 @@ async def photos(served: Served) -> str:
     """Return the path of a bucket, after ``/v1/buckets``."""
     await done(served, "POST", "", {"name": "photos"})
     return "/photos"
-
-
-async def program_that_may(served: Served, *statements: dict[str, object]) -> str:
-    """Return the token of another program of acme, with these rights."""
-    admin = served.acme.program_token
-    made = await served.make("/v1/service-accounts", {"name": "other"}, token=admin)
-    keys = f"/v1/service-accounts/{made['id']}/access-keys"
-    key = await served.make(keys, {}, token=admin)
-    policy = {"name": "other", "document": document(*statements)}
-    attached = f"/v1/policies/{(await served.make('/v1/policies', policy, token=admin))['id']}"
-    await served.make(f"{attached}/attachments", {"service_account": "other"}, token=admin)
-    return await served.program_token(key["access_key_id"], key["secret_access_key"])
 
 
 async def test_a_bucket_is_made_shown_changed_listed_and_deleted(served: Served) -> None:
@@ -260,8 +247,8 @@ async def test_to_delete_cors_needs_put_bucket_cors_and_is_204_also_without(
     ]
     for change in changes:
         await refused(served, "PUT", path, {"cors_rules": [rule | change]})
-    token = await program_that_may(
-        served, {"effect": "allow", "actions": ["storage:GetBucket*"], "resources": ["*"]}
+    token = await served.token_that_may(
+        {"effect": "allow", "actions": ["storage:GetBucket*"], "resources": ["*"]}
     )
     assert (await ask(served, "GET", path, token=token)).status_code == 200
     assert (await ask(served, "DELETE", path, token=token)).status_code == 403
@@ -386,8 +373,7 @@ async def test_a_list_has_pages_prefixes_and_groups(served: Served, photos: str)
 
 async def test_rights_are_those_of_the_access_key(served: Served, photos: str) -> None:
     crn = f"crn:storage:local:{served.acme.account_id}:bucket/photos"
-    token = await program_that_may(
-        served,
+    token = await served.token_that_may(
         {
             "effect": "allow",
             "actions": [f"storage:{verb}Object" for verb in ("Get", "Put", "Delete")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -20,16 +19,10 @@ from registry.console.pages.repositories.image_rows import natural_order
 from registry.console.pages.repositories.images import pull_command
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.services.repositories import search
-from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
+from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of
 
 SIGNATURE = "application/vnd.cncf.notary.signature"
 SBOM = "application/spdx+json"
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("images") / "data") as shop:
-        yield shop
 
 
 async def attach(shop: Shop, subject: Descriptor, artifact_type: str) -> Descriptor:

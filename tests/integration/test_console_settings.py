@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -18,17 +17,11 @@ from registry.console.pages.repositories.repository_settings import (
     without_public_pull,
 )
 from tests.integration.console_access import hidden, send
-from tests.integration.console_shop import NAME, Shop, open_shop
+from tests.integration.console_shop import NAME, Shop
 
 PARTNER = {"effect": "allow", "principals": ["globex"], "actions": ["registry:PullImage"]}
 DENIAL = {"effect": "deny", "principals": ["globex"], "actions": ["registry:PushImage"]}
 EVERYONE = {"effect": "allow", "principals": ["*"], "actions": ["registry:PullImage"]}
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("settings") / "data") as shop:
-        yield shop
 
 
 def policy(*statements: dict[str, Any]) -> dict[str, Any]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import random
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from hashlib import md5, sha256
-from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from cloudcore.kms.chores import delete_due_keys
 from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
-from tests.integration.served_world import Served, open_served
+from tests.integration.served_world import Served
 from tests.s3_negatives import negatives
 from tests.s3_signing import framed, with_header
 
@@ -23,15 +19,6 @@ MIB: Final = 1 << 20
 CRC: Final = "x-amz-checksum-crc32"
 SIGNED: Final = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
 UNSIGNED_TRAILER: Final = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
-
-
-@pytest.fixture
-async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
-    """Return a client whose account has a bucket ``bucket``."""
-    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
-        client = client_of(served, served.acme)
-        await client.done("PUT", "/bucket")
-        yield client
 
 
 def crc32(body: bytes) -> str:
