@@ -1,8 +1,7 @@
 """Describe the commands of families: nouns (`Noun`), their commands (`Act`), options and columns.
 
-A module of commands has a tuple ``COMMANDS`` of nouns, and of commands without a noun. The command
-line makes the parsers, sends the requests and prints the answers. A command of more than one
-request has a function (`Act.run`), which gets an `Invocation`.
+A module of commands has a tuple ``COMMANDS`` of nouns, and of commands without one. The command
+line does the rest; a command of more than one request has a function (`Act.run`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the workers of a registry count besides requests: names, metrics, documentation."""
+"""Counters of a registry besides those of requests: names, metrics, documentation."""
 
 from __future__ import annotations
 
