@@ -114,6 +114,7 @@ export ROOMS
 
 lines: ## Print lines and files of Python by room, of sources and tests
 	@find src tests -name '*.py' -exec wc -l {} + | awk "$$ROOMS" | sort
+
 pages: $(DEVELOPMENT) ## Write the pages of docs that are generated from the code anew
 	for page in actions_page cli_fields commands_page settings_page; do $(BIN)/python -m tests.$$page || exit; done
 

@@ -104,7 +104,7 @@ class ReachableFlow(ResponseBody):
 
 
 class VpcReachability(ResponseBody):
-    """What security groups and routes of a VPC let begin, as its machine is told."""
+    """The flows that a VPC's groups and routes allow to begin, by the plan of its machine."""
 
     vpc: ResourceRef
     internet_gateway: ResourceRef | None

@@ -27,7 +27,7 @@ class Bounds(Protocol):
 
     @property
     def memory_mb(self) -> int:
-        """Return MiB, with what the kernel keeps for it."""
+        """Return the most memory in MiB, including what the kernel uses for the group."""
         ...
 
     @property

@@ -100,7 +100,7 @@ def record(
 
 @dataclass(slots=True)
 class _Recording:
-    """The attempts of one subscription, which is locked, and its faults after each."""
+    """Applies attempts to one subscription, whose row is locked, and updates its faults."""
 
     tx: Connection
     queues: Queues

@@ -1,6 +1,6 @@
 """Dump a PostgreSQL database into a backup, and restore a dump into an empty one.
 
-A dump is of one snapshot, which a transaction here holds: the catalog beside it is of the same. It
+A transaction here holds one snapshot, of which both the dump and the catalog beside it are made. It
 has our tables alone, and their triggers' functions: a schema may have other things too.
 """
 

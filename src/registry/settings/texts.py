@@ -159,7 +159,7 @@ def is_every_address(host: str) -> bool:
 
 
 def share_a_port(host: str, other: str) -> bool:
-    """Return True if a machine cannot listen on the same port of both hosts."""
+    """Return True if one host is, or includes, the other's address: one port cannot serve both."""
     host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
     if host == other:
         return True

@@ -131,7 +131,7 @@ class S3Object(StoredBytes):
             self._drop_stream()
 
     def expect(self, offset: int, count: int) -> None:
-        """Have the next read in a range ask for all of it."""
+        """Announce a range: the next read within it requests all of it from the bucket."""
         self._expected = (offset, min(offset + count, self._length))
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ the links of others keep it, and the new bytes become the account's current copy
 The transaction that links the blob decides, under the object's lock. If it finds bytes that were
 not checked, it changes nothing; they are checked, and the transaction is repeated. So a push of
 new bytes, the most frequent one, reads nothing beforehand. To replace the kept bytes, the same
-transaction switches the object to the new ones and quarantines the old ones (`replacing`). So a
+transaction switches the object to the new ones and quarantines the old ones. So a
 process that dies has either healed the object and all its links, or has left new bytes without a
 row, which the orphan scan finds.
 """

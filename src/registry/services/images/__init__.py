@@ -2,5 +2,5 @@
 
 `manifests` serves ``/v2``, `details` serves ``/v1``. `deletion` and `restoration` are the only ways
 out and back; `index_deletion` divides the tree of an index. Manifests are parsed by
-`manifest_reading`, large ones in a process of their own (`manifest_child`).
+`registry.oci.manifest`, large ones in the thread of documents (`cloudcore.threads`).
 """
