@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -208,7 +209,7 @@ def kill(clients: Clients, what: str) -> None:
         with clients.signed_in() as http:
             fleet.kill_database()
             for node in map(fleet.url_of, NODES):
-                wait_until(lambda node=node: is_refused(http, node), lambda: "it needs no database")
+                wait_until(partial(is_refused, http, node), lambda: "it needs no database")
         fleet.start_database()
 
 

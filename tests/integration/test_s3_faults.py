@@ -299,10 +299,14 @@ def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer(
     ],
     ids=["none", "half", "not had"],
 )
-def test_missing_credentials_are_called_so(error: Exception) -> None:
-    with pytest.raises(StoreUnavailable, match="set AWS_ACCESS_KEY_ID"):  # noqa: SIM117
+def test_missing_credentials_are_called_so(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Clients hear that there are none, and operators in the log what to set."""
+    with pytest.raises(StoreUnavailable, match="has no credentials"):  # noqa: SIM117
         with answered("PutObject", Circuit()):
             raise error
+    assert "set AWS_ACCESS_KEY_ID" in caplog.text
 
 
 EVERY_CALL: Sequence[Callable[[Bucket], object]] = (

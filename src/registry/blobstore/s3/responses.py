@@ -72,10 +72,11 @@ _DOCUMENTS: Final = {
 _BEGINNING: Final = 1024
 """Bytes of a document in which its root begins."""
 _NO_CREDENTIALS: Final = (
-    "there are no credentials for the bucket of the blob store: set AWS_ACCESS_KEY_ID and"
+    "no credentials for the bucket of the blob store to %s (%s): set AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY for this process, or give it a profile or a role"
     " (docs/how-to/s3-store.md)"
 )
+"""For the log of operators; clients hear less."""
 _GOOD: Final = 300
 """A status from here on is an error."""
 
@@ -145,8 +146,8 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
         raise Refused(code) from error
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
         circuit.failed()  # to look for them on the network takes seconds
-        _log.error("no credentials for the blob store to %s: %s", what, error)
-        raise StoreUnavailable(_NO_CREDENTIALS) from error
+        _log.error(_NO_CREDENTIALS, what, error)
+        raise StoreUnavailable("the blob store has no credentials") from error
     except (BotoCoreError, HTTPError, OSError) as error:
         circuit.failed()
         why = type(error).__name__

@@ -148,6 +148,7 @@ async def _ask(
     """Return the page that asks whether to do something."""
     record = await read_one(page, noun)
     await page.require(method.action, crn_of(page, noun, record))
+    more = await noun.more(page, record) if method.inputs else {}
     return page.show(
         "noun_question.html",
         complaint.status,
@@ -156,7 +157,7 @@ async def _ask(
         record=record,
         base=path_of(page, noun),
         complaint=complaint,
-        **await noun.more(page, record) if method.inputs else {},
+        **{**noun.shows, **more},
     )
 
 

@@ -126,6 +126,7 @@ async def read_pushed(name: Name, put: ManifestPut) -> ReadManifest:
     arguments = (put.body, put.content_type, put.expected)
     if len(put.body) <= INLINE_BYTES:
         return read_manifest(*arguments)
+    # The account's id is not known yet; its handle is a line of its own among the accounts.
     return await DOCUMENTS.run(name.handle, read_manifest, *arguments)
 
 
