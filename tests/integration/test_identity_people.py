@@ -162,22 +162,6 @@ async def test_a_person_and_an_organization_own_so_many(identity: World) -> None
 
 
 @on_both_databases
-async def test_accounts_and_people_of_others_are_as_unknown_ones(identity: World) -> None:
-    """Byte for byte but the request's id, to persons and to programs."""
-
-    others = identity.globex
-    for token in ("person", "admin"):
-        for path, foreign in (("/v1/accounts", others.account_id), (USERS, others.person.id)):
-            told = []
-            for which in (foreign, uuid7()):
-                answer = await identity.ask("GET", f"{path}/{which}", token=token)
-                assert answer.status_code == 404
-                request_id = answer.headers.pop("x-request-id")
-                told.append((answer.text.replace(request_id, ""), dict(answer.headers)))
-            assert told[0] == told[1], path
-
-
-@on_both_databases
 async def test_a_member_is_told_that_its_part_is_too_small(identity: World) -> None:
     await join(identity, "guest", "member")
     body = {"email": "x@example.org", "organization": identity.acme.organization_id}
