@@ -151,7 +151,6 @@ async def test_a_right_on_another_thing_is_none(identity: World, own: Ids) -> No
         assert answer.status_code == 403, spec.operation
 
 
-@on_both_databases
 @pytest.mark.usefixtures("foreign")
 async def test_a_member_is_no_owner(identity: World, own: Ids) -> None:
     path = f"/v1/organizations/{own['organization_id']}"

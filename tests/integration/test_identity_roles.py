@@ -9,8 +9,6 @@ import pytest
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
-pytestmark = on_both_databases
-
 ROLES = "/v1/roles"
 
 
@@ -118,6 +116,7 @@ async def test_roles_are_listed_by_name_page_by_page(identity: World) -> None:
     assert reason(stolen) == (400, "marker", "malformed")
 
 
+@on_both_databases
 async def test_a_role_is_assigned_to_members_of_the_organization(identity: World) -> None:
     role = await identity.make(ROLES, {"name": "ops", "trust_policy": trust("acme")})
     path = f"{ROLES}/{role['id']}/assignments"

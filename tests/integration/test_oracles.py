@@ -16,7 +16,6 @@ import httpx
 import pytest
 
 from registry.oci.media_types import OCI_MANIFEST
-from tests.databases import on_both_databases
 from tests.integration.oauth_world import World, may
 from tests.tenants import ALLOW_ALL, Install, bearer
 
@@ -38,7 +37,6 @@ def told(answer: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
     return answer.status_code, plain(answer.text), headers
 
 
-@on_both_databases
 async def test_no_permission_no_trust_and_no_role_are_one_refusal(oauth: World) -> None:
     """403 in the same bytes, whichever of the three it is, and of what role."""
 
