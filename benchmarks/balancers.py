@@ -35,7 +35,7 @@ from cloudcore.loadbalancer.driver import (
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
 from cloudcore.loadbalancer.haproxy import PROGRAM_PATH, HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import detached_process
 
 ADDRESS: Final = "127.0.0.1"
 _TARGET: Final = """defaults
@@ -140,7 +140,7 @@ def _side(kind: type[Replicas], folder: Path, target: int, pem: bytes) -> Iterat
     )
     try:
         asyncio.run(driver.apply(plan, 0, {"own.pem": pem}, None))
-        kept = kept_process.find(folder / kind.__name__ / "benchmark" / "0")
+        kept = detached_process.find(folder / kind.__name__ / "benchmark" / "0")
         assert kept is not None
         yield Side(kind.configuration_name.partition(".")[0], ports, process_tree(kept.pid), {}, {})
     finally:

@@ -47,7 +47,7 @@ from cloudcore.jobs.runs import end_run
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.bucket_layout import OBJECTS, object_key
 from registry.composition.main import Registry
-from registry.composition.process import Process
+from registry.composition.stores import RegistryStores
 from registry.gc.collection import phases_of
 from registry.gc.orphans import find_orphans, places_of
 from registry.services.collector_runs import start_collection
@@ -106,7 +106,7 @@ class Meter:
         return found
 
 
-async def list_all(process: Process) -> Phase:
+async def list_all(process: RegistryStores) -> Phase:
     """List every object."""
     meter, count = Meter("listed"), 0
     async for _ in process.store.list_objects():
@@ -116,7 +116,7 @@ async def list_all(process: Process) -> Phase:
     return meter.end(count)
 
 
-async def scan_all(process: Process) -> Phase:
+async def scan_all(process: RegistryStores) -> Phase:
     """Look for orphans in every place, as the scan does within a day."""
     meter, files, orphans = Meter("scanned for orphans"), 0, 0
     for place in places_of(process.store):
@@ -128,7 +128,7 @@ async def scan_all(process: Process) -> Phase:
     return meter.end(files)
 
 
-async def collect_all(process: Process, account_id: str, count: int) -> Sequence[Phase]:
+async def collect_all(process: RegistryStores, account_id: str, count: int) -> Sequence[Phase]:
     """Let the collector remove all `count` blobs that no manifest has."""
     ctx, found = process.ctx, []
     run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))

@@ -9,8 +9,8 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
-from cloudcore.databases.archive.archive import BackupTarget, RegisteredEndpoint
-from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.bucket_archive import BucketArchive
+from cloudcore.databases.archive.driver import BackupTarget, RegisteredEndpoint
 from cloudcore.databases.archive.pgbackrest import ServerPlace
 from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.iam.service_roles import SERVICE_ROLES
@@ -24,7 +24,7 @@ async def _back_up(order: dict[str, Any]) -> None:
     data, user, sockets, port, inside = order["place"]
     place = ServerPlace(Path(data), tuple(user), Path(sockets), port, inside)
     async with Registry(Settings(data=Path(order["data"])), SERVE).open_planes() as (opening, _):
-        archives = Archives(
+        archives = BucketArchive(
             await opening.needs_of(STORAGE),
             (await opening.get(SERVICE_ROLES))("database"),
             Bridge(S3Endpoint("127.0.0.1", order["s3_port"], "localhost", None)),

@@ -25,17 +25,17 @@ from botocore.config import Config
 
 from cloudcore.account_rows import find_account
 from cloudcore.certificate import authority
-from cloudcore.certificate.authority import Places as PublishedAt
+from cloudcore.certificate.authority import AuthorityUrls
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.bucket_archive import BucketArchive, Places
+from cloudcore.databases.archive.bucket_files import folder_of, list_files
+from cloudcore.databases.archive.driver import (
     BackupTarget,
     Recovery,
     RegisteredEndpoint,
     archive_command,
 )
-from cloudcore.databases.archive.archives import Archives, Places
-from cloudcore.databases.archive.bucket_files import folder_of, list_files
 from cloudcore.databases.archive.pgbackrest import ServerPlace
 from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
@@ -185,7 +185,7 @@ class OwnAuthority:
 
     async def issue(self, names: Sequence[str]) -> ServerCertificate:
         now = time.time_ns() // 1000
-        places = PublishedAt("http://localhost/certificate", "http://localhost/list")
+        places = AuthorityUrls("http://localhost/certificate", "http://localhost/list")
         root = authority.new_root("outage", now)
         issuing = authority.new_issuing(root, "outage", places, now)
         key = new_private_key("ecdsa-p256")
@@ -203,7 +203,7 @@ class ArchiveWorld:
     s3_port: int
     needs: StorageNeeds
     roles: ServiceRoles
-    archives: Archives
+    archives: BucketArchive
     account_id: str
     bucket: Bucket
 
@@ -225,10 +225,12 @@ class ArchiveWorld:
             config=Config(retries={"total_max_attempts": 1}),
         )
 
-    def archives_at(self, port: int, places: Places) -> tuple[Archives, Bridge]:
+    def archives_at(self, port: int, places: Places) -> tuple[BucketArchive, Bridge]:
         """Return what looks for the S3 endpoint at another port."""
         bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
-        return Archives(self.needs, self.roles, bridge, self.folder / "archive", places), bridge
+        return BucketArchive(
+            self.needs, self.roles, bridge, self.folder / "archive", places
+        ), bridge
 
     async def back_up_elsewhere(
         self, target: BackupTarget, server: Server, backup_id: str = "killed"
@@ -357,7 +359,7 @@ async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[Arch
             roles = (await opening.get(SERVICE_ROLES))("database")
             bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
             loopback = [ip_network("127.0.0.0/8")]
-            archives = Archives(needs, roles, bridge, folder / "archive", places, loopback)
+            archives = BucketArchive(needs, roles, bridge, folder / "archive", places, loopback)
             try:
                 yield ArchiveWorld(folder, port, needs, roles, archives, account_id, bucket)
             finally:

@@ -18,7 +18,7 @@ import httpx
 
 from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupKind,
     BackupProgramMissing,
@@ -27,8 +27,8 @@ from cloudcore.databases.archive.archive import (
     PushedWal,
     Recovery,
 )
-from cloudcore.databases.backups import scheduling
-from cloudcore.databases.backups.restoring import TOO_EARLY
+from cloudcore.databases.backups import schedules
+from cloudcore.databases.backups.restore import TOO_EARLY
 from cloudcore.databases.backups.routes import BACKUP_HANDLERS
 from cloudcore.databases.backups.workflow import BACKUP_WORK
 from cloudcore.databases.clusters.cluster import Cluster, Endpoint, Retention, Schedule
@@ -242,7 +242,7 @@ class MemoryServers:
     async def set_aside(self, server_id: str) -> bool:
         raise AssertionError("every server has a row")
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         pass
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
@@ -363,7 +363,7 @@ class BackupWorld:
 
     async def take_turns(self) -> None:
         """Look at the schedules, and do what follows."""
-        await scheduling.take_turns(self.needs)
+        await schedules.take_turns(self.needs)
         await self.work()
 
 
@@ -403,7 +403,7 @@ def _add_cluster(
         **values,
     )
     CLUSTERS.add(tx, made)
-    scheduling.put(tx, made)
+    schedules.put(tx, made)
     return made
 
 

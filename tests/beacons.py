@@ -20,7 +20,7 @@ from cloudcore.db.schema import one_of
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING, Resource, Worked, fixed, given, own
 from cloudcore.resources.rows import Rows
-from cloudcore.resources.workflow import Again, Came, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Step, StepAttempt, StepDone, StepRetry, Work
 from registry.metadata.database import migration_connection
 from tests.kms_world import ACME, add_account
 
@@ -81,35 +81,35 @@ class BeaconNeeds:
         return sorted(f"{each.suffix[1:]} {each.read_text()}" for each in found)
 
 
-Outcome = Came[Beacon] | Again[Beacon]
+Outcome = StepDone[Beacon] | StepRetry[Beacon]
 
 
-async def _build(found: Beacon, needs: BeaconNeeds, turn: Turn) -> Outcome:
+async def _build(found: Beacon, needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
     """Build the piece after which the step is called."""
-    await needs.begin(found, turn.step)
-    needs.piece(found, turn.step).write_text(str(found.height))
-    await needs.come_to(f"{turn.step} done")
-    following = BUILDING.index(turn.step) + 1
+    await needs.begin(found, attempt.step)
+    needs.piece(found, attempt.step).write_text(str(found.height))
+    await needs.come_to(f"{attempt.step} done")
+    following = BUILDING.index(attempt.step) + 1
     if following < len(BUILDING):
-        return Came(next=BUILDING[following])
-    return Came(change=lambda current, _now: _lit(current, found.generation))
+        return StepDone(next=BUILDING[following])
+    return StepDone(change=lambda current, _now: _lit(current, found.generation))
 
 
-async def _put_out(found: Beacon, needs: BeaconNeeds, turn: Turn) -> Outcome:
+async def _put_out(found: Beacon, needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
     """Take the lamp away."""
-    await needs.begin(found, turn.step)
+    await needs.begin(found, attempt.step)
     needs.piece(found, "lamp").unlink(missing_ok=True)
-    await needs.come_to(f"{turn.step} done")
-    return Came(next="tear_down")
+    await needs.come_to(f"{attempt.step} done")
+    return StepDone(next="tear_down")
 
 
-async def _tear_down(found: Beacon, needs: BeaconNeeds, turn: Turn) -> Outcome:
+async def _tear_down(found: Beacon, needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
     """Take the rest away."""
-    await needs.begin(found, turn.step)
+    await needs.begin(found, attempt.step)
     for name in BUILDING:
         needs.piece(found, name).unlink(missing_ok=True)
-    await needs.come_to(f"{turn.step} done")
-    return Came()
+    await needs.come_to(f"{attempt.step} done")
+    return StepDone()
 
 
 def _lit(current: Beacon, generation: int) -> Beacon:
@@ -117,11 +117,11 @@ def _lit(current: Beacon, generation: int) -> Beacon:
     return structs.replace(current, built=generation, status=status)
 
 
-def _wish(found: Beacon, _now: int) -> Wish | None:
+def _goal(found: Beacon, _now: int) -> Goal | None:
     if found.status == DELETING:
-        return Wish("put_out")
+        return Goal("put_out")
     if found.status != "failed" and found.built != found.generation:
-        return Wish("ground", found.generation)
+        return Goal("ground", found.generation)
     return None
 
 
@@ -139,7 +139,7 @@ ROWS: Final = Rows(BEACON, one_of("status", "building", "lit", "failed", DELETIN
 ROWS.table.metadata.remove(ROWS.table)
 WORK: Final = Work(
     ROWS,
-    wish=_wish,
+    goal=_goal,
     steps={
         **{name: Step(_build, FIRST_RETRY, LONGEST_RETRY) for name in BUILDING},
         "put_out": Step(_put_out, FIRST_RETRY, LONGEST_RETRY),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases.archive.archive import BackupTarget, Listed
+from cloudcore.databases.archive.driver import BackupTarget, Listed
 from cloudcore.databases.backups.workflow import BACKUP_WORK
 from cloudcore.databases.clusters import clusters
 from cloudcore.databases.clusters.cluster import Cluster, check_cluster
@@ -118,7 +118,7 @@ class WrittenServers:
             for each in self.has
         }
 
-    async def bury(self) -> None:
+    async def delete_expired(self) -> None:
         self.is_buried = True
 
 

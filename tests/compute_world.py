@@ -23,7 +23,7 @@ from cloudcore.compute.images import ImageConfig, ImageRefused, ImageRoot, Image
 from cloudcore.compute.instance_pool import Instance, InstancePool, check_pool
 from cloudcore.compute.needs import ComputeNeeds
 from cloudcore.compute.pools import INSTANCE_POOLS, WORK
-from cloudcore.compute.reconciling import Reconciler
+from cloudcore.compute.reconciler import Reconciler
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.identity.rights.service_sessions import SessionsOfService

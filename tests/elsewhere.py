@@ -16,7 +16,7 @@ from typing import Final
 import psycopg
 
 from cloudcore.certificate import authority
-from cloudcore.certificate.authority import Places
+from cloudcore.certificate.authority import AuthorityUrls
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.databases.clusters.cluster import Endpoint
 from cloudcore.key_pairs import key_pem
@@ -68,7 +68,7 @@ def elsewhere() -> Iterator[Elsewhere]:
     try:
         now = time.time_ns() // 1000
         signer = authority.new_root("elsewhere", now)
-        places = Places("http://localhost/certificate", "http://localhost/list")
+        places = AuthorityUrls("http://localhost/certificate", "http://localhost/list")
         issuing = authority.new_issuing(signer, "elsewhere", places, now)
         key = new_private_key("ecdsa-p256")
         made = authority.issue(issuing, ["127.0.0.1"], key.public_key(), places, now)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import httpx
 import msgspec
 
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import detached_process
 from tests.databases import planted
 from tests.live import LiveRegistry, start_registry
 from tests.loaded import ENTREPOT, program_environment, run_loaded, start_loaded
@@ -172,7 +172,7 @@ def installed(data: Path, made: str = "", **environment: str) -> Iterator[Instal
 def end_kept(data: Path) -> None:
     """End the proxies of load balancers and the database servers, which outlive the service."""
     for folder in (*data.glob("nodes/*/balancers/*/*"), *data.glob("nodes/*/databases/*")):
-        kept = kept_process.find(folder)
+        kept = detached_process.find(folder)
         if kept is not None:
             kept.signal(signal.SIGKILL)
 

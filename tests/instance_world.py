@@ -53,9 +53,9 @@ class Machine(KeptMachine):
         bounds = BOUNDS | {name: changes.pop(name) for name in BOUNDS if name in changes}
         return given | {"layers": [str(self.layer)], "bounds": bounds} | changes
 
-    def inner_keeper(self, instance_id: str) -> int:
+    def inner_shim(self, instance_id: str) -> int:
         """Return the process that does the work."""
-        return int(json.loads((self.folder(instance_id) / "state.json").read_text())["keeper"])
+        return int(json.loads((self.folder(instance_id) / "state.json").read_text())["shim"])
 
 
 @contextlib.contextmanager

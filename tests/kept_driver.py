@@ -17,25 +17,25 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute import kept_instances
+from cloudcore.compute import shim_instances
 from cloudcore.compute.bubblewrap import bubblewrap_driver
 from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.runc import runc_driver
-from cloudcore.databases.archive.archive import Recovery
+from cloudcore.databases.archive.driver import Recovery
 from cloudcore.databases.servers import bubblewrap, data_folders, postgres
-from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerFailed, ServerSpec
-from cloudcore.nodes import control_groups, kept_process
+from cloudcore.nodes import control_groups, detached_process
 from cloudcore.nodes.node import DriverUnusable
 
 FIRST_INSTANCE_UID: Final = 200_000
 FIRST_SERVER_UID: Final = 270_000
 Places = Mapping[str, tuple[Any, str]]
 _INSTANCES: Final[Places] = {
-    "write": (kept_instances, "write_file"),
-    "launch": (kept_process, "start"),
-    "ask": (kept_instances, "_ask"),
+    "write": (shim_instances, "write_file"),
+    "launch": (detached_process, "start"),
+    "ask": (shim_instances, "_ask"),
     "signal": (signal, "pidfd_send_signal"),
     "groups": (control_groups, "remove"),
     "files": (shutil, "rmtree"),
@@ -43,7 +43,7 @@ _INSTANCES: Final[Places] = {
 """Where a driver of instances does something that lasts."""
 _SERVERS: Final[Places] = {
     "write": (bubblewrap, "write_file"),
-    "launch": (kept_process, "start"),
+    "launch": (detached_process, "start"),
     "ask": (bubblewrap, "ask"),
     "groups": (control_groups, "remove"),
     "clean": (data_folders, "clean"),
@@ -81,7 +81,7 @@ def _instance(given: dict[str, Any]) -> InstanceSpec:
 
 async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa: ANN401
     if arguments and isinstance(arguments[0], dict):
-        is_server = isinstance(driver, Servers)
+        is_server = isinstance(driver, BubblewrapServers)
         arguments[0] = ServerSpec(**arguments[0]) if is_server else _instance(arguments[0])
     options: dict[str, Any] = {}
     if method == "recover":
@@ -103,9 +103,9 @@ async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa
 
 async def _main(kind: str, folder: str, port: str, when: str = "", place: str = "") -> None:
     base = Path(folder)
-    driver: SandboxDriver | Servers
+    driver: SandboxDriver | BubblewrapServers
     if kind == "databases":
-        driver = Servers(base, Listening("127.0.0.1", int(port), FIRST_SERVER_UID))
+        driver = BubblewrapServers(base, Listening("127.0.0.1", int(port), FIRST_SERVER_UID))
     elif kind == "runc":
         driver = runc_driver(base, FIRST_INSTANCE_UID)
     else:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import cloudcore
-from cloudcore.nodes import kept_process
-from cloudcore.nodes.control_groups import KEEPERS
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.control_groups import SHIMS
 from tests import kept_driver
 from tests.tools import missing
 
@@ -126,7 +126,7 @@ class KeptMachine:
 
     def close(self) -> None:
         for group in self._groups:
-            for each in (group / KEEPERS, group):
+            for each in (group / SHIMS, group):
                 if each.exists():
                     until(partial(_is_empty, each))
                     each.rmdir()
@@ -174,9 +174,9 @@ class KeptMachine:
     def folder(self, program_id: str) -> Path:
         return self.base / program_id
 
-    def keeper(self, program_id: str) -> int:
+    def shim(self, program_id: str) -> int:
         """Return the process that the service knows."""
-        found = kept_process.find(self.folder(program_id))
+        found = detached_process.find(self.folder(program_id))
         assert found is not None
         return found.pid
 
@@ -215,7 +215,7 @@ class KeptMachine:
         )
 
     def _is_ours(self, group: Path) -> bool:
-        if group.name == KEEPERS:
+        if group.name == SHIMS:
             return False  # one for all, which stays
         is_given = any(each in group.parents for each in self._groups)
         return is_given or group.name.removeprefix(self.group) in self.ids

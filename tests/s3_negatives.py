@@ -1,4 +1,4 @@
-"""Requests of S3 each of which has a hole that some server had; none may be accepted."""
+"""Forged S3 requests, each of which some server accepted; none may be accepted here."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import psycopg
 import psycopg.sql
 
 from cloudcore.certificate import authority
-from cloudcore.certificate.authority import Places
+from cloudcore.certificate.authority import AuthorityUrls
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.key_pairs import key_pem
 from tests.kept_world import Driving, KeptMachine
@@ -131,7 +131,7 @@ def _certificate(root: Path) -> tuple[str, str]:
     root.write_text(authority.pem(signer.certificate))
     root.chmod(0o644)
     key = new_private_key("ecdsa-p256")
-    places = Places("http://localhost/certificate", "http://localhost/list")
+    places = AuthorityUrls("http://localhost/certificate", "http://localhost/list")
     issuing = authority.new_issuing(signer, "test", places, now)
     made = authority.issue(issuing, ["127.0.0.1"], key.public_key(), places, now)
     chain = authority.pem(made) + authority.pem(issuing.certificate)

@@ -12,15 +12,15 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
 from cloudcore.metering.needs import Meter
-from cloudcore.storage import buckets, multipart, objects, reading, storing, upload_rows
+from cloudcore.storage import buckets, multipart, object_reads, object_writes, objects, upload_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, held_by_bucket
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Facts, Listing, StoredObject, list_page
+from cloudcore.storage.object_rows import Listing, ObjectAttributes, StoredObject, list_page
+from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 from registry.blobstore.disk.store import FilesystemStore
 from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
@@ -35,7 +35,7 @@ INLINE_BYTES: Final = 1000
 MIB: Final = 1 << 20
 
 
-def body_of(*parts: bytes, is_complete: bool = True) -> storing.Body:
+def body_of(*parts: bytes, is_complete: bool = True) -> object_writes.Body:
     """Return bytes as the body of a request that comes in parts."""
 
     async def body(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
@@ -69,14 +69,14 @@ class StorageWorld:
         key: str,
         data: bytes = b"some bytes",
         *,
-        facts: Facts = Facts(),  # noqa: B008 - immutable
+        attributes: ObjectAttributes = ObjectAttributes(),  # noqa: B008 - immutable
         terms: Terms = Terms(),  # noqa: B008
         conditions: Conditions = NO_CONDITIONS,
     ) -> StoredObject:
         """Store an object."""
         body = body_of(*(data[at : at + 65536] for at in range(0, len(data), 65536)))
-        return await storing.store_object(
-            self.needs, self.needs.events, bucket, key, facts, body, terms, conditions
+        return await object_writes.store_object(
+            self.needs, self.needs.events, bucket, key, attributes, body, terms, conditions
         )
 
     async def get(
@@ -87,8 +87,8 @@ class StorageWorld:
         def ranged(size: int) -> tuple[int, int] | None:
             return None if start is None else (start, size if stop is None else stop)
 
-        found = await reading.find_object(self.needs, bucket, key, ranged=ranged)
-        async with aclosing(await reading.open_object(self.needs, found)) as opened:
+        found = await object_reads.find_object(self.needs, bucket, key, ranged=ranged)
+        async with aclosing(await object_reads.open_object(self.needs, found)) as opened:
             whole = b"".join(bytes(view) for view in opened.chunks())
             assert b"".join([part async for part in opened.stream()]) == whole
             assert opened.length == len(whole)
@@ -118,7 +118,7 @@ class StorageWorld:
             bucket.id,
             bucket.account_id,
             key,
-            Facts(),
+            ObjectAttributes(),
             None,
             None,
             self.clock(),
@@ -131,7 +131,9 @@ class StorageWorld:
     ) -> Piece:
         """Store a part."""
         asked = Terms(**terms)  # type: ignore[arg-type]
-        return await storing.store_part(self.needs, bucket, upload.id, number, body_of(data), asked)
+        return await object_writes.store_part(
+            self.needs, bucket, upload.id, number, body_of(data), asked
+        )
 
     async def complete(
         self, bucket: Bucket, upload: Upload, *parts: Piece | GivenPart, **asked: object

@@ -15,7 +15,7 @@ from uvicorn.server import ServerState
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.http.protocol import HttpProtocol
 from cloudcore.serving.http.worker import Observer, ServerWorker
-from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept_answers import KeptAnswers
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.record import RequestRecord
 from registry.composition.planes import PLANES, dispatcher

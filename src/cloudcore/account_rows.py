@@ -1,4 +1,4 @@
-"""The rows of accounts and organizations, which are identity's, as other parts need them."""
+"""The rows of accounts and organizations, which identity owns: read and locked by other rooms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def handle_of(tx: Connection, account_id: str) -> str:
 
 
 def find_account(tx: Connection, text: str) -> str | None:
-    """Return the id of the account whose handle or id this is, or None."""
+    """Return the id of the account with this handle or id, or None."""
     row = tx.row(_FIND, text=text)
     return row[0] if row else None
 
@@ -47,9 +47,9 @@ def accounts_of(tx: Connection, organization_id: str) -> list[tuple[str, str]]:
 
 
 def lock_account(tx: Connection, account_id: str) -> None:
-    """Lock an account until `tx` ends, so that what it has is counted and added to by one at once.
+    """Lock an account until `tx` ends: one change at a time counts and adds to what it has.
 
-    It blocks nothing but other calls: rows that refer to the account may be inserted beside it.
+    It blocks only other calls: rows that refer to the account may be inserted meanwhile.
     """
     tx.row(_LOCK, account_id=account_id)
 
@@ -83,7 +83,7 @@ def organization_name(tx: Connection, organization_id: str) -> str:
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
-    """Lock an organization until `tx` ends, so that what it has is changed by one at once."""
+    """Lock an organization until `tx` ends: one change at a time counts and adds to what it has."""
     tx.row(_LOCK_ORGANIZATION, organization_id=organization_id)
 
 
@@ -93,6 +93,6 @@ def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
 
 
 def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:
-    """Return the role of a person in an organization; None for one who is no member."""
+    """Return the role of a person in an organization; None if the person is not a member."""
     row = tx.row(_ROLE, organization_id=organization_id, user_id=user_id)
     return row[0] if row else None

@@ -1,4 +1,11 @@
-"""The errors by which a command of a family ends with one line instead of a traceback."""
+"""The errors that a command prints instead of a traceback, and its exit statuses.
+
+0  success
+1  failure: the server refused or cannot be reached, or a check found something wrong
+2  misuse: an invalid option, setting or document
+3  not found
+4  not signed in, or the sign-in has ended
+"""
 
 from __future__ import annotations
 
@@ -25,9 +32,15 @@ class Misuse(CommandFailure):
 
 
 class Missing(CommandFailure):
-    """What the command names does not exist."""
+    """A resource that the command names does not exist."""
 
     exit_status = NOT_FOUND
+
+
+class NotSignedIn(CommandFailure):
+    """There is no sign-in to this server, or it has ended."""
+
+    exit_status = SIGNED_OUT
 
 
 class RequestRefused(CommandFailure):

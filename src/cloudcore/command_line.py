@@ -1,8 +1,8 @@
-"""The interface of the command line for the commands of families.
+"""Describe the commands of families: nouns (`Noun`), their commands (`Act`), options and columns.
 
-A module of commands has a tuple ``COMMANDS`` of nouns with their commands (`Noun`), and of commands
-that are of no noun (`Act`); the command line makes the parsers, calls the operations and prints
-what they answer. A command that is more than one request has a function (`Act.run`).
+A module of commands has a tuple ``COMMANDS`` of nouns, and of commands without a noun. The command
+line makes the parsers, sends the requests and prints the answers. A command of more than one
+request has a function (`Act.run`), which gets an `Invocation`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OptionKind = Literal[
     "null",
     "rest",
 ]
-"""What an option takes:
+"""The values that an option takes:
 
 ``text``, ``number``
     one value
@@ -75,10 +75,10 @@ OptionKind = Literal[
 ``null``
     no value: the field becomes null
 ``rest``
-    all that follows ``--``, as it is
+    all arguments after ``--``
 """
 CellForm = Literal["text", "number", "time", "size", "duration", "whole", "digest", "digests"]
-"""How a table shows a value.
+"""The format of a value in a table.
 
 ``whole``: never folded, so that it can be copied. ``digest``: the same, and cut to 12 digits unless
 ``--full-digests`` is given, which a command with such a column takes; ``digests``: a text in which
@@ -103,12 +103,12 @@ Columns = Sequence[Cell | str]
 
 
 class Secret(NamedTuple):
-    """How a new secret is shown, once; ``--quiet`` prints it alone."""
+    """A new secret, which is shown once; ``--quiet`` prints it alone."""
 
     words: str
-    """What ``--quiet`` prints, for its help."""
+    """The secret, for the help of ``--quiet``."""
     labels: Mapping[str, str]
-    """What a person is shown: fields of the record, by label. The last one is the secret."""
+    """Fields of the record that a person is shown, by label. The last one is the secret."""
 
 
 class Option(NamedTuple):
@@ -222,7 +222,7 @@ class SignedIn(Protocol):
 
     @property
     def role(self) -> str | None:
-        """Return the role that the person took, as it was written."""
+        """Return the role in which the person acts, as written at the sign-in."""
         ...
 
     def client(self, *, in_role: bool) -> ApiCalls:
@@ -230,7 +230,7 @@ class SignedIn(Protocol):
         ...
 
     def claims(self) -> TokenClaims:
-        """Return what the token says by which commands act."""
+        """Return the claims of the token by which commands act."""
         ...
 
     def assume(self, role: str | None) -> None:
@@ -258,27 +258,27 @@ class Invocation(Protocol):
 
     @property
     def above(self) -> Invocation:
-        """Return the same run for the resource above the one of the command."""
+        """Return the same run for the parent of the command's resource."""
         ...
 
     @property
     def written(self) -> str:
-        """Return what the command line calls the resource; empty if it names none."""
+        """Return the name of the resource on the command line, or an empty string."""
         ...
 
     @property
     def path(self) -> str:
-        """Return the path of the resource that the command names, or that of the list."""
+        """Return the path of the resource that the command names, or of the list."""
         ...
 
     @property
     def record(self) -> Record:
-        """Return the resource that the command names; it is read when asked for."""
+        """Return the resource that the command names; it is read at the first use."""
         ...
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return what was given, by field."""
+        """Return the given values by field."""
         ...
 
     def find(self, noun: Noun, written: str, client: ApiCalls | None = None) -> Record:
@@ -295,7 +295,7 @@ class Invocation(Protocol):
         ...
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        """Ask, unless ``--yes`` is given or there is no terminal; return if the answer is yes."""
         ...
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
@@ -335,7 +335,7 @@ class Invocation(Protocol):
         ...
 
     def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; tell which were refused, and return False if any was."""
+        """Call `act` with each item; warn of refused ones, and return False if there was one."""
         ...
 
     def show(self, record: Record) -> None:
@@ -355,11 +355,11 @@ Caller = Callable[[Invocation], ApiCalls]
 """Returns the client by which a command acts."""
 
 
-Told = str | Callable[[Invocation, Record], str]
-"""What is told of a record: words with its fields in braces, such as ``{user.name}`` or, of the
-resource above, ``{above.name}``; or a function that returns them."""
+Sentence = str | Callable[[Invocation, Record], str]
+"""A sentence about a record: text with its fields in braces, such as ``{user.name}`` or, of the
+resource above, ``{above.name}``; or a function that returns it."""
 Naming = str | Callable[[Invocation, Record], str]
-"""How a command names a row for others to take: a field of it, or what a function returns."""
+"""The name of a row as other commands take it: a field, or a function that returns it."""
 
 
 class Act(NamedTuple):
@@ -377,9 +377,9 @@ class Act(NamedTuple):
     ``/v1/actions``, is of no resource and of none above."""
     method: str = "POST"
     document: Mapping[str, Any] = {}
-    """What the body has besides the options."""
+    """Fields of the body besides the options."""
     is_of_all: bool = False
-    """It names no resource."""
+    """It is of the list, and names no resource."""
     is_public: bool = False
     """It is called without a sign-in, at a `path` from the root; by GET with one, if there is one.
     """
@@ -402,18 +402,26 @@ class Act(NamedTuple):
     asks: bool = False
     """`run` asks itself."""
     secret: Secret | None = None
-    """What `run` shows once (`Invocation.say_secret`)."""
+    """The secret that `run` shows once (`Invocation.say_secret`)."""
     caller: Caller | None = None
     """By which it acts, if not as the noun."""
+
+
+def method_act(verb: str, words: str, answer: str, said: str, *, path: str = "") -> Act:
+    """Return a command that calls a custom method of a resource, by default that of its name.
+
+    The request has no body and takes effect once; `answer` is the field of the resource.
+    """
+    return Act(verb, words, path or verb, takes_key=True, answer=answer, said=said)
 
 
 class Deletion(NamedTuple):
     """The command ``delete``."""
 
     words: str
-    question: Told
+    question: Sentence
     """Asked before."""
-    said: Told = "Deleted {name}"
+    said: Sentence = "Deleted {name}"
     options: tuple[Option, ...] = ()
     """They become the query."""
 
@@ -442,13 +450,13 @@ class Noun:
     is_named_in_path: bool = False
     """Paths have the name, not the id."""
     singular: str = ""
-    """What people call one, if not as `one`."""
+    """Name of one for people, if not `one`."""
     plural: str = ""
-    """What people call several, if not as `many`."""
+    """Name of several for people, if not `many`."""
     metavar: str = ""
     """Of the argument, if not as `one`."""
     known_by: str = ""
-    """How people may name one, for the help, if not by name, id or CRN."""
+    """Ways to name one, for the help, if not name, id or CRN."""
     within: str = ""
     """The field of a record that has its id and CRN, if the record itself has not."""
     is_of_account: bool = True
@@ -456,9 +464,9 @@ class Noun:
     is_lower: bool = False
     """Names are in lower case."""
     find: Callable[[Invocation, str], Record] | None = None
-    """Returns the resource of a name, and without a name the obvious one."""
+    """Returns the resource of a name; of an empty name, the obvious one."""
     locate: Callable[[Invocation, str], str] | None = None
-    """Returns the path of what a text names, which then tells the resources above it too."""
+    """Returns the path of the resource that a text names, with those above it."""
     is_single: bool = False
     """There is one, at `path`: of each resource above it, or of all."""
     parent: Noun | None = None
@@ -470,20 +478,20 @@ class Noun:
     shown: Callable[[Invocation, Record], None] | None = None
     """Shows a record to a person instead."""
     quiet: Naming = ""
-    """What ``list --quiet`` prints of each row, if not the name."""
+    """Printed of each row by ``list --quiet``, if not the name."""
     filters: tuple[Option, ...] = ()
     """Options of ``list``; they become the query."""
     create: tuple[Option, ...] | None = None
-    created: Told = "Created {name}"
+    created: Sentence = "Created {name}"
     secret: Secret | None = None
     """The fields of the new record that a creation alone answers."""
     update: tuple[Option, ...] | None = None
-    updated: Told = ""
+    updated: Sentence = ""
     delete: Deletion | None = None
     conflicts: Mapping[str, str] = field(default_factory=dict)
-    """What to do about a CONFLICT, by verb, with what the command line names in braces."""
-    missing: Mapping[str, Told] = field(default_factory=dict)
-    """What it means that there is nothing (404), by verb; told of what the command line names."""
+    """Advice after a CONFLICT, by verb, with names of the command line in braces."""
+    missing: Mapping[str, Sentence] = field(default_factory=dict)
+    """Meaning of a 404, by verb, with names of the command line."""
     acts: tuple[Act, ...] = ()
 
     def __post_init__(self) -> None:

@@ -1,7 +1,8 @@
-"""Events of families: told in the transaction of a change, to the topics that event rules name.
+"""Events of families, emitted in the transaction of a change to the topics that event rules name.
 
 The event of a change that the audit log records is made from its record (`tell_change`), so that no
-handler has to. What the audit log leaves out, as objects of buckets, calls `Events.tell`.
+handler has to. Changes that the audit log leaves out, such as objects of buckets, call
+`Events.tell`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ It takes one statement, whatever the account has.
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """Tells the topics of accounts what happens to their resources, and who did it."""
+    """Emits events about the resources of accounts to topics."""
 
     topics_of: TopicsOf
     principal: str | None = None
@@ -34,7 +35,7 @@ class Events:
     source: Source | None = None
 
     def by(self, caller: Principal | None) -> Events:
-        """Return what tells of a caller's changes."""
+        """Return an `Events` whose events name this caller."""
         return self if caller is None else self._by(caller.crn, caller.source)
 
     def tell(
@@ -45,9 +46,9 @@ class Events:
         told: Iterable[Mapping[str, object]],
         now: int,
     ) -> None:
-        """Tell an event of each of `told`, when `tx` commits; call it last in a change.
+        """Emit an event of a type for each of `told` when `tx` commits; call it last in a change.
 
-        If no rule of the account asks for this type, `told` is not even looked at.
+        If no rule of the account asks for the type, `told` is not iterated.
         """
         topics = self.topics_of(tx, account_id, event_type)
         if not topics:
@@ -58,9 +59,9 @@ class Events:
         emit_all(tx, event_type, account_id, payloads, now)
 
     def tell_change(self, types: Mapping[str, str], tx: Connection, change: AuditEvent) -> None:
-        """Tell of a change as the audit log records it; `types` has the type for its action.
+        """Emit the event of a change that the audit log records; `types` has its type by action.
 
-        An action without a type is not told.
+        An action without a type has no event.
         """
         event_type = types.get(change.action)
         if event_type is None:
@@ -83,9 +84,9 @@ NO_EVENTS: Final = Events(lambda _tx, _account_id, _event_type: ())
 def tell_later(
     tx: Connection, account_id: str, event_type: str, data: Mapping[str, object], now: int
 ) -> None:
-    """Tell an event of the platform's own to the topics that rules name when it is delivered.
+    """Emit an event of the platform itself; rules name its topics when it is delivered.
 
-    It asks for no rules in the change, of which it must be called last.
+    It reads no rules in the change, of which it must be the last call.
     """
     emit(tx, event_type, account_id, {"data": {**data, "principal": None, "source": None}}, now)
 

@@ -77,8 +77,8 @@ def _no_shapes() -> dict[str, ErrorShape]:
 class Family(Generic[Needs]):
     """A family of operations.
 
-    Its type argument is the type of the dependencies that its routes, jobs and timers get at the
-    start of a process. What it needs of another family it asks for as a port (`cloudcore.ports`).
+    Its type argument is the type of the needs that its routes, jobs and timers get when a process
+    starts. A family reaches another one only through a port (`cloudcore.ports`).
     """
 
     name: str
@@ -160,7 +160,7 @@ class Family(Generic[Needs]):
 
     @property
     def events_in_words(self) -> Mapping[str, str]:
-        """Return a sentence for each event, by type: ``A queue was created``."""
+        """Return a sentence for each event, by type, such as ``A queue was created``."""
         nouns = {each.one: each.noun for each in self.resources}
         return {each: self.event_words.get(each) or _sentence(each, nouns) for each in self.events}
 
@@ -174,7 +174,7 @@ def _sentence(event: str, nouns: Mapping[str, str]) -> str:
 
 
 def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
-    """Return what policies can name: the kinds of resources of all families, and templates."""
+    """Return the vocabulary of policies: the kinds of resources of all families, and templates."""
     own = {kind.crn: kind for family in families for kind in family.resource_kinds}
     foreign = {kind.crn: kind for family in families for kind in family.foreign_kinds}
     templates = [template for family in families for template in family.policy_templates]
@@ -185,5 +185,5 @@ def vocabulary(families: Sequence[Family[Any]]) -> Vocabulary:
 
 
 def skus_of(families: Sequence[Family[Any]]) -> tuple[Sku, ...]:
-    """Return all that families report of use."""
+    """Return the SKUs of all families."""
     return tuple(sku for family in families for sku in family.skus)

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 
 class NamedTwice(ValueError):
-    """An object names a key twice."""
+    """An object has a key twice."""
 
 
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _HOUR: Final = 3600
 
 
 class KernelNeeds(NamedTuple):
-    """What the chores of the kernel depend on."""
+    """The dependencies of the kernel's chores."""
 
     install: Install
     placings: Sequence[Placing]

@@ -1,6 +1,7 @@
-"""Key pairs: PEM, files that their owner alone can read, certificate requests, limits of RSA keys.
+"""Key pairs: PEM, files that only their owner can read, certificate requests, limits of RSA keys.
 
-A large RSA key of a stranger is refused: arithmetic with its numbers holds the interpreter.
+A large RSA key of an untrusted client is refused: arithmetic with its numbers holds the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -58,5 +59,5 @@ def is_exponent(e: int) -> bool:
 
 
 def is_light(modulus_bits: int, e: int) -> bool:
-    """Return True if to verify a signature of such a public key takes less than a millisecond."""
+    """Return True if verifying a signature with this public key takes less than a millisecond."""
     return modulus_bits <= MOST_BITS and is_exponent(e)

@@ -1,4 +1,4 @@
-"""Seal secrets under the root key: those that must be read back but not stored in plain text.
+"""Seal secrets under the root key, when they must be read back but not be stored in plain text.
 
 A sealed value is ``<version: 1 byte><nonce: 12 bytes><AES-256-GCM ciphertext>``. Its *context*
 (kind and owner of the value) is authenticated too, so a value moved to another row does not open.

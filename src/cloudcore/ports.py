@@ -1,9 +1,9 @@
-"""Ports: what parts of the platform ask of each other, and how one process fills them.
+"""Ports: dependencies between parts of the platform, and how a process fills them.
 
-A family names each port that it asks for, with a type that is often a Protocol, and gets what fills
-it when it makes its needs. It offers ports too. The composition root offers what the settings say,
-and fills the ports of one family from those of another, so that no family knows another. What is
-made first follows from who asks for what.
+A family declares a port for each dependency on another part, often with a Protocol as its type, and
+gets the implementation when it makes its needs. It can offer ports too. The composition root makes
+offers from the settings, and fills the ports of one family from those of another, so that families
+do not know each other. The order of construction follows from the requests.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Asked(Generic[T_co]):
-    """A port as those see it who ask: what fills it has this type, or one below it."""
+class PortType(Generic[T_co]):
+    """A port for those who use it: its implementation has this type, or a narrower one."""
 
     def __init__(self, name: str) -> None:
-        """Name it ``<family>.<what>``, as no other port is named."""
+        """Name the port ``<family>.<what>``; names are unique."""
         self.name = name
 
 
-class Port(Asked[T]):
-    """A port as those see it who fill it: with this type, and no wider one."""
+class Port(PortType[T]):
+    """A port for those who implement it, which must do so with exactly this type."""
 
 
 KEYRING: Final[Port[Keyring]] = Port("platform.keyring")
@@ -38,19 +38,19 @@ KEYRING: Final[Port[Keyring]] = Port("platform.keyring")
 
 
 class Offer(NamedTuple):
-    """What fills a port."""
+    """The implementation of a port."""
 
     port: Port[Any]
     make: Callable[[Opening], Awaitable[object]]
 
 
 def offer(port: Port[T], make: Callable[[Opening], Awaitable[T]]) -> Offer:
-    """Offer what `make` returns, which is called once in a process, if anything asks for it."""
+    """Offer the result of `make`, which is called once in a process, on the first request."""
     return Offer(port, make)
 
 
 def known(port: Port[T], value: T) -> Offer:
-    """Offer a value that exists already."""
+    """Offer an existing value."""
 
     async def make(_opening: Opening) -> T:
         return value
@@ -59,7 +59,7 @@ def known(port: Port[T], value: T) -> Offer:
 
 
 class Install(NamedTuple):
-    """What every family has, in every edition."""
+    """What every family can use, in every edition."""
 
     database: Database
     clock: Clock
@@ -75,8 +75,8 @@ class Install(NamedTuple):
         return self.own_urls.get(host, self.url)
 
 
-class Opens(Protocol[T_co]):
-    """What makes needs of its own: a family."""
+class NeedsOpener(Protocol[T_co]):
+    """A part that makes its own needs, such as a family."""
 
     @property
     def name(self) -> str:
@@ -85,37 +85,37 @@ class Opens(Protocol[T_co]):
 
     @property
     def open(self) -> Callable[[Opening], Awaitable[T_co]]:
-        """Return what makes its needs."""
+        """Return the function that makes its needs."""
         ...
 
 
 class PortMissing(Exception):
-    """A port was asked for that nothing fills; the process does not start."""
+    """A port is requested and not offered; the process does not start."""
 
 
 class Opening:
-    """The start of one process: makes each thing that families need once, when it is asked for."""
+    """The start of a process, which makes each dependency once, on the first request."""
 
     def __init__(
         self, install: Install, resources: AsyncExitStack, offers: Iterable[Offer]
     ) -> None:
-        """Fill ports from `offers`; of two for one port, the later counts.
+        """Fill ports from `offers`; of two offers for one port, the later counts.
 
-        Makers enter in `resources` what must be closed; it is closed before what it was made of.
+        Makers enter in `resources` what must be closed; it is closed before its own dependencies.
         """
         self.install = install
         self.resources = resources
-        self._offers: dict[Asked[Any], Callable[[Opening], Awaitable[Any]]] = {
+        self._offers: dict[PortType[Any], Callable[[Opening], Awaitable[Any]]] = {
             each.port: each.make for each in offers
         }
         self._made: dict[object, Any] = {}
         self._asking: list[str] = []
 
-    async def get(self, port: Asked[T]) -> T:
-        """Return what fills a port.
+    async def get(self, port: PortType[T]) -> T:
+        """Return the implementation of a port.
 
         Raises:
-            PortMissing: nothing does, or it asks for itself.
+            PortMissing: it is not offered, or depends on itself.
 
         """
         make = self._offers.get(port)
@@ -126,7 +126,7 @@ class Opening:
             raise PortMissing(f"{family} needs the port {port.name}, {why}.{via}")
         return await self._once(port, port.name, make)
 
-    async def needs_of(self, family: Opens[T]) -> T:
+    async def needs_of(self, family: NeedsOpener[T]) -> T:
         """Return the needs of a family.
 
         Raises:

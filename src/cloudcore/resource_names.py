@@ -49,7 +49,7 @@ _IDS: Final = re.compile(rf"(?:\A|(?<=:)|(?<=:user/)|(?<=:organization/)){UUID_P
 
 
 class Crn(NamedTuple):
-    """A parsed resource name."""
+    """A CRN in its parts."""
 
     service: str
     region: str
@@ -104,7 +104,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def is_name(name: str) -> bool:
-    """Return True if a resource can have this name; it never looks like an id."""
+    """Return True if a resource can have this name; a name never looks like an id."""
     return _NAME.fullmatch(name) is not None and parse_uuid(name) is None
 
 

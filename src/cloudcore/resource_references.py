@@ -1,8 +1,8 @@
 """References to resources in requests: an id, a CRN or a name.
 
-The name is the resource's own within account and region. What is malformed, or a CRN of another
-account or region, is refused before anything is looked for. Then the caller's right to the resource
-is asked, and only who has it is told that there is none.
+A name is unique within account and region. A malformed reference, or a CRN of another account or
+region, is refused before any lookup. Then the caller's right to the resource is checked; only a
+caller who has it learns that there is no such resource.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudcore.resource_names import Crn, check_name, parse_uuid
 
 
 class Scope(NamedTuple):
-    """The account and region in which resources are looked for."""
+    """The account and region in which references are resolved."""
 
     account_id: str
     region: str
@@ -67,12 +67,12 @@ def resolve(
 ) -> R:
     """Return the resource that `value` in a request's `field` means.
 
-    `authorize` is asked before it matters whether there is one: for the CRN of a name; for an id,
-    for the CRN of what it means, or for all of the kind if it means nothing. It is None where the
-    platform itself asks.
+    `authorize` is called before existence matters: with the CRN of a name; for an id, with the CRN
+    of the resource found, or with all of the kind if there is none. It is None if the platform
+    itself asks.
 
     Raises:
-        InvalidInput: it is no id, name or CRN of this kind, or the CRN is of another service,
+        InvalidInput: it is not an id, name or CRN of this kind, or the CRN is of another service,
             region or account; `field` is named.
         AccessDenied: by `authorize`.
         NotFound: there is no such resource; `kind.missing`.

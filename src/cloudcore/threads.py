@@ -1,8 +1,9 @@
-"""Threads for what would hold the event loop: each kind of work has its own, none takes another's.
+"""Threads for work that would block the event loop: one pool for each kind of work.
 
-A pool that several kinds share is filled by one of them. So the event loop's own pool is left to
-what no client causes: the start and the stop, probes and gauges. What computes rather than waits
-runs one by one, in the turns of accounts: more at once would only contend for the interpreter.
+A pool shared by several kinds would be filled by one of them. So the event loop's own pool is left
+to work that no client causes: start and stop, probes and gauges. Work that computes rather than
+waits runs one call at a time, and accounts take turns: more at once would only contend for the
+interpreter's lock.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ Ts = TypeVarTuple("Ts")
 
 
 class FairQueue(Generic[T]):
-    """What waits to be done. Accounts take turns, each with what has waited longest.
+    """A queue of waiting calls. Accounts take turns; within an account, the longest wait is first.
 
-    So an account waits for one of each other account, however many those have. It has no lock.
+    So an account waits for one call of each other account, however many those have. It has no lock.
     """
 
     def __init__(self) -> None:
@@ -36,11 +37,11 @@ class FairQueue(Generic[T]):
         return len(self._lines)
 
     def put(self, account_id: str, waiting: T) -> None:
-        """Let something wait for an account's turn."""
+        """Add something to an account's queue."""
         self._lines.setdefault(account_id, deque()).append(waiting)
 
     def take(self) -> T:
-        """Take what has waited longest for the account whose turn it is, which becomes the last.
+        """Take the longest waiting of the account whose turn it is, which then becomes the last.
 
         Raises:
             KeyError: nothing waits.
@@ -54,10 +55,10 @@ class FairQueue(Generic[T]):
 
 
 class FairThread:
-    """A thread that runs calls one by one, in the turns of accounts."""
+    """A thread that runs calls one at a time; accounts take turns."""
 
     def __init__(self, name: str, niceness: int = 0) -> None:
-        """Make a thread, which starts with the first call; it is so much nicer than others."""
+        """Make a thread of this niceness, which starts with the first call."""
         # Linux alone has a niceness for each thread.
         how_nice = (niceness,) if sys.platform == "linux" else (0,)
         self._pool = ThreadPoolExecutor(1, name, initializer=os.nice, initargs=how_nice)
@@ -65,7 +66,7 @@ class FairThread:
         self._turns = FairQueue[Callable[[], None]]()
 
     async def run(self, account_id: str, call: Callable[[Unpack[Ts]], T], /, *arguments: *Ts) -> T:
-        """Return the result of a call that is made for an account; cancelled, it may still run."""
+        """Return the result of a call for an account; if cancelled, the call may still run."""
         answer = Future[T]()
         with self._lock:
             self._turns.put(account_id, partial(_answer, answer, partial(call, *arguments)))

@@ -80,5 +80,5 @@ def _default(of: structs.FieldInfo) -> Any:  # noqa: ANN401 - of any type
 
 
 def or_absent(value: T | None) -> T | UnsetType:
-    """Return a value of a response, or what leaves its field out if there is none."""
+    """Return a value of a response, or `UNSET` if it is None, so that the field is left out."""
     return UNSET if value is None else value

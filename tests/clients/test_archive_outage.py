@@ -15,19 +15,19 @@ import psycopg
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.databases.archive.archive import BackupTarget, archive_command
-from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.bucket_archive import BucketArchive
+from cloudcore.databases.archive.driver import BackupTarget, archive_command
 from cloudcore.databases.archive.pgbackrest import ServerPlace
 from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.archive.wal_watch import WalWatch
-from cloudcore.databases.backups import restoring
+from cloudcore.databases.backups import restore
 from cloudcore.databases.clusters import clusters, states
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms
 from cloudcore.databases.servers import data_folders, postgres
-from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
@@ -96,10 +96,12 @@ class Shop:
     def __init__(self, world: ArchiveWorld, way: Way, folder: Path) -> None:
         self.world, self.way, self.passed = world, way, 0
         port = free_port()
-        self.servers = Servers(folder / "databases", Listening("127.0.0.1", port, FIRST_UID))
+        self.servers = BubblewrapServers(
+            folder / "databases", Listening("127.0.0.1", port, FIRST_UID)
+        )
         self.bridge = Bridge(S3Endpoint("127.0.0.1", way.port, "localhost", None))
         of = world.needs, world.roles, self.bridge, folder / "archive", self._place
-        made: Any = Archives(*of)
+        made: Any = BucketArchive(*of)
         self.needs = DatabaseNeeds(
             database=world.needs.database,
             clock=lambda: world.needs.clock() + self.passed * MICROSECONDS,
@@ -280,7 +282,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
     assert {*_numbers(switched)} <= {*came}
 
     copy = spec._replace(id=needs.new_id(), port=spec.port + 1, has_archive=False)
-    await restoring.restore(needs, target, copy, made.label, moment)
+    await restore.restore(needs, target, copy, made.label, moment)
     await start_restored(needs, copy)
     assert shop.sql(copy, _SEEN) == of_moment
     assert shop.sql(spec, _SEEN)[0][0] == 10, "writing went on"

@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.archive import BackupFailed, BackupTarget
+from cloudcore.databases.archive.driver import BackupFailed, BackupTarget
 from tests.archive_world import (
     PASSWORD,
     ArchiveWorld,

@@ -19,8 +19,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive import archives, wal
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive import bucket_archive, wal
+from cloudcore.databases.archive.bucket_archive import BucketArchive
+from cloudcore.databases.archive.bucket_files import (
+    BucketAccess,
+    delete_files,
+    folder_of,
+    read,
+    store,
+    text,
+)
+from cloudcore.databases.archive.driver import (
     GIVEN,
     WANTED,
     BackupFailed,
@@ -29,15 +38,6 @@ from cloudcore.databases.archive.archive import (
     Listed,
     Recovery,
     restore_command,
-)
-from cloudcore.databases.archive.archives import Archives
-from cloudcore.databases.archive.bucket_files import (
-    BucketAccess,
-    delete_files,
-    folder_of,
-    read,
-    store,
-    text,
 )
 from cloudcore.databases.archive.pgbackrest import STANZA
 from cloudcore.databases.archive.wal import has_files
@@ -212,7 +212,7 @@ async def test_wal_that_cannot_be_fetched_for_long_ends_the_recovery_with_the_re
     spool.mkdir(parents=True)
     away, bridge = world.archives_at(free_port(), lambda _target: server.place)
 
-    async def recover(of: Archives, data: Path) -> None:
+    async def recover(of: BucketArchive, data: Path) -> None:
         async with of.serving_wal(target, data, spool, server.user, waits=True):
             await never_given(spool, segment)
 
@@ -230,7 +230,7 @@ async def test_a_backup_without_room_on_the_machine_is_not_restored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     target, made = backed_up
-    monkeypatch.setattr(archives, "_SPARE", 1)
+    monkeypatch.setattr(bucket_archive, "_SPARE", 1)
     with pytest.raises(BackupFailed, match="there is room for 0 here"):
         await world.archives.restore(
             target, tmp_path, None, label=made.label, target_time=None, max_bytes=1000 * MIB
@@ -343,7 +343,7 @@ async def test_pgbackrest_that_is_killed_is_a_fault_and_is_done_again(
     shutil.rmtree(into)
 
 
-async def test_d6_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
+async def test_a_service_that_is_killed_leaves_nothing_that_runs_or_that_info_lists(
     world: ArchiveWorld, server: Server
 ) -> None:
     target = world.target()

@@ -16,11 +16,11 @@ import psycopg
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.archive import BackupProgramMissing, RegisteredEndpoint
-from cloudcore.databases.backups import restoring
+from cloudcore.databases.archive.driver import BackupProgramMissing, RegisteredEndpoint
+from cloudcore.databases.backups import restore
 from cloudcore.databases.clusters.endpoints import server_version
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms
-from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
@@ -73,7 +73,7 @@ def _needs(world: ArchiveWorld, folder: Path, port: int) -> DatabaseNeeds:
         clock=world.needs.clock,
         new_id=lambda: uuid7(world.needs.clock()),
         node=Node("versions", folder),
-        servers=Servers(folder / "databases", Listening("127.0.0.1", port, FIRST_UID)),
+        servers=BubblewrapServers(folder / "databases", Listening("127.0.0.1", port, FIRST_UID)),
         archive=world.archives,
         authority=OwnAuthority(),
         keyring=Keyring(b"k" * 32),
@@ -115,7 +115,7 @@ async def test_a_server_of_a_newer_version_is_looked_at_copied_restored_and_prov
     servers, copy = needs.servers, ServerSpec(needs.new_id(), version, 2048, 2000, 1024, port)
     assert servers is not None
     try:
-        await restoring.restore(needs, target, copy, made.label, None)
+        await restore.restore(needs, target, copy, made.label, None)
         await start_restored(needs, copy)
         with psycopg.connect(
             host=str(servers.paths(copy).socket_folder),

@@ -25,8 +25,8 @@ from cloudcore.loadbalancer.driver import (
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
 from cloudcore.loadbalancer.haproxy import HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
-from cloudcore.nodes import kept_process
-from cloudcore.nodes.kept_process import Kept
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.detached_process import DetachedProcess
 
 BALANCER = "0190f3b8-0000-7000-8000-00000000000a"
 CERTIFICATE = "own.pem"
@@ -62,8 +62,8 @@ def _die_before(step: int) -> None:
         (Path, "rmdir"),
         (Path, "symlink_to"),
         (os, "truncate"),
-        (kept_process, "start"),
-        (Kept, "signal"),
+        (detached_process, "start"),
+        (DetachedProcess, "signal"),
         (shutil, "rmtree"),
         (Replicas, "_applied"),
     ):

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Concatenate, Final
 
-from cloudcore.certificate.domains import Grants, parse_grants
+from cloudcore.certificate.domains import DomainGrants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.issuer import Chain, Issuers, Proofs, Texts
+from cloudcore.certificate.issuer import Chain, Issuers, Proofs, TxtRecords
 from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import system_clock, uuid7
@@ -33,7 +33,7 @@ from tests.dying import PassingDatabase
 PACE: Final = JobPace(poll_seconds=0.02)
 KEYRING: Final = Keyring(bytes(32))
 PROVIDERS: Final = Providers(EmbeddedProvider(KEYRING))
-PROOFS: Final = Proofs(Grants(parse_grants(["acme.test=*"])), "", checks_dns=False)
+PROOFS: Final = Proofs(DomainGrants(parse_grants(["acme.test=*"])), "", checks_dns=False)
 LEASE: Final = "lease"
 ASKED: Final = "the authority is asked"
 DONE: Final = "the authority has done it"
@@ -85,7 +85,7 @@ class DyingAuthority(EmbeddedAuthority):
     death = Death("")
 
     async def issue(
-        self, csr_der: bytes, domains: Sequence[str], txt: Texts | None = None
+        self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords | None = None
     ) -> Chain:
         await self.death.come_to(ASKED)
         issued = await super().issue(csr_der, domains, txt)

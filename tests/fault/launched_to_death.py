@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import detached_process
 from tests.fault.deaths import die, die_at
 
 
@@ -24,7 +24,7 @@ def _die_once_launched(argv: Sequence[str], *, input: bytes, **_others: object) 
 def _main(place: str, folder: Path, argv: list[str]) -> None:
     if place == "start":
         subprocess.run = _die_once_launched  # type: ignore[assignment]
-        kept_process.start(folder, argv, env=dict(os.environ))
+        detached_process.start(folder, argv, env=dict(os.environ))
     folder.mkdir(exist_ok=True)
     if place == "lock":
         fcntl.flock = die_at(1, fcntl.flock, after=True)
@@ -34,7 +34,7 @@ def _main(place: str, folder: Path, argv: list[str]) -> None:
         os.replace = die_at(1, os.replace, after=True)
     if place == "exec":
         os.execve = die_at(1, os.execve)
-    kept_process.launch(folder, argv, dict(os.environ), None)
+    detached_process.launch(folder, argv, dict(os.environ), None)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Final
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
-from cloudcore.email.messages.sending import Postman
+from cloudcore.email.messages.delivery import Postman
 from cloudcore.email.needs import EmailNeeds, SendingTerms
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.worker import JobWorker

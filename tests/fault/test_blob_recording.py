@@ -51,7 +51,7 @@ class FailingDatabase(SteppingDatabase):
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Write, or fail."""
-        if change.__name__ not in ("_record_rows", "begin_there") or not self.failures:
+        if change.__name__ not in ("_record_rows", "begin_in_target") or not self.failures:
             return await super().write(change, *args, **kwargs)
         failure = self.failures.pop(0)
         if failure.is_kept:

@@ -189,7 +189,7 @@ def test_who_takes_a_server_over_has_that_server_alone(
 
 def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
     """By control groups: its memory, its processors, its processes."""
-    assert machine.keeper(server["id"]) not in machine.processes(server["id"])
+    assert machine.shim(server["id"]) not in machine.processes(server["id"])
     said = machine.inside(
         server,
         """
@@ -207,29 +207,29 @@ def test_a_server_is_bounded(machine: ServerMachine, server: Spec) -> None:
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_keepers_are_together_in_a_group_that_gives_way_to_the_service(
+def test_shims_are_together_in_a_group_that_gives_way_to_the_service(
     machine: ServerMachine, server: Spec
 ) -> None:
-    known = machine.keeper(server["id"])
-    keeper = Path(f"/proc/{known}/task/{known}/children").read_text().split()[0]
-    groups = Path(f"/proc/{keeper}/cgroup").read_text().splitlines()
+    known = machine.shim(server["id"])
+    shim = Path(f"/proc/{known}/task/{known}/children").read_text().split()[0]
+    groups = Path(f"/proc/{shim}/cgroup").read_text().splitlines()
     group = next(line.split(":")[2] for line in groups if ":cpu:" in line)
-    assert group.endswith("/entrepot-keepers")
+    assert group.endswith("/entrepot-shims")
     assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
-    assert int(keeper) not in machine.processes(server["id"])
+    assert int(shim) not in machine.processes(server["id"])
 
 
 def test_a_server_outlives_who_started_it_and_is_adopted(
     machine: ServerMachine, server: Spec
 ) -> None:
-    keeper = machine.keeper(server["id"])
+    shim = machine.shim(server["id"])
     with machine.owner(server) as session:
         for _ in range(2):
             with machine.driving() as another:
                 another("start", server)
                 assert another("seen")[server["id"]]["status"] == "running"
                 another.process.kill()
-        assert machine.keeper(server["id"]) == keeper
+        assert machine.shim(server["id"]) == shim
         assert session.execute("SELECT 1").fetchone() == (1,)
 
 
@@ -250,15 +250,13 @@ def test_a_stopped_server_starts_with_what_it_had(
         session.execute("DROP TABLE kept")
 
 
-@pytest.mark.parametrize("who", ["keeper", "postgres"])
+@pytest.mark.parametrize("who", ["shim", "postgres"])
 def test_a_killed_server_is_seen_stopped_and_recovers(
     machine: ServerMachine, driving: Driving, server: Spec, who: str
 ) -> None:
     with machine.owner(server) as session:
         session.execute("CREATE TABLE committed AS SELECT 8 AS a")
-    killed = (
-        machine.keeper(server["id"]) if who == "keeper" else min(machine.processes(server["id"]))
-    )
+    killed = machine.shim(server["id"]) if who == "shim" else min(machine.processes(server["id"]))
     os.kill(killed, signal.SIGKILL)
     until(lambda: driving("seen")[server["id"]]["status"] == "stopped")
     driving("start", server)
@@ -316,7 +314,7 @@ def test_what_a_server_does_to_its_folder_harms_nobody_else(
 def test_a_new_certificate_is_shown_without_a_restart(
     machine: ServerMachine, driving: Driving, server: Spec
 ) -> None:
-    keeper = machine.keeper(server["id"])
+    shim = machine.shim(server["id"])
     before = machine.root.read_text()
     machine.issue()
     driving("reload_certificate", server, machine.chain, machine.key)
@@ -328,7 +326,7 @@ def test_a_new_certificate_is_shown_without_a_restart(
 
     until(is_shown)  # a signal is not waited for
     assert machine.root.read_text() != before
-    assert machine.keeper(server["id"]) == keeper
+    assert machine.shim(server["id"]) == shim
 
 
 def test_a_port_that_is_taken_is_said(machine: ServerMachine, driving: Driving) -> None:
@@ -365,10 +363,10 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     machine.put(driving, spec)
     driving("remove", spec["id"], False)
     [grave] = (machine.base / ".graves").iterdir()
-    driving("bury")
+    driving("delete_expired")
     assert (grave / "PG_VERSION").exists()
     grave.rename(grave.with_name(f"{spec['id']}-1"))  # it is of long ago
-    driving("bury")
+    driving("delete_expired")
     assert not [*(machine.base / ".graves").iterdir()]
     (machine.base / ".graves").rmdir()
     assert spec["id"] not in driving("seen")
@@ -376,6 +374,6 @@ def test_what_is_removed_is_kept_for_a_day(machine: ServerMachine, driving: Driv
     driving("set_aside", spec["id"])
     [found] = (machine.base / ".unknown").iterdir()
     found = found.rename(found.with_name(f"{spec['id']}-1"))
-    driving("bury")
+    driving("delete_expired")
     assert (found / "data" / "PG_VERSION").exists(), "only the operator deletes it"
     shutil.rmtree(found.parent)

@@ -88,7 +88,7 @@ def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
     assert (left.processes, left.groups, left.files) == (frozenset(), frozenset(), frozenset())
 
 
-def test_a_keeper_that_is_killed_takes_its_server_along(
+def test_a_shim_that_is_killed_takes_its_server_along(
     machine: ServerMachine, template: Path
 ) -> None:
     """Also if the service is killed with it: nothing runs on that nobody knows."""
@@ -96,7 +96,7 @@ def test_a_keeper_that_is_killed_takes_its_server_along(
     with machine.driving() as driving:
         driving("start", spec)
         driving.process.kill()
-        os.kill(machine.keeper(spec["id"]), signal.SIGKILL)
+        os.kill(machine.shim(spec["id"]), signal.SIGKILL)
     until(lambda: not machine.processes(spec["id"]))
     until(lambda: not machine.left().namespaces)
     with machine.driving() as driving:

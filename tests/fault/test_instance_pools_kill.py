@@ -92,7 +92,7 @@ class Install:
         (node,) = (self.data / "nodes").iterdir()
         return node / "instances"
 
-    def keepers(self) -> dict[str, str]:
+    def shims(self) -> dict[str, str]:
         """Return who keeps each instance that there is something of: its process and begin."""
         folders = (each for each in self.instances.iterdir() if not each.name.startswith("."))
         return {each.name: (each / "process").read_text() for each in folders}
@@ -128,7 +128,7 @@ def install(request: pytest.FixtureRequest) -> Iterator[Install]:
         yield made
     for group in made.groups:
         until(lambda: not (group / "cgroup.procs").read_text())  # noqa: B023 - at once
-        for below in group.glob("entrepot-*/"):  # that of the keepers stays, empty
+        for below in group.glob("entrepot-*/"):  # that of the shims stays, empty
             below.rmdir()
         group.rmdir()
     shutil.rmtree(top)
@@ -204,11 +204,11 @@ def test_the_service_is_killed_between_steps_and_goes_on(
     until(instances)
     install.kill()
     until(is_active, "two instances run")
-    before = install.keepers()
+    before = install.shims()
     assert before.keys() == {each["id"] for each in instances()}
     install.kill()
     until(lambda: len(instances()) == 2 and is_active())
-    assert install.keepers() == before, "they were adopted"
+    assert install.shims() == before, "they were adopted"
     for each in instances():
         assert body_of(install.instances / each["id"]) == b"1"
         assert (each["restarts"], each["image_digest"]) == (0, images["1"])
@@ -226,8 +226,8 @@ def test_the_service_is_killed_between_steps_and_goes_on(
         install.kill()
     until(is_active, "the roll has ended")
     assert {each["image_digest"] for each in instances()} == {images["2"]}
-    assert not before.keys() & install.keepers().keys()
-    assert install.keepers().keys() == {each["id"] for each in instances()}
+    assert not before.keys() & install.shims().keys()
+    assert install.shims().keys() == {each["id"] for each in instances()}
     for each in instances():
         assert body_of(install.instances / each["id"]) == b"2"
     credentials = (install.instances / instances()[0]["id"] / "credentials.json").read_text()
@@ -240,7 +240,7 @@ def test_the_service_is_killed_between_steps_and_goes_on(
     assert install.ask("DELETE", path).status_code == 204
     until(lambda: install.ask("GET", path).status_code == 404, "the pool is gone")
     assert install.ask("DELETE", path).status_code == 204
-    assert install.keepers() == {}
+    assert install.shims() == {}
     assert [each for each in install.instances.iterdir() if not each.name.startswith(".")] == []
     assert left_of(install.instances) == []
     assert httpx.get(listing, headers=token).status_code == 401

@@ -153,18 +153,18 @@ def test_nothing_of_the_machine_can_be_written_mounted_or_made(
 def test_no_process_but_its_own_is_seen_or_killed(on: Machine, driving: Driving) -> None:
     other = driving.run(on.spec("echo begun; exec sleep 600"))
     driving.says(other, "begun")
-    keeper = on.inner_keeper(other)
+    shim = on.inner_shim(other)
     said = output(
         on,
         driving,
-        f"kill -9 {keeper} {on.keeper(other)}; for each in $(seq 2 40000);"
+        f"kill -9 {shim} {on.shim(other)}; for each in $(seq 2 40000);"
         " do [ -d /proc/$each ] && echo SEEN $each; done; kill -9 -1; echo over",
     )
     # The shell's own `seq` is over by then; what is seen is never another's.
     assert "SEEN" not in said
     assert said.endswith("over\n")
     assert driving.seen(other)["status"] == "running"
-    assert Path(f"/proc/{keeper}").exists()
+    assert Path(f"/proc/{shim}").exists()
 
 
 def test_a_fork_bomb_is_bounded_and_ends_with_its_instance(on: Machine, driving: Driving) -> None:
@@ -279,19 +279,19 @@ def test_a_processor_hog_is_bounded_and_gives_way(on: Machine, driving: Driving)
     assert adjusted == {"500\n"}
 
 
-def test_keepers_are_together_in_a_group_that_gives_way_to_the_service(
+def test_shims_are_together_in_a_group_that_gives_way_to_the_service(
     on: Machine, driving: Driving
 ) -> None:
     for _ in range(2):
         instance_id = driving.run(on.spec("echo begun; exec sleep 600"))
         driving.says(instance_id, "begun")
-        of_keeper = Path(f"/proc/{on.inner_keeper(instance_id)}/cgroup").read_text()
-        group = next(line.split(":")[2] for line in of_keeper.splitlines() if ":cpu:" in line)
-        assert group.endswith("/entrepot-keepers")
+        of_shim = Path(f"/proc/{on.inner_shim(instance_id)}/cgroup").read_text()
+        group = next(line.split(":")[2] for line in of_shim.splitlines() if ":cpu:" in line)
+        assert group.endswith("/entrepot-shims")
         assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
         program = Path(f"/proc/{max(on.processes(instance_id))}/cgroup").read_text()
         assert f"/entrepot-{instance_id}\n" in program
-        assert "keepers" not in program
+        assert "shims" not in program
 
 
 def test_what_the_kernel_counts_for_a_user_is_left_to_the_machine_and_to_other_instances(

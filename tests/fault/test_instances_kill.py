@@ -1,4 +1,4 @@
-"""Instances when who drives them, or their keeper, is killed: none is lost or doubled."""
+"""Instances when who drives them, or their shim, is killed: none is lost or doubled."""
 
 from __future__ import annotations
 
@@ -67,26 +67,26 @@ def test_whoever_drives_is_killed_at_a_step_and_the_next_finishes_it(
     assert on.left().groups == frozenset()
 
 
-def test_po2_the_next_service_adopts_what_runs_and_starts_none_twice(on: Machine) -> None:
+def test_the_next_service_adopts_what_runs_and_starts_nothing_twice(on: Machine) -> None:
     given = on.spec(ENDLESS)
     with on.driving() as driving:
         instance_id = driving.run(given)
         driving.says(instance_id, "begun")
-        first = on.keeper(instance_id)
+        first = on.shim(instance_id)
         os.kill(driving.process.pid, signal.SIGKILL)
     with on.driving() as driving:
         assert driving.seen(instance_id)["status"] == "running"
         driving("start", given)
         driving("go", instance_id)
-        assert on.keeper(instance_id) == first
+        assert on.shim(instance_id) == first
         assert driving("logs", instance_id, 1000) == "begun\n"
         driving("stop", instance_id, 10.0)
         assert driving.seen(instance_id)["exit_code"] == 3
         driving("remove", instance_id)
 
 
-@pytest.mark.parametrize("which", ["keeper", "inner_keeper"])
-def test_all_of_an_instance_ends_with_its_keeper_and_it_can_begin_anew(
+@pytest.mark.parametrize("which", ["shim", "inner_shim"])
+def test_all_of_an_instance_ends_with_its_shim_and_it_can_begin_anew(
     on: Machine, which: str
 ) -> None:
     given = on.spec("echo begun; sleep 600 & setsid sleep 600 & sleep 600")
@@ -107,14 +107,14 @@ def test_all_of_an_instance_ends_with_its_keeper_and_it_can_begin_anew(
 def test_an_instance_of_another_boot_is_not_taken_for_one_that_runs(on: Machine) -> None:
     with on.driving() as driving:
         instance_id = driving.run(on.spec("sleep 600"))
-        keeper = on.keeper(instance_id)
+        shim = on.shim(instance_id)
         identity = on.folder(instance_id) / "process"
         kept = identity.read_text()
         identity.write_text(" ".join([*kept.split()[:2], "another-boot"]))
         assert driving.seen(instance_id)["status"] == "stopped"
         identity.write_text(kept)
         assert driving.seen(instance_id)["status"] == "running"
-        assert on.keeper(instance_id) == keeper
+        assert on.shim(instance_id) == shim
         driving("remove", instance_id)
 
 

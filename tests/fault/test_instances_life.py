@@ -1,4 +1,4 @@
-"""The life of an instance: its end, its output, its ports, its metadata and its keeper."""
+"""The life of an instance: its end, its output, its ports, its metadata and its shim."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from cloudcore.compute.images import MOST_LAYERS
-from cloudcore.nodes.keeper import OUTPUT_BYTES_A_SECOND
+from cloudcore.nodes.shim import OUTPUT_BYTES_A_SECOND
 from tests.instance_world import Machine, get, machine
 from tests.kept_world import PYTHON, Driving, Refused, until
 
 MOST_RESIDENT_KIB = 24_000
-"""Of a keeper, with what it shares with the others: 8 MiB are its own."""
+"""Of a shim, with what it shares with the others: 8 MiB are its own."""
 
 
 @pytest.fixture(scope="module", params=["runc", "bubblewrap"])
@@ -127,10 +127,10 @@ def test_the_last_ten_megabytes_of_output_are_kept_in_two_files(
     assert driving("logs", instance_id, 0) == ""
 
 
-def test_who_writes_without_end_waits_and_does_not_keep_its_keeper_busy(
+def test_who_writes_without_end_waits_and_does_not_keep_its_shim_busy(
     on: Machine, driving: Driving
 ) -> None:
-    """What the keeper does counts in no bound of the instance."""
+    """What the shim does counts in no bound of the instance."""
     wrote = 2_000_000
     instance_id = driving.run(on.spec(f"head -c {wrote} /dev/zero; echo done; sleep 60"))
     driving.says(instance_id, "done")
@@ -222,24 +222,24 @@ def test_an_instance_that_cannot_be_made_says_why_and_leaves_nothing(
             driving("start", on.spec("true", disk_mb=50_000_000))
 
 
-def test_a_keeper_that_the_service_does_not_know_ends_at_once(on: Machine) -> None:
+def test_a_shim_that_the_service_does_not_know_ends_at_once(on: Machine) -> None:
     folder = on.top / "unknown"
     folder.mkdir(exist_ok=True)
     (folder / "order.json").write_text("{}")
     (folder / "process").write_text("1 1 boot\n")
     begin = f"import sys; sys.path.append({str(on.top / 'lib')!r})"
-    main = "from cloudcore.compute.keeper.program import main; main()"
+    main = "from cloudcore.compute.shim.program import main; main()"
     ended = subprocess.run((PYTHON, "-I", "-S", "-c", f"{begin}; {main}"), cwd=folder, check=True)
     assert ended.returncode == 0
     assert {each.name for each in folder.iterdir()} == {"order.json", "process"}
 
 
-def test_a_keeper_is_small_and_sleeps_while_nothing_comes(on: Machine, driving: Driving) -> None:
+def test_a_shim_is_small_and_sleeps_while_nothing_comes(on: Machine, driving: Driving) -> None:
     instance_id = driving.run(on.spec("echo begun; exec sleep 600"))
     driving.says(instance_id, "begun")
-    keeper = Path(f"/proc/{on.inner_keeper(instance_id)}")
-    until(lambda: (keeper / "stat").read_text().rpartition(")")[2].split()[0] == "S")
-    status = (keeper / "status").read_text()
+    shim = Path(f"/proc/{on.inner_shim(instance_id)}")
+    until(lambda: (shim / "stat").read_text().rpartition(")")[2].split()[0] == "S")
+    status = (shim / "status").read_text()
     assert int(status.split("VmRSS:")[1].split()[0]) < MOST_RESIDENT_KIB
     assert int(status.split("Threads:")[1].split()[0]) == 1
 

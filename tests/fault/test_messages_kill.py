@@ -1,4 +1,4 @@
-"""Workers killed between the acceptance of a message and the record that it was sent (E9)."""
+"""Workers killed between the acceptance of a message and the record that it was sent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.email import sender_rows
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.accepting import SEND, Accepted, Draft, accept
 from cloudcore.email.messages.bodies import sealed_content
-from cloudcore.email.messages.composing import Content, mailbox
+from cloudcore.email.messages.mime import Content, mailbox
+from cloudcore.email.messages.submission import SEND, Accepted, Draft, accept
 from cloudcore.email.needs import SendingTerms
 from cloudcore.email.resources import SendingIdentity
 from tests.databases import on_both_databases
@@ -64,7 +64,7 @@ def accepted(tx: Connection) -> Accepted:
 
 @on_both_databases
 @pytest.mark.timeout(120)
-async def test_e9_a_worker_killed_between_acceptance_and_record_loses_and_doubles_nothing(
+async def test_a_worker_killed_between_acceptance_and_record_loses_and_doubles_nothing(
     database: Database, metadata_url: str
 ) -> None:
     """But for what the mail server took, and nobody could record: that comes again, and is told by

@@ -19,7 +19,7 @@ import psycopg
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import detached_process
 from cloudcore.nodes.rows import LOST_SECONDS
 from tests.busybox_images import busybox_image, push_as
 from tests.nodes import LiveFleet, LiveNode, initialized_fleet, until
@@ -69,7 +69,7 @@ class Thing(NamedTuple):
     def processes(self, node: LiveNode) -> set[int]:
         """Return the processes that a node has for it."""
         folders = node.data.glob(f"nodes/{node.name}/{self.kind.folders.format(id=self.id)}")
-        kept = [kept_process.find(each) for each in folders if each.is_dir()]
+        kept = [detached_process.find(each) for each in folders if each.is_dir()]
         return {each.pid for each in kept if each is not None}
 
     def is_gone(self, node: LiveNode) -> bool:

@@ -53,7 +53,7 @@ UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
 RECORD: Final = "before _record_rows"
 SETTLED: Final = (
     *("before advance_upload", "after advance_upload", "before _keep", "after _keep"),
-    *("before begin_there", "after begin_there", "after _record_rows"),
+    *("before begin_in_target", "after begin_in_target", "after _record_rows"),
 )
 """Steps after which the registry finds out the outcome, or tries again."""
 

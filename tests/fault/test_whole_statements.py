@@ -27,7 +27,7 @@ DATA: Final = os.urandom(600)
 DIGEST: Final = digest_of(DATA)
 EARLIER: Final = b"pushed before, so that the place is known"
 UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
-PUSH: Final = b"place AS"
+PUSH: Final = b"target AS"
 """In the statement of `metadata.blobs.new_blobs` alone."""
 BEGIN: Final = b"INSERT INTO uploads"
 PATIENCE: Final = 20.0

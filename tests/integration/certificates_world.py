@@ -15,7 +15,7 @@ from cloudcore.certificate import chores, rows
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.family import CERTIFICATE
-from cloudcore.certificate.issuer import Chain, Issuers, Texts
+from cloudcore.certificate.issuer import Chain, Issuers, TxtRecords
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rows import ROWS
 from cloudcore.clock import MICROSECONDS, uuid7
@@ -51,7 +51,7 @@ class Authority:
         """Return its word."""
         return self.embedded.name
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: Texts) -> Chain:
+    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords) -> Chain:
         """Issue, or fail as the test wants; if it checks the DNS, let values be published."""
         if self.failure is not None:
             raise self.failure

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cloudcore.db.base import Database
 from cloudcore.keyring import create_root_key
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import document
@@ -29,13 +30,17 @@ from tests.integration import (
     network_world,
     notifications_world,
     oauth_world,
+    s3_client,
 )
+from tests.integration.console_shop import Shop, open_shop
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
+from tests.integration.s3_client import S3Client
 from tests.integration.served_world import Served, open_served, routes_of_the_whole
 from tests.jobs import effects_table
 from tests.postgresql import postgresql_url
+from tests.storage_world import StorageWorld, open_storage_world
 from tests.tenants import Install, open_install
 
 __all__ = [
@@ -74,6 +79,29 @@ async def served(tmp_path: Path, metadata_url: str) -> AsyncIterator[Served]:
     """Return all of ``entrepot serve`` in this process, with two tenants."""
     async with open_served(tmp_path / "data", metadata_url) as served:
         yield served
+
+
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
+    """Return the console of an install in this process, which the tests of a module share."""
+    async with open_shop(tmp_path_factory.mktemp("shop") / "data") as shop:
+        yield shop
+
+
+@pytest.fixture
+async def storage(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
+    """Return the services of buckets, and two accounts that use them."""
+    async with open_storage_world(database, tmp_path / "buckets") as made:
+        yield made
+
+
+@pytest.fixture
+async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
+    """Return an S3 client whose account has a bucket ``bucket``."""
+    async with open_served(tmp_path / "data", metadata_url, s3_host=s3_client.HOST) as served:
+        client = s3_client.client_of(served, served.acme)
+        await client.done("PUT", "/bucket")
+        yield client
 
 
 @pytest.fixture

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.tables import manifests
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.served_world import HOST, HOUR, URL, Served, open_served
+from tests.tenants import allow
 
 CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
 NAME: Final = "acme/shop"
@@ -114,16 +115,8 @@ class Shop:
         self, *actions: str, on: str = "*", person_token: str = ""
     ) -> AsyncIterator[httpx.AsyncClient]:
         """Open a browser that acts with the rights to do these actions alone."""
-        token = self.served.acme.program_token
-        make = partial(self.served.make, token=token)
-        program = await make("/v1/service-accounts", {"name": "limited"})
-        statement = {"effect": "allow", "actions": list(actions), "resources": [on]}
-        document = {"version": "1", "statements": [statement]}
-        policy = await make("/v1/policies", {"name": "limited", "document": document})
-        attached = {"service_account": program["id"]}
-        await make(f"/v1/policies/{policy['id']}/attachments", attached)
-        key = await make(f"/v1/service-accounts/{program['id']}/access-keys", {})
-        limited = await self.served.program_token(key["access_key_id"], key["secret_access_key"])
+        name = f"limited-{secrets.token_hex(4)}"
+        limited = await self.served.token_that_may(allow(*actions, on=on), name=name)
         async with browser_with(self.served, self.app, limited, person_token) as browser:
             yield browser
 

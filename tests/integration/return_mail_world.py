@@ -17,7 +17,7 @@ from cloudcore.email.bounces import bounces
 from cloudcore.email.bounces.mail_server import Reader, taking_mail
 from cloudcore.email.messages import rows
 from cloudcore.email.messages.bodies import sealed_content
-from cloudcore.email.messages.composing import Content
+from cloudcore.email.messages.mime import Content
 from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.needs import EmailNeeds, ReturnMail
 from cloudcore.email.resources import Message, MessageStatus, Suppression, status_of

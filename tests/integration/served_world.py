@@ -85,6 +85,7 @@ from tests.databases import planted
 from tests.inprocess import ManualClock
 from tests.integration.noting_database import NotingDatabase
 from tests.postgresql_rows import Rows, put_back, rows_of
+from tests.tenants import Statement, document
 
 HOST: Final = "registry.test"
 URL: Final = f"http://{HOST}"
@@ -201,6 +202,22 @@ class Served:
         )
         assert answer.status_code == 200, answer.text
         return str(answer.json()["access_token"])
+
+    async def add_program(self, name: str, *statements: Statement) -> tuple[str, str]:
+        """Add a service account of acme that may do this and no more; return its key pair."""
+        make, token = self.make, self.acme.program_token
+        made = await make("/v1/service-accounts", {"name": name}, token=token)
+        policy = {"name": name, "document": document(*statements)}
+        policy_id = (await make("/v1/policies", policy, token=token))["id"]
+        attached = {"service_account": name}
+        await make(f"/v1/policies/{policy_id}/attachments", attached, token=token)
+        keys = f"/v1/service-accounts/{made['id']}/access-keys"
+        key = await make(keys, {}, token=token)
+        return key["access_key_id"], key["secret_access_key"]
+
+    async def token_that_may(self, *statements: Statement, name: str = "limited") -> str:
+        """Return the token of a new service account of acme that may do this and no more."""
+        return await self.program_token(*await self.add_program(name, *statements))
 
     async def bearer(self, tenant: Tenant, *scopes: str) -> str:
         """Return a bearer of the data plane for a tenant's program."""

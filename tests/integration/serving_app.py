@@ -25,12 +25,12 @@ from uvicorn.server import ServerState
 
 from cloudcore.errors import Unavailable
 from cloudcore.serving.asgi import (
-    Begun,
+    BodyStart,
     Message,
     Receive,
     Scope,
     Send,
-    begun_again,
+    from_body_start,
     read_few,
     receive_into,
 )
@@ -114,8 +114,8 @@ class SampleApplication:
     async def get_again(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read the start of a body, then have all of it moved, once as much as is sent is here."""
         begun = await read_few(receive, 4)
-        assert isinstance(begun, Begun)
-        scope, receive = begun_again(scope, receive, begun)
+        assert isinstance(begun, BodyStart)
+        scope, receive = from_body_start(scope, receive, begun)
         cycle = scope["extensions"]["entrepot.held_body"]
         self.started.set()
         while not (cycle.body.framing.complete or cycle.body.failure):  # noqa: ASYNC110

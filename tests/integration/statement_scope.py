@@ -26,6 +26,7 @@ import registry
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 from cloudcore.identity.rows.owned import Listed
+from cloudcore.nodes.rows import OnNode
 from cloudcore.objects.book import Book
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
@@ -75,6 +76,8 @@ def _within(value: object) -> list[tuple[object, Statement]]:
         value = {**value.statements, "counted": value.counted.statement}
     elif isinstance(value, Listed | Book):
         value = value.statements
+    elif isinstance(value, OnNode):
+        value = {"on_node": value.statement}
     elif isinstance(value, Counted):
         value = {"counted": value.statement}
     if isinstance(value, dict):

@@ -18,10 +18,10 @@ from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate
 from cloudcore.certificate.issuer import (
     AcmeIssuer,
+    AuthorityRefused,
+    AuthorityUnreachable,
     Issuers,
-    Refused,
-    Texts,
-    Unreachable,
+    TxtRecords,
     account_key,
 )
 from cloudcore.certificate.keys import new_private_key
@@ -146,8 +146,8 @@ async def test_a_record_that_leads_nowhere_is_told_for_its_domain(world: AcmeWor
     world.names.cnames[RECORD] = challenges[APEX]["expected_cname"]
     certificate = await world.found(made)
     csr = signing_request(new_private_key("ecdsa-p256"), certificate.domains)
-    texts = Texts(world.served.database, certificate)
-    with pytest.raises(Refused) as raised:
+    texts = TxtRecords(world.served.database, certificate)
+    with pytest.raises(AuthorityRefused) as raised:
         await world.issuer.issue(csr, certificate.domains, texts)
     assert raised.value.code == "CNAME_MISSING"
     assert [(each.domain, each.code) for each in raised.value.domains] == [
@@ -211,7 +211,7 @@ async def test_a_directory_out_of_reach_is_asked_again_later(tmp_path: Path) -> 
             ("https://nobody.invalid/dir", "cannot be resolved"),
         ):
             issuer = AcmeIssuer(Directory(url, "SETTING"), account_key(keyring, url))
-            with pytest.raises(Unreachable, match=words):
+            with pytest.raises(AuthorityUnreachable, match=words):
                 await issuer.revoke(b"0", None)
 
 

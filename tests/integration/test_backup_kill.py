@@ -47,7 +47,7 @@ TAKEN: Final = (
     "taking _remove_rest 1 after",
 )
 RESTORE: Final = {
-    "sqlite": ("restoring _bring_database 1 before",),
+    "sqlite": ("restoring _restore_database 1 before",),
     "postgresql": (
         "postgresql Progress 4 before",  # pg_restore has not read the list of what there is
         "postgresql feed 1 after",
@@ -66,7 +66,7 @@ SENT: Final = (
     "copying copy_file 2 after",
 )
 BROUGHT: Final = (
-    "restoring _bring_database 1 after",
+    "restoring _restore_database 1 after",
     "restoring prepare 1 after",
     "restoring renew_generation 1 after",
 )

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from cloudcore.databases.archive.archive import BackupFailed
-from cloudcore.databases.backups import restoring, scheduling
+from cloudcore.databases.archive.driver import BackupFailed
+from cloudcore.databases.backups import restore, schedules
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster, Retention, Schedule
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.servers.driver import ServerFailed
@@ -279,7 +279,7 @@ async def test_a_backup_stays_while_the_restore_of_it_is_stopped(
 async def test_a_restore_that_goes_on_for_ever_holds_up_neither_a_stop_nor_a_deletion(
     world: BackupWorld, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(restoring, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(restore, "_LOOK_SECONDS", 0.01)
     backup = await world.made(cluster)
     world.servers.may_recover.clear()
     _, made = await _asked(world, cluster, {"name": "copy"}, f"/backups/{backup['id']}")
@@ -402,7 +402,7 @@ async def test_a_schedule_does_not_queue_what_waits_already(world: BackupWorld) 
     cluster = await world.add_cluster("busy", schedule=Schedule(base_cron="* * * * *"))
     for _ in range(3):
         world.clock.pass_seconds(60)
-        await scheduling.take_turns(world.needs)
+        await schedules.take_turns(world.needs)
     assert [each["status"] for each in await world.list(cluster)] == ["pending"]
 
 

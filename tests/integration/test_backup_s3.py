@@ -14,7 +14,7 @@ import pytest
 from cloudcore.objects.book import NamedObject
 from registry.backup import copying, restoring
 from registry.backup.objects import Progress
-from registry.backup.stores import opened_places
+from registry.backup.stores import open_object_stores
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import HeldByAnother
 from registry.blobstore.base import DeletionsHeld
@@ -103,7 +103,7 @@ def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(restoring, "_bring_database", dying)
+        interrupted.setattr(restoring, "_restore_database", dying)
         assert site.restore() == 130
     elsewhere = used.store_s3_endpoint.replace("127.0.0.1", "localhost")
     assert elsewhere != used.store_s3_endpoint
@@ -218,10 +218,10 @@ def test_pieces_of_buckets_have_a_place_of_their_own(tmp_path: Path) -> None:
     (tmp_path / object_path(row.stored_id)).write_bytes(b"piece")
     with credentials():
         settings = Settings(data=tmp_path, store=settings_for("moto"))
-        with opened_places(settings) as places, closing(Bucket(settings.store)) as bucket:
-            way = places.pieces.in_from(tmp_path)
-            assert way.size(row.stored_id) is None
-            assert way.copy(row) == way.size(row.stored_id) == 5
+        with open_object_stores(settings) as stores, closing(Bucket(settings.store)) as bucket:
+            copier = stores.pieces.copier_from(tmp_path)
+            assert copier.size(row.stored_id) is None
+            assert copier.copy(row) == copier.size(row.stored_id) == 5
             assert bucket.read(BUCKETS + object_key(row.stored_id)) == b"piece"
-            assert places.pieces.is_used()
-            assert not places.blobs.is_used()
+            assert stores.pieces.is_used()
+            assert not stores.blobs.is_used()

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing, BucketGone
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing, BucketGone
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups.backup import FAILED, SUCCEEDED
 from cloudcore.databases.backups.workflow import PLACING
@@ -52,7 +52,7 @@ async def cluster(world: BackupWorld) -> Cluster:
         (b'{"kind": "incr"}', "incremental"),
     ],
 )
-async def test_d1_kinds_and_their_other_names_are_stored_as_base_and_incremental(
+async def test_kinds_and_their_aliases_are_stored_as_base_and_incremental(
     world: BackupWorld, cluster: Cluster, content: bytes, kind: str
 ) -> None:
     await world.made(cluster)
@@ -74,14 +74,16 @@ async def test_d1_kinds_and_their_other_names_are_stored_as_base_and_incremental
 
 
 @pytest.mark.parametrize("kind", ["Base", "FULL", "differential", "diff", " base", "none", "0"])
-async def test_d1_other_kinds_are_refused(world: BackupWorld, cluster: Cluster, kind: str) -> None:
+async def test_other_kinds_of_backup_are_refused(
+    world: BackupWorld, cluster: Cluster, kind: str
+) -> None:
     answer = await world.ask("POST", f"/{cluster.id}/backups", {"kind": kind})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
     answer = await world.ask("GET", f"/{cluster.id}/backups?kind={kind}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
 
 
-async def test_d1_the_list_takes_the_other_names_too(world: BackupWorld, cluster: Cluster) -> None:
+async def test_the_list_takes_aliases_of_kinds_too(world: BackupWorld, cluster: Cluster) -> None:
     base = await world.made(cluster)
     incremental = await world.made(cluster, "incr")
     other = await world.add_cluster("other")
@@ -99,7 +101,7 @@ async def test_d1_the_list_takes_the_other_names_too(world: BackupWorld, cluster
     assert await ids(f"?limit=1&marker={marker}") == [incremental["id"]]
 
 
-async def test_d2_an_incremental_backup_without_a_succeeded_base_is_a_conflict(
+async def test_an_incremental_backup_without_a_succeeded_base_is_a_conflict(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     async def asked() -> tuple[int, str]:
@@ -120,7 +122,7 @@ async def test_d2_an_incremental_backup_without_a_succeeded_base_is_a_conflict(
     assert await asked() == (202, base["id"])
 
 
-async def test_d2_an_incremental_backup_is_never_made_as_a_base(
+async def test_an_incremental_backup_is_never_made_as_a_base(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     await world.made(cluster)
@@ -134,7 +136,7 @@ async def test_d2_an_incremental_backup_is_never_made_as_a_base(
     assert world.archive.backups.get(cluster.id, []) == []
 
 
-async def test_d3_backups_of_a_cluster_go_one_at_a_time_in_the_order_of_their_requests(
+async def test_backups_of_a_cluster_go_one_at_a_time_in_the_order_of_their_requests(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     other = await world.add_cluster("other")
@@ -159,7 +161,7 @@ async def test_d3_backups_of_a_cluster_go_one_at_a_time_in_the_order_of_their_re
     assert world.archive.most_at_once == 2  # one of each cluster
 
 
-async def test_d3_the_turn_is_given_once_by_the_database(
+async def test_the_database_lets_only_one_backup_of_a_cluster_begin(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     first, second = [await world.back_up(cluster) for _ in range(2)]
@@ -177,7 +179,7 @@ async def test_d3_the_turn_is_given_once_by_the_database(
     assert await world.database.write(take, found[1])
 
 
-async def test_d4_a_failure_is_a_fault_with_the_programs_last_lines_and_success_clears_it(
+async def test_a_failure_is_a_fault_with_the_programs_last_lines_and_success_clears_it(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     words = "look at the bucket's limit: ERROR: [082]: quota exceeded"
@@ -193,7 +195,7 @@ async def test_d4_a_failure_is_a_fault_with_the_programs_last_lines_and_success_
     assert (await world.show(asked))["faults"] == []
 
 
-async def test_d4_the_same_failure_again_counts_on_one_fault(
+async def test_the_same_failure_again_counts_on_one_fault(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     world.archive.failures += [BackupFailed("the bucket is full")] * 6
@@ -217,7 +219,7 @@ async def test_d4_the_same_failure_again_counts_on_one_fault(
     assert (await world.cluster(cluster)).faults == ()
 
 
-async def test_d4_what_is_missing_on_the_machine_is_said_at_once(
+async def test_a_program_missing_on_the_machine_is_reported_at_once(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     asked = await world.back_up(cluster)
@@ -231,7 +233,7 @@ async def test_d4_what_is_missing_on_the_machine_is_said_at_once(
     assert found["faults"][0]["message"] == world.archive.missing
 
 
-async def test_d5_a_base_that_incremental_backups_need_is_a_conflict_or_goes_with_them(
+async def test_a_base_that_incremental_backups_need_is_a_conflict_or_goes_with_them(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     base = await world.made(cluster)
@@ -258,9 +260,7 @@ async def test_d5_a_base_that_incremental_backups_need_is_a_conflict_or_goes_wit
     assert answer.status_code == 404
 
 
-async def test_d5_the_last_incremental_backup_goes_alone(
-    world: BackupWorld, cluster: Cluster
-) -> None:
+async def test_the_last_incremental_backup_goes_alone(world: BackupWorld, cluster: Cluster) -> None:
     base = await world.made(cluster)
     first, second = [await world.made(cluster, "incremental") for _ in range(2)]
     for gone in (second, first, base):
@@ -270,7 +270,7 @@ async def test_d5_the_last_incremental_backup_goes_alone(
     assert world.archive.backups[cluster.id] == []
 
 
-async def test_d5_a_pending_incremental_backup_needs_its_base(
+async def test_a_pending_incremental_backup_needs_its_base(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     base = await world.made(cluster)
@@ -284,7 +284,7 @@ async def test_d5_a_pending_incremental_backup_needs_its_base(
     assert await world.list(cluster) == []
 
 
-async def test_d6_a_death_during_a_run_is_reconciled_with_what_the_archive_lists(
+async def test_a_death_during_a_run_is_reconciled_with_what_the_archive_lists(
     world: BackupWorld, cluster: Cluster, metadata_url: str
 ) -> None:
     world.archive.may_end.clear()
@@ -306,7 +306,7 @@ async def test_d6_a_death_during_a_run_is_reconciled_with_what_the_archive_lists
     assert (await world.show(waiting))["status"] == "succeeded"  # nor does it hold others up
 
 
-async def test_d6_a_run_that_died_with_the_service_is_made_again(
+async def test_a_run_that_died_with_the_service_is_made_again(
     world: BackupWorld, cluster: Cluster, metadata_url: str
 ) -> None:
     world.archive.may_end.clear()
@@ -323,7 +323,7 @@ async def test_d6_a_run_that_died_with_the_service_is_made_again(
     assert world.archive.calls.count(f"base {asked['id']}") == 2
 
 
-async def test_d7_the_cluster_of_another_account_is_missing(
+async def test_the_cluster_of_another_account_is_not_found(
     world: BackupWorld, cluster: Cluster
 ) -> None:
     made = await world.made(cluster)

@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.loadbalancer.driver import HealthPlan, ListenerPlan, ProxyFailed, ProxyPlan
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import detached_process
 from tests.balanced import BALANCER, Answer, Balanced, Loop, Server, balanced, kind_of, until
 from tests.certificates import self_signed
 
@@ -184,7 +184,7 @@ async def test_two_replicas_share_a_port_and_one_dies(
     )
 
     # No request is on its way when one is killed; those after it find the other.
-    kept = kept_process.find(balancer.folder / BALANCER / "0")
+    kept = detached_process.find(balancer.folder / BALANCER / "0")
     assert kept is not None
     before = balancer.processes()
     kept.signal(signal.SIGKILL)

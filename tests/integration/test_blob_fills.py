@@ -12,7 +12,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
-from cloudcore.quotas.limits import Use, put_limit
+from cloudcore.quotas.limits import QuotaUse, put_limit
 from registry.blobstore.base import StagedDropped
 from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
@@ -397,7 +397,7 @@ async def test_what_a_full_account_does_not_have_yet_is_refused(
         assert await world.left() == ONE
         await world.database.write(put_limit, account.id, BLOB_BYTES.name, most + 1, 1)
         assert await worker.pull(DIGEST) == BLOB
-        assert await world.database.read(find_use, account.id) == Use(most + 1, most + 1)
+        assert await world.database.read(find_use, account.id) == QuotaUse(most + 1, most + 1)
 
 
 async def test_what_the_upstream_has_not_is_404(metadata_url: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.quotas.limits import put_limit
 from cloudcore.serving.asgi import Message
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.lookups import begin_fetch

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
-from uuid import uuid4
 
 import pytest
 
@@ -56,20 +54,6 @@ def test_files_are_put_listed_got_and_removed(world: World, tmp_path: Path) -> N
     assert world.done("buckets", "delete", "photos", "--yes").text == "Deleted photos\n"
 
 
-def test_cors_rules_are_set_shown_and_reset(world: World, tmp_path: Path) -> None:
-    world.done("buckets", "create", "site")
-    file = tmp_path / "rules.json"
-    rule = {"allowed_origins": ["https://app.example.com"], "allowed_methods": ["GET"]}
-    file.write_text(json.dumps({"cors_rules": [rule]}))
-    assert world.done("buckets", "set-cors", "site", "--rules", str(file)).text == (
-        "Set the CORS rules\n"
-    )
-    (shown,) = world.read("buckets", "cors", "site")["cors_rules"]
-    assert shown["allowed_origins"] == ["https://app.example.com"]
-    assert world.done("buckets", "reset-cors", "site").text == "Reset the CORS rules of site\n"
-    assert world.told("buckets", "cors", "site")[0] == 3
-
-
 def test_a_file_takes_the_place_of_a_plain_file_alone(world: World, tmp_path: Path) -> None:
     world.done("buckets", "create", "to-files")
     world.run("buckets", "put", "to-files", "note", "-", stdin="a note")
@@ -115,29 +99,3 @@ def test_a_key_and_a_content_type_that_cannot_be_sent_are_refused(world: World) 
             assert told == (2, "key: 1 to 1024 bytes of UTF-8")
     told = world.told("buckets", "put", "absent", "k", "-", "--content-type", "a/b\r\nX: y")
     assert told == (2, r"a content type is like text/plain, not 'a/b\r\nX: y'")
-
-
-def test_a_key_that_is_absent_keeps_no_other_from_being_removed(world: World) -> None:
-    world.done("buckets", "create", "removals")
-    for key in ("a", "c"):
-        world.run("buckets", "put", "removals", key, "-", stdin=key)
-    assert world.done("buckets", "objects", "removals", "--quiet").text == "a\nc\n"
-    ended = world.run("buckets", "remove", "removals", "a", "b", "c")
-    assert (ended.status, ended.text) == (1, "Deleted a\nDeleted c\n")
-    assert ended.err.startswith("entrepot: b: NOT_FOUND: there is no such object (")
-    assert world.done("buckets", "objects", "removals", "--quiet").text == ""
-
-
-def test_a_bucket_is_named_by_its_own_crn_alone(world: World) -> None:
-    made = world.read("buckets", "create", "unlike")
-    assert world.read("buckets", "show", made["crn"])["id"] == made["id"]
-    others = ("crn:storage", "crn:bucket/unlike", "crn:a:b:c:bucket/")
-    for crn in (made["crn"].replace("bucket/", "queue/"), *others):
-        for words in (("delete", crn, "--yes"), ("objects", crn)):
-            assert world.told("buckets", *words) == (2, f"{crn!r} is no CRN of a bucket")
-    account = made["crn"].split(":")[3]
-    foreign = made["crn"].replace(account, str(uuid4()))
-    told = world.told("buckets", "delete", foreign, "--yes")
-    assert told == (3, f"{foreign!r} is a bucket of another account")
-    for verb in ("show", "objects"):
-        assert world.told("buckets", verb, "") == (2, "which bucket? an empty text names none")

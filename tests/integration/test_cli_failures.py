@@ -20,9 +20,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from cloudcore.command_failures import (
+    FAILED,
+    MISUSE,
+    NOT_FOUND,
+    SIGNED_OUT,
+    CommandFailure,
+    RequestRefused,
+)
 from registry.cli.client.api import ApiClient
-from registry.cli.client.transport import RequestRefused, Transport, base_url
-from registry.cli.failure import FAILED, MISUSE, NOT_FOUND, SIGNED_OUT, CommandFailure
+from registry.cli.client.transport import Transport, base_url
 from tests.integration.cli_world import Known
 
 Answer = tuple[int, dict[str, str], bytes]

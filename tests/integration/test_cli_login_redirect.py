@@ -17,10 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from cloudcore.command_failures import Misuse
 from registry.cli.client.loopback_redirect import ADDRESSES, LoopbackRedirect
 from registry.cli.client.person_sign_in import AssignedRole, pick
-from registry.cli.failure import Misuse
-from registry.cli.output.prompts import leaves_readable
+from registry.cli.output.prompts import is_sent_in_the_clear
 from tests.databases import program
 from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
 
@@ -285,7 +285,7 @@ def test_several_roles_are_listed_and_one_that_refuses_is_explained(
     ],
 )
 def test_plain_http_is_readable_on_the_way_to_another_machine(url: str, is_readable: bool) -> None:
-    assert leaves_readable(url) is is_readable
+    assert is_sent_in_the_clear(url) is is_readable
 
 
 def test_a_secret_goes_over_plain_http_only_on_request(home: Home) -> None:

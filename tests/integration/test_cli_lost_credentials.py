@@ -30,7 +30,8 @@ from tests.integration.oauth_world import World
 
 KILLED_BEFORE_IT_TELLS = f"""
 import os, signal, sys
-from registry.cli import main, serve
+from registry.cli import main
+from registry.cli.server import serve
 serve.write_now = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 main.main(["init", "--account", "acme", "--admin-email", "{ADMIN}", "--data", sys.argv[1]])
 """

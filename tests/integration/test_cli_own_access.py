@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from tests.entrepot import ADMIN, PASSWORD, Home
-from tests.integration.cli_world import JSON, World, cli_world
+from tests.integration.cli_world import World, cli_world
 
 
 @pytest.fixture(scope="module")
@@ -30,34 +30,6 @@ def owner(world: World, tmp_path_factory: pytest.TempPathFactory) -> Home:
 @pytest.fixture
 def name() -> str:
     return f"n{uuid4().hex[:12]}"
-
-
-def test_a_password_is_made_shown_once_and_revoked(world: World, owner: Home, name: str) -> None:
-    made = world.done("container-passwords", "create", name, home=owner)
-    assert f"Made {name}, which acts as admin of acme until " in made.text
-    password = next(line for line in made.lines if line.startswith("password")).split()[-1]
-    assert "Keep it now: it is shown this once." in made.text
-    assert world.admits(password)
-
-    (row,) = [
-        row
-        for row in world.done("container-passwords", "list", home=owner).lines
-        if row.startswith(name)
-    ]
-    assert row.startswith(f"{name} acme admin ")
-    shown = world.done("container-passwords", "list", *JSON, home=owner)
-    assert password not in shown.text
-    assert name in [each["name"] for each in shown.document]
-    ended = world.done("container-passwords", "delete", name, home=owner)
-    assert ended.text == f"Deleted {name}\n"
-    assert not world.admits(password)
-    assert world.told("container-passwords", "delete", name, home=owner) == (
-        3,
-        (
-            f"there is no container password {name!r}; "
-            "'entrepot container-passwords list' shows those there are"
-        ),
-    )
 
 
 def test_a_password_alone_can_be_piped(world: World, owner: Home, name: str) -> None:
@@ -82,47 +54,6 @@ def test_a_client_is_logged_in_and_nothing_secret_printed(
     assert command == f"login --username token --password-stdin --tls-verify=false {world.host}"
     assert world.admits(password)
     assert password not in ended.text
-
-
-def test_a_program_has_no_named_passwords(world: World) -> None:
-    status, words = world.told("container-passwords", "create", "laptop")
-    assert status == 1
-    assert "only people may do this" in words
-
-
-def test_an_account_is_founded_acted_in_suspended_and_resumed(
-    world: World, owner: Home, name: str
-) -> None:
-    made = world.done("accounts", "create", name, home=owner)
-    assert made.text.startswith(f"Created {name} (")
-    advice = made.text.partition("'")[2].partition("'")[0]
-    assert advice.startswith("entrepot roles assume crn:iam::")
-
-    status, words = world.told("accounts", "create", name, home=owner)
-    assert status == 1
-    assert words.startswith("CONFLICT: the handle is taken")
-    listed = world.done("accounts", "list", home=owner).lines
-    assert listed[0] == "HANDLE STATUS ORGANIZATION CREATED ID"
-    assert {line.split()[0] for line in listed[1:]} >= {"acme", name}
-    assert name in world.done("accounts", "list", "--quiet", home=owner).text.splitlines()
-
-    world.done(*advice.split()[1:], home=owner)
-    world.done("repositories", "create", "app", home=owner)
-    assert world.read("repositories", "list", home=owner)[0]["name"] == "app"
-    world.done("roles", "assume", "crn:iam::acme:role/admin", home=owner)
-
-    ended = world.done("accounts", "suspend", name, "--yes", home=owner)
-    assert ended.text == f"{name} is suspended\n"
-    assert world.read("accounts", "show", name, home=owner)["status"] == "suspended"
-    assert world.run(*advice.split()[1:], home=owner).status != 0
-    assert world.done("accounts", "resume", name, home=owner).text == f"{name} is active\n"
-
-
-def test_a_program_sees_its_own_account_and_sets_no_status(world: World) -> None:
-    assert world.done("accounts", "list", "--quiet").text == "acme\n"
-    status, words = world.told("accounts", "suspend", "acme", "--yes")
-    assert status == 1
-    assert "only people may do this" in words
 
 
 def test_who_may_not_found_accounts_is_told_so(tmp_path: Path, name: str) -> None:

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
+from cloudcore.command_failures import CommandFailure
 from registry.cli.client.api import ApiClient
-from registry.cli.client.transport import Lost, Transport
-from registry.cli.failure import CommandFailure
+from registry.cli.client.transport import ConnectionLost, Transport
 from tests.integration.cli_world import Known
 
 _ANSWER: Final = json.dumps({"rows": [], "meta": {"marker": None}}).encode()
@@ -83,14 +83,14 @@ def test_what_does_no_harm_is_sent_once_more(call: Callable[[ApiClient], object]
         call(server.client)
     first, second = server.asked
     assert first == second  # with the same key, where there is one
-    with dropping(2) as server, pytest.raises(Lost):
+    with dropping(2) as server, pytest.raises(ConnectionLost):
         call(server.client)
     assert len(server.asked) == 2
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
 def test_what_might_be_done_twice_is_not(method: str) -> None:
-    with dropping(1) as server, pytest.raises(Lost) as told:
+    with dropping(1) as server, pytest.raises(ConnectionLost) as told:
         server.client.call(method, "/v1/x", {"a": 1})
     assert len(server.asked) == 1
     words = "hung up before it had answered; check whether it was done nevertheless"
@@ -111,7 +111,7 @@ def test_what_is_not_answered_in_time_may_have_been_done(method: str, advice: st
 
 @pytest.mark.parametrize("condition", [{"If-Match": '"sha256:0"'}, {"If-None-Match": "*"}])
 def test_what_makes_its_own_condition_untrue_is_not(condition: dict[str, str]) -> None:
-    with dropping(1) as server, pytest.raises(Lost):
+    with dropping(1) as server, pytest.raises(ConnectionLost):
         server.client.put_if(condition, "/v1/x", {"a": 1})
     assert len(server.asked) == 1
 

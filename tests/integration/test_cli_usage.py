@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from cloudcore.clock import system_clock
-from cloudcore.metering.usage import HOUR, Use, add
+from cloudcore.metering.usage import HOUR, SkuUse, add
 from tests.databases import with_database
 from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import World, cli_world
@@ -23,9 +23,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         account = made.read("accounts", "list")[0]["id"]
         hour = system_clock() // HOUR - BEFORE
         used = {
-            Use(account, "local", "queue.requests", hour): 1500,
-            Use(account, "local", "queue.requests", hour + 1): 500,
-            Use(account, "local", "registry.pulls", hour): 2000,
+            SkuUse(account, "local", "queue.requests", hour): 1500,
+            SkuUse(account, "local", "queue.requests", hour + 1): 500,
+            SkuUse(account, "local", "registry.pulls", hour): 2000,
         }
         url = f"sqlite:///{made.install.registry.data}/metadata.db"
         with_database(url, lambda database: database.write(add, used))

@@ -5,21 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import AsyncIterator
-
-import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.identity.services.roles import put_platform_role
 from registry.console.addresses import ACCOUNT_ROLES
 from tests.integration.console_access import hidden, read, refusal, see, send, told
-from tests.integration.console_shop import Shop, browser_with, open_shop
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("roles") / "data") as shop:
-        yield shop
+from tests.integration.console_shop import Shop, browser_with
 
 
 def trust(*principals: str, action: str = "iam:AssumeRole") -> str:
@@ -42,8 +33,6 @@ async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
     await told(shop, page, **changed)
     role = (await read(shop, api))["role"]
     assert (role["max_session_seconds"], role["description"]) == (7200, "Ships")
-    forged = await shop.browser.post(page, data={"csrf": "x", **changed})
-    assert forged.status_code == 403
 
     person, token = await shop.served.add_person("releasing")
     acme = shop.served.acme

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Final
 
-import pytest
-
 from tests.integration.console_access import hidden, refusal, see, send, told
-from tests.integration.console_shop import Shop, open_shop
+from tests.integration.console_shop import Shop
 
 METHODS: Final = "/console/services/payment-methods"
 INVOICES: Final = "/console/services/invoices"
 NUMBER: Final = "4242424242424242"
 _ROW: Final = re.compile(r'<th scope="row"><a href="(/console/services/[^"]*)">([^<]*)</a>')
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("billing") / "data") as shop:
-        yield shop
 
 
 async def test_a_payment_method_is_added_made_the_default_and_deleted(shop: Shop) -> None:

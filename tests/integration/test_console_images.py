@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry.console.pages.repositories.image_contents import MAX_SHOWN, indented_length, shown
-from registry.console.pages.repositories.image_rows import natural
+from registry.console.pages.repositories.image_contents import (
+    MAX_SHOWN,
+    indented_length,
+    raw_document,
+)
+from registry.console.pages.repositories.image_rows import natural_order
 from registry.console.pages.repositories.images import pull_command
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.services.repositories import search
-from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of, open_shop
+from tests.integration.console_shop import CONFIG_TYPE, Descriptor, Shop, digest_of
 
 SIGNATURE = "application/vnd.cncf.notary.signature"
 SBOM = "application/spdx+json"
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("images") / "data") as shop:
-        yield shop
 
 
 async def attach(shop: Shop, subject: Descriptor, artifact_type: str) -> Descriptor:
@@ -44,8 +41,8 @@ def row_of(page: str, digest: str) -> str:
 
 def test_names_are_sorted_as_people_count() -> None:
     names = ["1.10", "1.9", "latest", "1.9-rc2", "1.9-rc10", "v2", "10", "2"]
-    assert natural(names) == ["1.9", "1.9-rc2", "1.9-rc10", "1.10", "2", "10", "latest", "v2"]
-    assert natural(["a", "1", "٣"]) == ["1", "٣", "a"]
+    assert natural_order(names) == ["1.9", "1.9-rc2", "1.9-rc10", "1.10", "2", "10", "latest", "v2"]
+    assert natural_order(["a", "1", "٣"]) == ["1", "٣", "a"]
 
 
 async def test_what_belongs_to_an_image_is_folded_and_marked(shop: Shop) -> None:
@@ -283,11 +280,11 @@ def test_each_kind_is_pulled_by_its_own_program(kind: str, tags: list[str], comm
 
 
 def test_a_large_document_is_cut() -> None:
-    assert shown(b"{}").is_whole
-    assert shown(b'{"a":[1]}').text == '{\n  "a": [\n    1\n  ]\n}'
-    cut = shown(b"[" + b"1," * 100_000)
+    assert raw_document(b"{}").is_whole
+    assert raw_document(b'{"a":[1]}').text == '{\n  "a": [\n    1\n  ]\n}'
+    cut = raw_document(b"[" + b"1," * 100_000)
     assert (len(cut.text), cut.size, cut.is_whole) == (MAX_SHOWN, 200_001, False)
-    assert shown(b'{"a": "\xff').text == '{"a": "\ufffd'
+    assert raw_document(b'{"a": "\xff').text == '{"a": "\ufffd'
 
 
 def test_a_document_that_grows_too_much_is_not_indented(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +300,10 @@ def test_a_document_that_grows_too_much_is_not_indented(monkeypatch: pytest.Monk
     deep = b"[" * 900 + b",".join([b"1"] * 31_000) + b"]" * 900  # 60 MB once it is indented
     assert len(deep) <= MAX_SHOWN
     for document in (deep, b"[" * MAX_SHOWN, b'{"' * (MAX_SHOWN // 2)):
-        found = shown(document)
+        found = raw_document(document)
         assert (found.text, found.is_whole, found.is_indented) == (document.decode(), True, False)
         assert formatted == []
-    assert shown(b'{"text":"' + b"[{,:" * 1000 + b'\\""}').is_indented
+    assert raw_document(b'{"text":"' + b"[{,:" * 1000 + b'\\""}').is_indented
     assert len(formatted) == 1
 
 

@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx
-import pytest
-
-from tests.integration.console_access import hidden
-from tests.integration.console_shop import Shop, open_shop
+from tests.integration.console_access import hidden, read, send, told
+from tests.integration.console_shop import Shop
 
 KEYS = "/console/settings/keys"
 SETTINGS = "/console/settings"
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("keys") / "data") as shop:
-        yield shop
-
-
-async def send(shop: Shop, path: str, **fields: str) -> httpx.Response:
-    return await shop.browser.post(path, data={"csrf": "csrf", **fields})
-
-
-async def told(shop: Shop, path: str, **fields: str) -> str:
-    """Send a form, and return the page to which the change has led."""
-    sent = await send(shop, path, **fields)
-    assert sent.status_code == 303, sent.text
-    return (await shop.browser.get(sent.headers["location"])).text
 
 
 async def make(shop: Shop, name: str) -> str:
@@ -46,9 +25,7 @@ async def make(shop: Shop, name: str) -> str:
 
 async def record(shop: Shop, path: str) -> dict[str, Any]:
     """Return a key by the path of its page."""
-    there = f"/v1/keys/{path.rpartition('/')[2]}"
-    answer = await shop.served.ask("GET", there, token=shop.served.acme.program_token)
-    return dict(answer.json()["key"])
+    return dict((await read(shop, f"/v1/keys/{path.rpartition('/')[2]}"))["key"])
 
 
 async def test_a_key_is_made_rotated_disabled_enabled_deleted_and_kept(shop: Shop) -> None:

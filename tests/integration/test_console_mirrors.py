@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from registry.console.pages.repositories.mirrors import mirror_fields
-from tests.integration.console_shop import Shop, open_shop
+from tests.integration.console_shop import Shop
 
 MIRRORS = "/console/settings/mirrors"
 SECRET = "canary-0123456789"
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("mirrors") / "data") as shop:
-        yield shop
 
 
 async def test_a_mirror_from_its_making_to_its_end(shop: Shop) -> None:

@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-
-import pytest
 
 from registry.console.notices import NOTICE_COOKIE
 from registry.oci.media_types import OCI_INDEX
-from tests.integration.console_shop import Shop, open_shop
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("notices") / "data") as shop:
-        yield shop
+from tests.integration.console_shop import Shop
 
 
 async def test_a_notice_is_shown_once(shop: Shop) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
 import pytest
@@ -15,17 +14,11 @@ from registry.console.menu import nouns_of
 from registry.console.nouns.resources import noun_of
 from tests import described
 from tests.integration.console_access import hidden, refusal, see, send, told
-from tests.integration.console_shop import Shop, open_shop
+from tests.integration.console_shop import Shop
 
 SUPPRESSIONS = "/console/services/suppressions"
 QUEUES = "/console/services/queues"
 _ROW = re.compile(rf'<th scope="row"><a href="{SUPPRESSIONS}/([^"]*)">([^<]*)</a>')
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("nouns") / "data") as shop:
-        yield shop
 
 
 async def rows(shop: Shop, query: str = "") -> list[str]:
@@ -175,4 +168,4 @@ async def test_topics_are_found_by_name(shop: Shop) -> None:
 def test_what_goes_wrong_is_shown_beside_the_details_and_not_among_them() -> None:
     """A list of faults is no value of one line, which would break the page."""
     for each in described.RESOURCES:
-        assert "faults" not in [column.field for column in noun_of(each).facts], each.one
+        assert "faults" not in [column.field for column in noun_of(each).details], each.one

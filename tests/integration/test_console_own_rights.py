@@ -12,7 +12,11 @@ import httpx
 import pytest
 
 from cloudcore.errors import Conflict
-from registry.console.control_plane import Refused, complaint_of, takes_own_rights
+from registry.console.complaints import (
+    complaint_of,
+    takes_own_rights,
+)
+from registry.console.control_plane import Refused
 from tests.integration.console_access import read, see, send
 from tests.integration.console_shop import Shop, open_shop
 

@@ -54,8 +54,6 @@ async def test_an_owner_adds_a_person_and_manages_it(
     assert secret not in caplog.text
     await refusal(shop, f"{people}/users", 409, email="new@example.org")
     await refusal(shop, f"{people}/users", 400, email="no address")
-    forged = await shop.browser.post(f"{people}/users", data={"csrf": "x", "email": "f@x.org"})
-    assert forged.status_code == 403
 
     found = re.search(r'href="([^"]*)">new@example.org<', await see(shop, people))
     assert found
@@ -129,6 +127,4 @@ async def test_a_password_is_changed_and_never_shown(shop: Shop) -> None:
     assert sent.status_code == 400
     assert "The current password is wrong" in sent.text or "current password" in sent.text.lower()
     assert not any(value in sent.text for value in typed.values())
-    forged = await shop.browser.post(MY_ACCOUNT, data={**typed, "csrf": "x"})
-    assert forged.status_code == 403
     assert (await read(shop, "/v1/policies"))["policies"]

@@ -20,9 +20,10 @@ from tests.jobs import run_due
 READ: Final = ("registry:DescribeImages", "registry:DescribeRepositories", "registry:PullImage")
 PUSH: Final = (*READ, "registry:CreateRepository", "registry:PushImage")
 LOOK: Final = ("iam:Get*", "iam:List*", "registry:Describe*", "registry:Get*", "audit:*")
+ABSENT: Final = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 ONE: Final = f"{HOME}/{{}}"
 BY_ROUTES: Final = {"/console/services/route-tables/{}/routes/remove"}
-"""No table here has a route that can be taken away; `test_console_routes_and_rules`."""
+"""No table here has a route that can be taken away; `test_console_vpcs`."""
 BY_RUNS: Final = {f"{ONE}/lifecycle/restore", "/console/storage/collection"}
 """Forms that are shown only once a run has ended, and no worker runs here."""
 ALWAYS: Final = {
@@ -159,6 +160,16 @@ def _posted() -> set[str]:
         if "POST" in handler.http_methods
         for path in handler.paths
     }
+
+
+async def test_no_form_is_taken_that_the_session_has_not_drawn(shop: Shop) -> None:
+    taken = {}
+    for path in sorted(_posted()):
+        target = path.replace("/images/{}", f"/images/sha256:{'0' * 64}").format(*[ABSENT] * 3)
+        sent = await shop.browser.post(target, data={"csrf": "x"})
+        if sent.status_code != 403:
+            taken[path] = sent.status_code
+    assert taken == {}
 
 
 @pytest.mark.parametrize(

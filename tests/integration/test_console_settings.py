@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,19 +12,16 @@ import pytest
 from registry.console.addresses import HOME
 from registry.console.page_request import PageRequest
 from registry.console.pages.repositories import repository_settings
-from registry.console.pages.repositories.repository_settings import closed, opened
+from registry.console.pages.repositories.repository_settings import (
+    with_public_pull,
+    without_public_pull,
+)
 from tests.integration.console_access import hidden, send
-from tests.integration.console_shop import NAME, Shop, open_shop
+from tests.integration.console_shop import NAME, Shop
 
 PARTNER = {"effect": "allow", "principals": ["globex"], "actions": ["registry:PullImage"]}
 DENIAL = {"effect": "deny", "principals": ["globex"], "actions": ["registry:PushImage"]}
 EVERYONE = {"effect": "allow", "principals": ["*"], "actions": ["registry:PullImage"]}
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("settings") / "data") as shop:
-        yield shop
 
 
 def policy(*statements: dict[str, Any]) -> dict[str, Any]:
@@ -33,13 +29,13 @@ def policy(*statements: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_policy_is_opened_and_closed_and_else_kept() -> None:
-    assert opened(None) == policy(EVERYONE)
-    assert opened(policy(PARTNER, DENIAL)) == policy(PARTNER, DENIAL, EVERYONE)
-    assert closed(opened(policy(PARTNER, DENIAL))) == policy(PARTNER, DENIAL)
+    assert with_public_pull(None) == policy(EVERYONE)
+    assert with_public_pull(policy(PARTNER, DENIAL)) == policy(PARTNER, DENIAL, EVERYONE)
+    assert without_public_pull(with_public_pull(policy(PARTNER, DENIAL))) == policy(PARTNER, DENIAL)
     both = {**EVERYONE, "principals": ["*", "globex"]}
-    assert closed(policy(both)) == policy(PARTNER)
-    assert closed(policy(EVERYONE)) is None
-    assert closed(None) is None
+    assert without_public_pull(policy(both)) == policy(PARTNER)
+    assert without_public_pull(policy(EVERYONE)) is None
+    assert without_public_pull(None) is None
 
 
 async def test_a_description_is_changed_and_listed(shop: Shop) -> None:

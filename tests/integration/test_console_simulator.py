@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import httpx
-import pytest
 
 from registry.console.addresses import SIMULATOR
 from registry.console.pages.access.policies import principal_of, resource_of
 from tests.integration.console_access import see
-from tests.integration.console_shop import Shop, open_shop
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("simulator") / "data") as shop:
-        yield shop
+from tests.integration.console_shop import Shop
 
 
 def question(**fields: str) -> str:

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import AsyncIterator
-
-import pytest
 
 from registry.metadata.images.tombstones import list_tombstones
-from tests.integration.console_shop import Shop, open_shop
-
-
-@pytest.fixture(scope="module")
-async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
-    async with open_shop(tmp_path_factory.mktemp("tags") / "data") as shop:
-        yield shop
+from tests.integration.console_shop import Shop
 
 
 def hidden_in(page: str, name: str) -> str:

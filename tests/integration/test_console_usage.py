@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours
 from registry.console.pages.account.usage import _text
 from tests.integration.console_shop import Shop, open_shop
 
@@ -51,9 +51,9 @@ async def test_usage_is_shown_as_a_plot_and_as_a_table(shop: Shop) -> None:
     def use(tx: Connection) -> None:
         for days, quantity in ((0, 5000), (1, 250), (29, 2000), (30, 90_000)):
             hour = (today - days) * 24
-            add(tx, {Use(account, "local", "queue.requests", hour): quantity})
-        add(tx, {Use(account, "local", "registry.pulls", today * 24): 1})
-        add(tx, {Use(shop.served.globex.account_id, "local", "kms.requests", today * 24): 7})
+            add(tx, {SkuUse(account, "local", "queue.requests", hour): quantity})
+        add(tx, {SkuUse(account, "local", "registry.pulls", today * 24): 1})
+        add(tx, {SkuUse(shop.served.globex.account_id, "local", "kms.requests", today * 24): 7})
 
     await shop.served.database.write(use)
     page = (await shop.browser.get("/console/usage")).text
@@ -85,7 +85,7 @@ async def test_usage_is_shown_as_a_plot_and_as_a_table(shop: Shop) -> None:
 
 async def test_an_owner_sees_what_each_account_of_an_organization_used(shop: Shop) -> None:
     acme, today = shop.served.acme, shop.served.clock() // DAY
-    use = {Use(acme.account_id, "local", "queue.requests", today * 24): 3000}
+    use = {SkuUse(acme.account_id, "local", "queue.requests", today * 24): 3000}
     await shop.served.database.write(add, use)
     page = (await shop.browser.get(f"/console/people/{acme.organization_id}/usage")).text
     assert ("acme", "3") in rows_of(page, "queue.requests")

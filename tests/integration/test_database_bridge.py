@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.databases.archive import s3_bridge_program
-from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.archive.driver import BackupFailed
 from cloudcore.databases.archive.s3_bridge import NAME, Bridge, S3Endpoint
 from registry.composition.database_archive import s3_endpoint
 from registry.settings.settings import Settings

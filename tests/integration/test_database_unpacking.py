@@ -15,8 +15,8 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.databases.archive import bucket_files
-from cloudcore.databases.archive.archive import BackupFailed, BackupTarget
 from cloudcore.databases.archive.basebackups import BaseBackups
+from cloudcore.databases.archive.driver import BackupFailed, BackupTarget
 from cloudcore.storage.bucket import Bucket
 from tests.databases import opened
 from tests.kms_world import ACME

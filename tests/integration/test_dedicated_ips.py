@@ -1,4 +1,4 @@
-"""Dedicated IPs: who gets which address, and how much leaves from it on which day (E5, E6)."""
+"""Dedicated IPs: who gets which address, and how much leaves from it on which day."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[World]:
 
 
 @on_both_databases
-async def test_e5_a_pool_is_named_by_id_crn_or_name_and_none_is_unassigned(world: World) -> None:
+async def test_a_pool_is_named_by_id_crn_or_name_and_null_unassigns_it(world: World) -> None:
     """Empty or omitted is unassigned; unknown is 404, foreign 400; with nothing left it is 409."""
     pool, refused = await world.pool("outbound"), []
     assert (await world.request())["ip_pool"] is None
@@ -189,7 +189,7 @@ async def test_what_waits_to_be_sent_from_an_address_holds_it(world: World) -> N
 
 
 @on_both_databases
-async def test_e6_the_cap_of_a_day_is_honoured_and_the_rest_leaves_from_the_shared_address(
+async def test_the_cap_of_a_day_is_honoured_and_the_rest_leaves_from_the_shared_address(
     world: World,
 ) -> None:
     """What goes beyond it is not queued; the count is in the database, whoever counts."""
@@ -211,7 +211,7 @@ async def test_e6_the_cap_of_a_day_is_honoured_and_the_rest_leaves_from_the_shar
 
 
 @on_both_databases
-async def test_e6_sixteen_senders_at_once_do_not_exceed_it(world: World) -> None:
+async def test_sixteen_senders_at_once_do_not_exceed_the_cap_of_a_day(world: World) -> None:
     pool = await world.pool("outbound")
     made = [await world.request("outbound") for _ in range(2)]
     got = await asyncio.gather(*(world.sources(pool, 7) for _ in range(16)))

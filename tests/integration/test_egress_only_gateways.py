@@ -16,7 +16,7 @@ PATH = "egress-only-gateways"
 
 
 @on_both_databases
-async def test_n1_name_or_vpc_in_a_change_is_refused_even_when_equal(networked: World) -> None:
+async def test_name_or_vpc_in_a_change_is_refused_even_when_equal(networked: World) -> None:
     """Description and tags alone change, and the machine of the VPC has nothing to do."""
     vpc = await networked.vpc()
     await networked.uplink()
@@ -148,7 +148,7 @@ async def test_an_internet_gateway_is_of_one_vpc_and_a_vpc_has_one(networked: Wo
 
 
 @on_both_databases
-async def test_n5_what_the_driver_refuses_is_500_and_the_rows_are_unchanged(
+async def test_what_the_driver_refuses_is_500_and_the_rows_are_unchanged(
     networked: World,
 ) -> None:
     vpc = await networked.vpc(cidr_ipv6="2001:db8:100::/56")

@@ -1,4 +1,4 @@
-"""What an account holds comes to a cached repository from its own upstream alone (G16)."""
+"""What an account holds comes to a cached repository from its own upstream alone."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch
 from cloudcore.nodes.watcher import NodeWatcher, begin, open_folder
 from registry.composition import fleet as joining
-from registry.composition.fleet import SAME, check_of, join_fleet, shared_settings
+from registry.composition.fleet import SHARED_SETTINGS, check_of, join_fleet, shared_settings
 from registry.composition.main import Registry
-from registry.composition.process import Process
+from registry.composition.stores import RegistryStores
 from registry.gc.generations import Generations
 from registry.settings.groups import Limits
 from registry.settings.node import NodeSettings
@@ -64,7 +64,7 @@ class Fleet:
         )
 
     @asynccontextmanager
-    async def opened(self, settings: Settings) -> AsyncIterator[Process]:
+    async def opened(self, settings: Settings) -> AsyncIterator[RegistryStores]:
         async with Registry(settings, clock=self.clock).open() as process:
             yield process
 
@@ -294,10 +294,10 @@ async def test_a_store_that_cannot_be_written_keeps_no_node_away(
 
 
 def test_what_must_be_the_same_is_a_setting_and_no_secret() -> None:
-    assert {*SAME} <= {*NAMES}
-    assert len({*SAME}) == len(SAME)
+    assert {*SHARED_SETTINGS} <= {*NAMES}
+    assert len({*SHARED_SETTINGS}) == len(SHARED_SETTINGS)
     secrets = {"database_url", "smtp_url", "root_key_file", "stripe_key_file", "tls_key"}
-    assert not secrets & {*SAME}
+    assert not secrets & {*SHARED_SETTINGS}
     shared = shared_settings(Settings(data=Path(), limits=Limits(max_blob_bytes=7)))
     assert shared["max_blob_bytes"] == "7"
-    assert {*SAME, "contents of catalog_file"} == {*shared}
+    assert {*SHARED_SETTINGS, "contents of catalog_file"} == {*shared}

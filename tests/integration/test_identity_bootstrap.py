@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import AccessDenied, Conflict, InvalidInput
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.passwords import match_passwords
-from cloudcore.iam.policy import PolicyKind, parse_policy
+from cloudcore.iam.policy import PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.oauth.sessions import Destination, new_code
@@ -73,7 +74,7 @@ async def test_one_command_makes_an_owner_who_can_do_everything(database: Databa
     role = await database.read(ROLES.find_named, account.id, "admin")
     assert role is not None
     assert await database.read(ASSIGNMENTS.find, role.id, person.id)
-    trust = parse_policy(role.trust_policy, PolicyKind.TRUST)
+    trust = policy_of(json.loads(role.trust_policy), PolicyKind.TRUST)
     crn = f"crn:iam::{person.organization_id}:user/{person.id}"
     assert trust.statements[0].principals == {crn}
 

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from cloudcore.audit.log import AuditLog
 from cloudcore.audit.rows import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.compute.credentials import InstanceFacts, RunningInstance, renew, write_facts
+from cloudcore.compute.credentials import InstanceIdentity, RunningInstance, renew, write_identity
 from cloudcore.compute.metadata_server import Conversation, MetadataService
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
@@ -377,7 +377,7 @@ async def test_a_program_in_an_instance_reads_what_was_written(
 ) -> None:
     instance = machine.add(await role_of(oauth, await oauth.add_account("acme")))
     await machine.renew()
-    facts = InstanceFacts(
+    identity = InstanceIdentity(
         id=instance.id,
         pool_id=uuid7(),
         pool_name="web",
@@ -389,8 +389,8 @@ async def test_a_program_in_an_instance_reads_what_was_written(
         address_ipv6=None,
         url="https://cloud.example",
     )
-    write_facts(instance.folder, facts)
-    write_facts(instance.folder, facts)
+    write_identity(instance.folder, identity)
+    write_identity(instance.folder, identity)
 
     seconds = oauth.now / MICROSECONDS
     service = MetadataService(instance.folder, now=lambda: seconds)

@@ -35,7 +35,7 @@ async def delete(served: Served, pool_id: str, token: str = "") -> int:
 
 
 @on_both_databases
-async def test_po1_delete_is_204_and_idempotent(served: Served) -> None:
+async def test_deletion_is_204_and_idempotent(served: Served) -> None:
     """PO1: repeat on a deleted pool is 204 (tombstone), a never-existing id 404."""
     status, made = await create(served)
     assert (status, made["instance_pool"]["status"]) == (202, "provisioning")

@@ -15,7 +15,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
 from cloudcore.compute.instance_pool import Instance
-from cloudcore.compute.reconciling import Reconciler
+from cloudcore.compute.reconciler import Reconciler
 from cloudcore.errors import Conflict, QuotaExceeded, Unavailable
 from cloudcore.nodes.node import Node
 from cloudcore.quotas.limits import put_limit
@@ -191,7 +191,7 @@ async def test_with_a_port_an_instance_is_ready_when_that_takes_a_connection(
     pool = await world.create(ports=[8080])
     await world.settle(3)
     (instance,) = await world.instances(pool)
-    async with port_of(world, instance, is_kept=False):  # as a keeper does if nobody listens
+    async with port_of(world, instance, is_kept=False):  # as a shim does if nobody listens
         await world.settle(50)
         assert [each.status for each in await world.instances(pool)] == ["starting"]
         await world.settle(10)
@@ -429,7 +429,7 @@ async def test_deletion_reaches_instances_that_are_being_made(world: World) -> N
         return await start(spec)  # type: ignore[arg-type]
 
     world.machine.start = slow_start  # type: ignore[method-assign, assignment]
-    await world.database.read(rows.pools_on, "here")
+    await world.database.read(rows.POOLS_ON.all, "here")
     making = asyncio.create_task(world.settle(3))
     await reached.wait()
     await world.delete(pool)

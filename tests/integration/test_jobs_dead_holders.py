@@ -96,7 +96,7 @@ async def test_a_turn_of_a_dead_worker_is_due_unless_one_died_at_the_last(
     clock = Clock()
     await database.write(schedule_rows.insert_missing, {CHORE: START, "other": START})
     for holder, due_at in (("one", START), ("two", END)):
-        lease = schedule_rows.LeaseTerms(holder, END, holder)
+        lease = schedule_rows.TurnTerms(holder, END, holder)
         assert await database.write(schedule_rows.lease, [CHORE], lease, START) == [CHORE]
         await DeadHolders(database, clock, partial(list, (holder,))).look()
         turn = (await database.read(all_turns))[CHORE]
@@ -106,7 +106,7 @@ async def test_a_turn_of_a_dead_worker_is_due_unless_one_died_at_the_last(
     assert (await database.read(all_turns))["other"].fault is None
     ended = schedule_rows.TurnEnd(CHORE, "two", START, None)
     assert await database.write(schedule_rows.end, ended, START)
-    lease = schedule_rows.LeaseTerms("three", END, "three")
+    lease = schedule_rows.TurnTerms("three", END, "three")
     await database.write(schedule_rows.lease, [CHORE], lease, START)
     await DeadHolders(database, clock, lambda: ["three"]).look()
     assert (await database.read(all_turns))[CHORE].due_at == START

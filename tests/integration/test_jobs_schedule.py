@@ -164,11 +164,11 @@ async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) 
     clock.now = FIRST
     end = FIRST + MINUTE
     assert await database.write(
-        schedule_rows.lease, [chore.name], schedule_rows.LeaseTerms("dead", end), FIRST
+        schedule_rows.lease, [chore.name], schedule_rows.TurnTerms("dead", end), FIRST
     ) == [chore.name]
     assert (
         await database.write(
-            schedule_rows.lease, [chore.name], schedule_rows.LeaseTerms("other", end), end - 1
+            schedule_rows.lease, [chore.name], schedule_rows.TurnTerms("other", end), end - 1
         )
         == []
     )
@@ -279,7 +279,7 @@ async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) 
             clock.pass_seconds(1)
             end = clock.now + MINUTE
             taken = await database.write(
-                schedule_rows.lease, [chore.name], schedule_rows.LeaseTerms("other", end), clock.now
+                schedule_rows.lease, [chore.name], schedule_rows.TurnTerms("other", end), clock.now
             )
 
         async def dropped() -> bool:

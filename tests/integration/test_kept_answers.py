@@ -14,8 +14,7 @@ from sqlalchemy import bindparam, select
 
 from cloudcore.db.statement import Statement
 from cloudcore.serving.counters import Counters
-from cloudcore.serving.kept.cache import KeptAnswers
-from cloudcore.serving.kept.entry import Keep
+from cloudcore.serving.kept_answers import Keep, KeptAnswers
 from cloudcore.serving.logs import AccessLog, access_line
 from cloudcore.serving.record import RequestRecord
 from registry.composition.planes import PLANES
@@ -149,7 +148,7 @@ async def test_records_and_lines_are_as_without(client: WireClient, tmp_path: Pa
     ]
     first, *again = client.records
     for each in again:
-        same = each._replace(finished_at=0, seconds=0, request_id="", alike=None)
+        same = each._replace(finished_at=0, seconds=0, request_id="", cache=None)
         assert same == first._replace(finished_at=0, seconds=0, request_id="")
     written = tmp_path / "log"
     log = AccessLog(PLANES, os.open(written, os.O_WRONLY | os.O_CREAT))
@@ -232,8 +231,7 @@ async def test_a_revision_that_is_given_again_is_another(
 ) -> None:
     other, kind = MANIFEST.replace(b"[]", b"[ ]"), {"content-type": OCI_MANIFEST}
     (number,) = await registry.ctx.database.read(lambda tx: tx.rows(_REVISION))
-    for _ in range(2):  # the second time, by its cover
-        await client.ask("GET", BY_TAG)
+    await client.ask("GET", BY_TAG)
     await client.ask("GET", TAGS)
     registry.clock.advance(1)
     for path in (BY_TAG, "/v2/dev/app/manifests/v2"):
@@ -261,3 +259,17 @@ async def test_the_path_and_query_of_a_record_count(registry: Registry) -> None:
     record = RequestRecord(0, 0, "the-id", "GET", b"p" * 2000, b"q" * 2000, 200, 0, 0, "", 0)
     kept.keep(b"h" * 4000, Keep(registry.clock() + 10**9), b"", b"the-id ", record, None)
     assert kept.bytes > 10_000
+
+
+async def test_a_deleted_blob_is_gone_and_the_others_are_given_again(
+    registry: Registry, client: WireClient
+) -> None:
+    blobs = (b"one", b"two", b"three")
+    paths = [f"/v2/dev/app/blobs/{digest_of(blob)}" for blob in blobs]
+    for blob, path in zip(blobs, paths, strict=True):
+        push = f"/v2/dev/app/blobs/uploads/?digest={digest_of(blob)}"
+        assert (await registry.client.request("POST", push, blob)).status == 201
+        assert (await client.request("GET", path)).body == blob
+    assert (await registry.client.request("DELETE", paths[1])).status == 202
+    answers = [await client.request("GET", path) for path in paths]
+    assert [each.status for each in answers] == [200, 404, 200]

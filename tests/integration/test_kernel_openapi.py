@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
+import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.control_plane import Options, World, open_world
@@ -30,6 +31,12 @@ async def description(world: World) -> dict[str, Any]:
     return described
 
 
+@pytest.fixture
+async def described(plane: World) -> dict[str, Any]:
+    """Return what the control plane over the family of things says of itself."""
+    return await description(plane)
+
+
 def operations(described: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
@@ -47,9 +54,7 @@ def references(value: object) -> Iterator[str]:
             yield from references(child)
 
 
-async def test_the_document_is_whole(sqlite_database: str) -> None:
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
+async def test_the_document_is_whole(described: dict[str, Any]) -> None:
     assert described["openapi"] == "3.1.0"
     assert described["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert len(list(operations(described))) == len(HANDLERS)
@@ -68,9 +73,7 @@ async def test_the_document_is_whole(sqlite_database: str) -> None:
         Draft202012Validator.check_schema(schema)
 
 
-async def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
+async def test_statuses_are_those_that_can_occur(described: dict[str, Any]) -> None:
     statuses = {
         f"{method.upper()} {path}": " ".join(operation["responses"])
         for method, path, operation in operations(described)
@@ -89,9 +92,7 @@ async def test_statuses_are_those_that_can_occur(sqlite_database: str) -> None:
     }
 
 
-async def test_route_specs_are_described(sqlite_database: str) -> None:
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
+async def test_route_specs_are_described(described: dict[str, Any]) -> None:
     create = described["paths"]["/v1/things"]["post"]
     assert create["x-iam-action"] == "test:CreateThing"
     assert [item["name"] for item in create["parameters"]] == ["Idempotency-Key"]
@@ -118,9 +119,9 @@ async def test_route_specs_are_described(sqlite_database: str) -> None:
     assert "Retry-After" in weather["responses"]["429"]["headers"]
 
 
-async def test_headers_of_retries_and_of_what_is_made_are_described(sqlite_database: str) -> None:
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
+async def test_headers_of_retries_and_of_what_is_made_are_described(
+    described: dict[str, Any],
+) -> None:
     responses = described["paths"]["/v1/things"]["post"]["responses"]
     for status in ("201", "400", "409"):  # the outcomes that are kept
         assert "Idempotency-Replayed" in responses[status]["headers"]
@@ -129,9 +130,7 @@ async def test_headers_of_retries_and_of_what_is_made_are_described(sqlite_datab
     assert "Location" in responses["201"]["headers"]
 
 
-async def test_fields_are_described_by_their_docstrings(sqlite_database: str) -> None:
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
+async def test_fields_are_described_by_their_docstrings(described: dict[str, Any]) -> None:
     schemas = described["components"]["schemas"]
     meta = schemas["PageMeta"]["properties"]
     assert meta["total"]["description"] == "Rows of the whole list, under the filter."
@@ -144,18 +143,15 @@ async def test_fields_are_described_by_their_docstrings(sqlite_database: str) ->
     assert words["colour"] is None
 
 
-async def test_whole_numbers_of_bodies_take_64_bits(sqlite_database: str) -> None:
+async def test_whole_numbers_of_bodies_take_64_bits(described: dict[str, Any]) -> None:
     """Without a format some generators give them 32, and an image of 3 GB breaks the client."""
-    async with open_world(sqlite_database) as plane:
-        schemas = (await description(plane))["components"]["schemas"]
+    schemas = described["components"]["schemas"]
     assert schemas["PageMeta"]["properties"]["total"]["format"] == "int64"
     assert schemas["CreateThing"]["properties"]["size"]["format"] == "int64"
 
 
-async def test_shapes_are_those_of_bodies(sqlite_database: str) -> None:
+async def test_shapes_are_those_of_bodies(described: dict[str, Any]) -> None:
     """No shape is listed that nothing refers to, such as those of queries."""
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
     used = {reference.rpartition("/")[2] for reference in references(described)}
     assert set(described["components"]["schemas"]) <= used
 
@@ -238,9 +234,7 @@ async def test_the_page_needs_nothing_from_elsewhere(sqlite_database: str) -> No
             assert f"operation-{handler.fn.__name__}" in page.targets
 
 
-async def test_the_description_describes_itself_to_nobody(sqlite_database: str) -> None:
-    async with open_world(sqlite_database) as plane:
-        described = await description(plane)
+async def test_the_description_describes_itself_to_nobody(described: dict[str, Any]) -> None:
     assert "/v1/openapi.json" not in described["paths"]
     assert "/v1/reference" not in json.dumps(described)
 

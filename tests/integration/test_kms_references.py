@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from msgspec import UNSET
 
-from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
-from cloudcore.errors import AccessDenied, Conflict, InvalidInput, NotFound, PlatformError
+from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
 from cloudcore.kms.key import Key
-from cloudcore.kms.rows import KEY_KIND, key_to_bind, key_to_use
+from cloudcore.kms.rows import KEY_KIND, key_to_bind
 from cloudcore.resource_references import Scope, resolve
 from cloudcore.web.bodies import reference_to
 from tests.databases import on_both_databases
@@ -175,28 +174,3 @@ async def test_who_may_not_use_a_key_is_refused_before_its_state_is_told(kms: Km
         with pytest.raises(AccessDenied):
             await kms.database.read(key_to_bind, SCOPE, name, authorize)
     assert asked == [f"{PREFIX}{name}" for name in ("app", *UNFIT)]
-
-
-USED: Final[dict[str, tuple[type[PlatformError], dict[str, Any]]]] = {
-    "off": (Conflict, {"reason": "key_disabled"}),
-    "going": (Conflict, {"reason": "key_pending_deletion"}),
-    "mac": (InvalidInput, {"field": "key_id", "reason": "key_not_for_encryption"}),
-    "signer": (InvalidInput, {"field": "key_id", "reason": "key_not_symmetric"}),
-}
-
-
-async def test_what_cannot_encrypt_is_not_used(kms: KmsWorld) -> None:
-    for name, (kind, params) in USED.items():
-        key = await named(kms, name)
-        with pytest.raises(kind) as raised:
-            await kms.database.read(key_to_use, ACME, key.id)
-        assert raised.value.params == params
-
-
-async def test_a_missing_foreign_or_deleted_key_is_not_used(kms: KmsWorld) -> None:
-    theirs = await named(kms, "theirs", GLOBEX)
-    deleted = await kms.delete(await named(kms, "app"))
-    for key_id in (UNKNOWN, uuid7(), theirs.id, deleted.id):
-        with pytest.raises(NotFound) as raised:
-            await kms.database.read(key_to_use, ACME, key_id)
-        assert raised.value.params == {"reason": "key_not_found"}

@@ -116,18 +116,6 @@ async def test_a_key_that_cannot_be_used_says_why(served: Served) -> None:
             assert (answer.status_code, error.get("params", {}).get("reason")) == (status, reason)
 
 
-async def test_use_needs_its_own_permission(served: Served) -> None:
-    token = served.acme.program_token
-    statement = {"effect": "deny", "actions": ["kms:UseKey"], "resources": ["*"]}
-    document = {"version": "1", "statements": [statement]}
-    policy = await served.make("/v1/policies", {"name": "p", "document": document}, token=token)
-    path = f"/v1/policies/{policy['id']}/attachments"
-    await served.make(path, {"service_account": "program"}, token=token)
-    assert (await use(served, "encrypt", {"plaintext": "YQ=="})).status_code == 403
-    assert (await use(served, "generate-data-key")).status_code == 403
-    assert (await use(served, "rotate")).status_code == 200
-
-
 async def data_key_under_one_idempotency_key(served: Served) -> httpx.Response:
     path = f"/v1/keys/{served.acme.ids['/v1/keys/{}']}/generate-data-key"
     headers = {"Idempotency-Key": "once"}

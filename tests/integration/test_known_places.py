@@ -26,7 +26,7 @@ from registry.metadata.repositories.live import find_repository
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
-from registry.services.blobs.sealing import known_place
+from registry.services.blobs.sealing import cached_target
 from registry.services.blobs.small_uploads import finish_as_it_is
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.repositories.details import delete_repository
@@ -118,12 +118,12 @@ async def test_a_known_place_is_read_in_the_transaction_that_writes(world: Seale
 async def test_a_new_blob_takes_one_statement_where_each_is_a_round_trip(
     world: SealedWorld,
 ) -> None:
-    """One that is known, or is linked in the place, takes as many as it needs."""
+    """One that is known, or is linked in the target, takes as many as it needs."""
     counted = CountingDatabase(world.install.ctx.database)
     plane = DataPlane(replace(world.install.ctx, database=counted), OpenAccess("acme"))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
         seen = replace(world, docker=docker)
-        assert (await seen.push("blue", b"makes the place known")).status_code == 201
+        assert (await seen.push("blue", b"makes the target known")).status_code == 201
         counted.start()
         assert (await seen.push("red", b"data")).status_code == 201
         is_joined = await world.install.database.read(lambda tx: tx.joins_changes)
@@ -138,7 +138,7 @@ async def test_a_new_blob_takes_one_statement_where_each_is_a_round_trip(
 
 async def test_pushes_of_the_same_new_blob_that_meet_all_succeed(world: SealedWorld) -> None:
     await world.make_bound_key("mine", "blue")
-    assert (await world.push("blue", b"makes the place known")).status_code == 201
+    assert (await world.push("blue", b"makes the target known")).status_code == 201
     for data in (os.urandom(99) for _ in range(5)):
         pushes = [world.push(name, data) for name in ("red", "blue") * 4]
         assert {answer.status_code for answer in await asyncio.gather(*pushes)} == {201}
@@ -189,7 +189,7 @@ async def test_a_place_that_cannot_be_proved_is_not_kept(world: SealedWorld) -> 
     async with counting(world) as (seen, counted):
         for data in (b"one", b"two", b"three"):
             assert (await in_one_request(seen, data)).status_code == 201
-        assert counted["write"] == 4  # the place was known before
+        assert counted["write"] == 4  # the target was known before
 
 
 def _leave_behind(tx: Connection, repository_id: str) -> None:
@@ -209,7 +209,7 @@ async def test_wrong_bytes_are_refused_and_end_a_session(world: SealedWorld) -> 
 
 @pytest.mark.parametrize("before", [1, LIMIT, LIMIT + 1])
 async def test_a_last_request_with_few_bytes_of_more(world: SealedWorld, before: int) -> None:
-    """The place is known, but the session is not as assumed: its body is received once more."""
+    """The target is known, but the session is not as assumed: its body is received once more."""
     first, last = os.urandom(before), os.urandom(LIMIT)
     location = (await world.begin("red")).headers["location"]
     assert (await world.docker.patch(location, content=first)).status_code == 202
@@ -234,7 +234,7 @@ async def test_material_that_was_open_for_long_is_opened_anew(
 
 
 async def test_a_session_is_not_finished_in_another_place(world: SealedWorld) -> None:
-    """The place of another repository proves nothing of this one, nor what is linked in it."""
+    """The target of another repository proves nothing of this one, nor what is linked in it."""
     assert (await world.push("blue", b"the first")).status_code == 201
     location = (await world.begin("red")).headers["location"]
     assert (await world.docker.patch(location, content=b"data")).status_code == 202
@@ -242,20 +242,20 @@ async def test_a_session_is_not_finished_in_another_place(world: SealedWorld) ->
     name = Name("acme", "red")
     of = name, upload_id, ctx.clock()
     session = await ctx.database.read(get_session, ctx, *of)
-    places = [known_place(ctx, Name("acme", each)) for each in ("blue", "red")]
+    targets = [cached_target(ctx, Name("acme", each)) for each in ("blue", "red")]
     outcomes = []
-    for known in places:
+    for known in targets:
         assert known is not None
         writing, digest = known.writing, digest_of(b"data")
-        outcomes.append(await finish_as_it_is(ctx, name, session, writing, digest, known.place))
+        outcomes.append(await finish_as_it_is(ctx, name, session, writing, digest, known.target))
     assert outcomes == [False, True]
     assert (await world.link("red", b"data"))[1] == (await world.platform_key()).id
 
 
 async def test_a_key_that_was_erased_since_it_was_looked_at_is_deleted(world: SealedWorld) -> None:
-    """Other keys have taken its place among the open ones, and there is no material any more."""
+    """Other keys have taken its target among the open ones, and there is no material any more."""
     ctx = world.install.ctx
-    known = known_place(ctx, Name("acme", "red"))
+    known = cached_target(ctx, Name("acme", "red"))
     assert known is not None
     assert known.writing is not None
     await ctx.database.write(erase_versions, world.account.id, known.writing.kms_key_id)

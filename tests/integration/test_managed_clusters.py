@@ -17,9 +17,9 @@ from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.clock import uuid7
 from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.needs import DatabaseTerms
-from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.watch import ServerWatch
-from cloudcore.nodes import kept_process
+from cloudcore.nodes import detached_process
 from registry.composition.adapters import InstallAuthority
 from tests.cluster_world import PASSWORD, World, open_world
 from tests.databases import on_both_databases
@@ -56,7 +56,7 @@ async def world(oauth: Identity, folder: Path) -> AsyncIterator[World]:
         "http://localhost",
     )
     made.authority = InstallAuthority(made.database, embedded)
-    servers = Servers(folder / "databases", Listening("127.0.0.1", port, FIRST_UID))
+    servers = BubblewrapServers(folder / "databases", Listening("127.0.0.1", port, FIRST_UID))
     made.servers = servers
     made.restart()
     yield made
@@ -109,7 +109,7 @@ async def test_a_cluster_lives_dies_recovers_and_goes(
     await watch.turn()
     assert (await world.there(found)).faults == ()
 
-    kept = kept_process.find(folder / "databases" / found.id)
+    kept = detached_process.find(folder / "databases" / found.id)
     assert kept is not None
     kept.signal(signal.SIGKILL)
     assert kept.wait(30)

@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.email import identity_verification
 from cloudcore.email.bounces.verp import read_return_path
 from cloudcore.email.family import EMAIL
-from cloudcore.email.messages import rows, sending
+from cloudcore.email.messages import delivery, rows
 from cloudcore.email.needs import NOT_SENT
 from cloudcore.email.resources import MOST_RECIPIENTS
 from cloudcore.notifications.family import NOTIFICATIONS
@@ -98,7 +98,7 @@ def moment(text: str) -> int:
 
 
 @on_both_databases
-async def test_e4_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_go(
+async def test_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_go(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -132,7 +132,7 @@ async def test_e4_a_suppressed_recipient_is_dropped_before_smtp_and_the_others_g
 
 
 @on_both_databases
-async def test_e4_one_suppressed_after_the_acceptance_gets_nothing_either(
+async def test_a_recipient_suppressed_after_the_acceptance_gets_nothing_either(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -147,7 +147,7 @@ async def test_e4_one_suppressed_after_the_acceptance_gets_nothing_either(
 
 
 @on_both_databases
-async def test_e7_the_rate_is_per_account_identity_and_second_and_no_header_tells_of_it(
+async def test_the_rate_is_per_account_identity_and_second_and_no_header_tells_of_it(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -208,7 +208,7 @@ async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
         ("headers.X-A", {"headers": {"X-A": "=?utf-8?q?=0D=0ABcc:_eve@example.com?="}}),
     ],
 )
-async def test_e8_a_line_break_in_what_becomes_a_header_is_refused(
+async def test_a_line_break_in_what_becomes_a_header_is_refused(
     sending_world: SendingWorld, field: str, body: dict[str, object]
 ) -> None:
     refused = await sending_world.send({"to": ["bob@example.com"], **body})
@@ -217,7 +217,7 @@ async def test_e8_a_line_break_in_what_becomes_a_header_is_refused(
     assert error["params"]["field"] == field
 
 
-async def test_e8_an_encoded_word_in_subject_or_name_is_never_decoded(
+async def test_an_encoded_word_in_subject_or_name_is_never_decoded(
     sending_world: SendingWorld,
 ) -> None:
     world = sending_world
@@ -246,7 +246,7 @@ async def test_a_message_with_half_of_an_own_link_to_unsubscribe_has_the_platfor
 
 
 @on_both_databases
-async def test_e8_a_template_is_rendered_at_the_acceptance(sending_world: SendingWorld) -> None:
+async def test_a_template_is_rendered_at_the_acceptance(sending_world: SendingWorld) -> None:
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     body = {"name": "hi", "subject": "Hi {{ name }}", "html": "<p>{{ name }}</p>"}
@@ -272,7 +272,7 @@ async def test_e8_a_template_is_rendered_at_the_acceptance(sending_world: Sendin
 
 
 @on_both_databases
-async def test_e9_a_key_that_comes_again_never_sends_twice(sending_world: SendingWorld) -> None:
+async def test_a_repeated_idempotency_key_never_sends_twice(sending_world: SendingWorld) -> None:
     world = sending_world
     await world.mail_server("one.example.com", "127.0.0.2")
     body = {"to": ["bob@one.example.com"]}
@@ -289,7 +289,7 @@ async def test_e9_a_key_that_comes_again_never_sends_twice(sending_world: Sendin
 
 
 @on_both_databases
-async def test_e9_every_attempt_has_the_same_message_id(sending_world: SendingWorld) -> None:
+async def test_every_attempt_has_the_same_message_id(sending_world: SendingWorld) -> None:
     world = sending_world
     server = await world.mail_server("one.example.com", "127.0.0.2")
     server.drops = True
@@ -298,7 +298,7 @@ async def test_e9_every_attempt_has_the_same_message_id(sending_world: SendingWo
     found = (await world.message(message))["recipients"][0]
     assert found["status"] == "deferred", "nobody knows whether it was taken"
     waits = moment(found["next_attempt_at"]) - moment(found["last_attempt_at"])
-    assert waits == sending.FIRST_RETRY_SECONDS * MICROSECONDS
+    assert waits == delivery.FIRST_RETRY_SECONDS * MICROSECONDS
     server.drops = False
     await world.work(after=60)
     first, second = world.deliveries
@@ -339,7 +339,7 @@ async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
         (later, *_) = (await world.message(message))["recipients"]
     assert later["status"] == "bounced"
     assert later["reason"].startswith("given up: ")
-    assert waits[:9] == [60.0 * 2**times for times in range(8)] + [sending.LONGEST_RETRY_SECONDS]
+    assert waits[:9] == [60.0 * 2**times for times in range(8)] + [delivery.LONGEST_RETRY_SECONDS]
     assert sum(waits) > 2 * DAY
     assert (await world.message(message))["status"] == "bounced"
     assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
@@ -408,7 +408,7 @@ async def test_one_slow_mail_server_holds_up_no_other(sending_world: SendingWorl
     slow = await world.mail_server("slow.example.com", "127.0.0.2")
     await world.mail_server("one.example.com", "127.0.0.3")
     slow.held = asyncio.Event()
-    most = sending.MOST_OF_DESTINATION
+    most = delivery.MOST_OF_DESTINATION
     await world.sent(to=[f"bob{number}@slow.example.com" for number in range(2 * most)])
     await world.sent(to=["bob@one.example.com"])
     working = asyncio.create_task(world.work())
@@ -651,9 +651,9 @@ async def test_the_console_shows_messages_with_what_became_of_each_recipient(
         assert made not in none
         account_id, database = shop.served.acme.account_id, shop.served.database
         (to,) = await database.read(rows.list_recipients, account_id, made)
-        refused = sending.Outcome("550 <b>no</b>")
+        refused = delivery.Outcome("550 <b>no</b>")
         now = shop.served.clock()
-        change = partial(sending.record, shop.served.email)
+        change = partial(delivery.record, shop.served.email)
         await database.write(change, to, refused, None, now)
         page = (await shop.browser.get(f"/console/services/messages/{made}")).text
         assert "<h1>Hello</h1>" in page

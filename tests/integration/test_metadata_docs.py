@@ -17,7 +17,7 @@ import socket, subprocess, sys, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from cloudcore.nodes.relays import Loop
-from cloudcore.compute.keeper.program import serve_metadata
+from cloudcore.compute.shim.program import serve_metadata
 from cloudcore.compute.metadata_server import ADDRESS, PORT, MetadataService
 
 folder, script, token = Path(sys.argv[1]), sys.argv[2], sys.argv[3]

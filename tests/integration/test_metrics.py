@@ -26,7 +26,7 @@ from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import backup_times, noted_backup
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, application, prepare
-from registry.composition.metrics import WATCHED, ChorePeriods, folders_of, measure
+from registry.composition.metrics import APPLICATION_EVENTS, ChorePeriods, folders_of, measure
 from registry.composition.planes import PLANES
 from registry.gc.orphans import EVERY_SECONDS
 from registry.oci.digest import digest_of
@@ -59,7 +59,7 @@ async def printed(tmp_path: Path) -> str:
     """Return what is printed of a registry to which a blob was pushed, after a collector's run."""
     settings = Settings(data=tmp_path / "data")
     prepare(settings)
-    counters = Counters(1, PLANES, WATCHED)
+    counters = Counters(1, PLANES, APPLICATION_EVENTS)
     counter = counters.counter(0)
     registry = Registry(settings, DEV)
     made = application(registry)

@@ -22,7 +22,7 @@ from cloudcore.nodes.rows import Placing
 from cloudcore.nodes.watcher import NodeWatcher, open_folder
 from cloudcore.resources.resource import DELETING, Resource, fixed, own
 from cloudcore.resources.rows import Rows
-from cloudcore.resources.workflow import Came, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Step, StepAttempt, StepDone, Work
 from registry.metadata.database import migration_connection
 from tests.beacons import BeaconNeeds
 from tests.databases import on_both_databases
@@ -45,13 +45,13 @@ ROWS: Final = Rows(
 ROWS.table.metadata.remove(ROWS.table)  # the migrations of the product know nothing of it
 
 
-async def _grind(_found: Mill, _needs: BeaconNeeds, _turn: Turn) -> Came[Mill]:
-    return Came(change=lambda found, _now: structs.replace(found, status="active"))
+async def _grind(_found: Mill, _needs: BeaconNeeds, _attempt: StepAttempt) -> StepDone[Mill]:
+    return StepDone(change=lambda found, _now: structs.replace(found, status="active"))
 
 
 WORK: Final = Work(
     ROWS,
-    wish=lambda found, _now: None if found.status == "active" else Wish("grind"),
+    goal=lambda found, _now: None if found.status == "active" else Goal("grind"),
     steps={"grind": Step(_grind)},
     node_of=lambda found: found.node,
 )

@@ -1,4 +1,4 @@
-"""Deliveries of a topic's messages: rules W8 to W11 and W13, each under its own words."""
+"""Deliveries of a topic's messages: raw bodies, policies, attempts, dead letters and deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.webhook_receiver import status
 HOUR = 3600
 
 
-async def test_w8_raw_delivery_is_refused_to_mail_and_queues_and_exact_to_webhooks(
+async def test_raw_delivery_is_refused_to_mail_and_queues_and_exact_to_webhooks(
     notified: World,
 ) -> None:
     await notified.queue("orders")
@@ -79,7 +79,7 @@ async def test_the_envelope_is_json_whatever_its_message_is(notified: World) -> 
     assert got.headers["content-type"] == "application/json"
 
 
-async def test_w9_a_delivery_policy_overrides_the_topics_field_by_field(notified: World) -> None:
+async def test_a_delivery_policy_overrides_the_topics_field_by_field(notified: World) -> None:
     topic = await notified.topic(delivery_policy={"max_retries": 1, "min_delay_seconds": 5})
     made = await notified.confirmed(topic, delivery_policy={"min_delay_seconds": 50})
     notified.hook.answer = lambda _got: status(503)
@@ -104,7 +104,7 @@ async def test_w9_a_delivery_policy_overrides_the_topics_field_by_field(notified
 
 
 @on_both_databases
-async def test_w10_every_attempt_has_one_id_and_a_timestamp_and_signature_of_its_own(
+async def test_every_attempt_has_one_id_and_a_timestamp_and_signature_of_its_own(
     notified: World,
 ) -> None:
     topic = await notified.topic()
@@ -134,7 +134,7 @@ async def test_w10_every_attempt_has_one_id_and_a_timestamp_and_signature_of_its
     assert (await notified.show(topic, made))["faults"] == []  # a success clears them
 
 
-async def test_w10_a_slow_endpoint_does_not_delay_others_and_answers_are_not_read_on(
+async def test_a_slow_endpoint_does_not_delay_others_and_answers_are_not_read_on(
     notified: World,
 ) -> None:
     topic = await notified.topic(delivery_policy={"timeout_seconds": 1, "max_retries": 0})
@@ -159,7 +159,7 @@ async def test_w10_a_slow_endpoint_does_not_delay_others_and_answers_are_not_rea
 
 
 @on_both_databases
-async def test_w11_after_the_last_failure_the_envelope_goes_to_the_dead_letter_queue(
+async def test_after_the_last_failure_the_envelope_goes_to_the_dead_letter_queue(
     notified: World,
 ) -> None:
     dead = await notified.queue("dead")
@@ -189,7 +189,7 @@ async def test_w11_after_the_last_failure_the_envelope_goes_to_the_dead_letter_q
 
 
 @on_both_databases
-async def test_w13_deletion_stops_attempts_that_wait(notified: World) -> None:
+async def test_deletion_of_a_subscription_stops_waiting_attempts(notified: World) -> None:
     topic = await notified.topic()
     made = await notified.confirmed(topic)
     notified.hook.answer = lambda _got: status(500)

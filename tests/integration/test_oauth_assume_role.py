@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, select
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.identity.rights.assume_role import MAX_LINE, sealing_context
+from cloudcore.identity.rights.assume_role import MAX_CHAIN, sealing_context
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.sessions import LiveSession, Session, find_live_session
@@ -298,7 +298,7 @@ async def test_a_chain_is_bounded_and_never_lasts_longer(oauth: World) -> None:
     third = (await oauth.assume(second["access_token"], role.id, duration_seconds=3600)).json()
     assert third["expires_at"] == second["expires_at"]
     token = third["access_token"]
-    for _ in range(MAX_LINE - 3):
+    for _ in range(MAX_CHAIN - 3):
         token = (await oauth.assume(token, role.id)).json()["access_token"]
     assert (await oauth.assume(token, role.id)).status_code == 403
     oauth.pass_time(1800)

@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from cloudcore.notifications.envelope import Links
+from cloudcore.notifications.envelope import RecipientLinks
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from tests.databases import on_both_databases
 from tests.entrepot import Home
@@ -87,7 +87,7 @@ async def test_a_subscription_is_confirmed_on_the_console_by_its_link_and_by_not
         assert (refused.status_code, "confirms no subscription" in refused.text) == (400, True)
         row = await served.database.read(SUBSCRIPTION_ROWS.find, served.acme.account_id, made["id"])
         assert row is not None
-        links = Links(served.keyring, "https://registry.test")
+        links = RecipientLinks(served.keyring, "https://registry.test")
         fields["token"] = links.confirmation(links.token(row))
         done = await shop.browser.post(f"{TOPICS}/confirm", data=fields)
         assert "is confirmed" in (await shop.browser.get(done.headers["location"])).text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.policy import ResourceRules, parse_policy
+from cloudcore.iam.policy import ResourceRules, policy_of
 from cloudcore.iam.service_roles import RoleRefused
 from cloudcore.identity.rights.service_sessions import SessionsOfService
 from cloudcore.identity.tokens.access_tokens import AccessTokens
@@ -178,6 +177,6 @@ async def test_trust_policies_may_name_services_and_other_policies_may_not(ident
         body = {"name": "wrong", "trust_policy": trusting(wrong)}
         assert (await identity.ask("POST", "/v1/roles", body)).status_code == 400
     statement = {"effect": "allow", "actions": ["test:GetThing"], **trust["statements"][0]}
-    document = json.dumps({"version": "1", "statements": [statement]})
+    document = {"version": "1", "statements": [statement]}
     with pytest.raises(InvalidInput, match="only a role's trust policy may name"):
-        parse_policy(document, ResourceRules("a thing", frozenset({"test:GetThing"})))
+        policy_of(document, ResourceRules("a thing", frozenset({"test:GetThing"})))

@@ -14,7 +14,7 @@ from cloudcore.keyring import create_root_key
 from cloudcore.ports import Offer, Opening, Port, PortMissing, known, offer
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, prepare
-from registry.composition.ports import CROSSING
+from registry.composition.ports import CROSS_FAMILY_OFFERS
 from registry.composition.serve import SERVE
 from registry.settings.settings import Settings
 
@@ -110,8 +110,8 @@ async def test_what_nobody_asks_for_is_not_made(settings: Settings, steps: Steps
 
 
 async def test_every_port_that_crosses_families_is_needed_to_serve(settings: Settings) -> None:
-    for crossing in CROSSING:
-        others = tuple(each for each in CROSSING if each is not crossing)
+    for crossing in CROSS_FAMILY_OFFERS:
+        others = tuple(each for each in CROSS_FAMILY_OFFERS if each is not crossing)
         missing = f" needs the port {crossing.port.name}, which nothing offers."
         with pytest.raises(PortMissing, match=re.escape(missing)):
             await Registry(settings, replace(SERVE, offers=others)).start()

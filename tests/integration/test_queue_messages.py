@@ -32,18 +32,6 @@ async def world(database: Database) -> QueueWorld:
     return await make_queue_world(database)
 
 
-async def test_messages_are_leased_in_the_order_of_arrival_and_once(world: QueueWorld) -> None:
-    queue = await world.make("jobs")
-    other = await world.make("others")
-    await world.send(other, "x")
-    await world.send(queue, "a", "b", "c")
-    await world.send(queue, "d")
-    assert await world.bodies(queue, 2) == ["a", "b"]
-    assert await world.bodies(queue, 9) == ["c", "d"]
-    assert await world.bodies(queue) == []
-    assert await world.bodies(other) == ["x"]
-
-
 async def test_a_lease_that_ends_gives_the_message_back_to_its_old_place(world: QueueWorld) -> None:
     queue = await world.make("jobs")
     await world.send(queue, "a", "b")
@@ -81,18 +69,6 @@ async def test_a_lease_of_another_queue_or_account_is_none(world: QueueWorld) ->
     assert await world.acknowledge(queue, leased.lease_id, leased.lease_id) == [None]
 
 
-async def test_a_lease_is_extended_and_given_back(world: QueueWorld) -> None:
-    queue = await world.make("jobs")
-    await world.send(queue, "a")
-    (leased,) = await world.lease(queue, seconds=10)
-    assert await world.extend(queue, 50, leased.lease_id) == [None]
-    world.clock.advance(49)
-    assert await world.bodies(queue) == []
-    assert await world.extend(queue, 0, leased.lease_id) == [None]
-    assert await world.extend(queue, 10, leased.lease_id) == ["LEASE_EXPIRED"]
-    assert await world.bodies(queue) == ["a"]
-
-
 async def test_a_message_leased_too_often_goes_to_the_dead_letter_queue(world: QueueWorld) -> None:
     dead = await world.make("dead")
     queue = await world.make("jobs", redrive=await world.redrive("dead", 2))
@@ -107,31 +83,6 @@ async def test_a_message_leased_too_often_goes_to_the_dead_letter_queue(world: Q
     assert moved.message.lease_count == 1
     assert moved.message.queued_at >= moved.message.sent_at + 60 * MICROSECONDS
     assert await world.acknowledge(dead, moved.lease_id) == [None]
-
-
-async def test_a_delay_hides_a_message_and_does_not_count_as_a_lease(world: QueueWorld) -> None:
-    await world.make("dead")
-    queue = await world.make("jobs", delay_seconds=10, redrive=await world.redrive("dead", 1))
-    await world.send(queue, "late")
-    await world.send(queue, "now", delay=0)
-    assert (await world.depth(queue))[:3] == (1, 0, 1)
-    assert await world.bodies(queue) == ["now"]
-    world.clock.advance(10)
-    assert await world.bodies(queue) == ["late"]
-
-
-async def test_retention_ends_for_a_message_that_nobody_acknowledged(world: QueueWorld) -> None:
-    queue = await world.make("jobs")
-    await world.send(queue, "old", "held")
-    world.clock.advance(HOUR - 1)
-    await world.send(queue, "new")
-    (old, held) = await world.lease(queue, 2, seconds=10)
-    world.clock.advance(1)
-    # While it is leased it stays, so that it can be acknowledged; then it is gone.
-    assert await world.acknowledge(queue, old.lease_id) == [None]
-    world.clock.advance(9)
-    assert await world.bodies(queue) == ["new"]
-    assert await world.acknowledge(queue, held.lease_id) == ["NOT_FOUND"]
 
 
 async def test_a_purge_takes_what_was_sent_before_and_nothing_else(world: QueueWorld) -> None:
@@ -261,20 +212,6 @@ async def test_what_is_due_is_moved_on_without_a_consumer(world: QueueWorld) -> 
     assert await world.database.read(_rows, dead.id) == []
 
 
-async def test_the_depth_tells_what_a_queue_holds(world: QueueWorld) -> None:
-    queue = await world.make("jobs")
-    assert await world.depth(queue) == (0, 0, 0, None)
-    began = world.clock()
-    await world.send(queue, "a", "b", "c")
-    await world.send(queue, "d", delay=100)
-    await world.lease(queue, 1, seconds=10)
-    first = await world.depth(queue)
-    assert first[:3] == (2, 1, 1)
-    assert 0 < (first.oldest_at or 0) - began < MICROSECONDS
-    world.clock.advance(10)
-    assert await world.depth(queue) == (3, 0, 1, first.oldest_at)
-
-
 async def test_a_full_queue_takes_no_more(world: QueueWorld) -> None:
     queue = await world.make("jobs")
     await world.database.write(put_limit, queue.account_id, "queue_messages", 3, 1)
@@ -286,15 +223,6 @@ async def test_a_full_queue_takes_no_more(world: QueueWorld) -> None:
     await world.database.write(put_limit, queue.account_id, "queue_bytes", 2, 1)
     with pytest.raises(QuotaExceeded, match="at most 2 bytes"):
         await world.send(queue, "d")
-
-
-async def test_an_account_has_so_many_queues(world: QueueWorld) -> None:
-    await world.database.write(put_limit, ACME, "queues", 2, 1)
-    await world.make("a")
-    await world.make("b")
-    with pytest.raises(QuotaExceeded, match="at most 2 queues"):
-        await world.make("c")
-    await world.make("c", account_id=GLOBEX)
 
 
 async def test_no_message_is_leased_twice_at_once(world: QueueWorld, database_url: str) -> None:

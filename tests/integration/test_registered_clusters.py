@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cloudcore.certificate import authority
-from cloudcore.databases.backups import scheduling
+from cloudcore.databases.backups import schedules
 from cloudcore.databases.clusters.bodies import GivenEndpoint, read_endpoint
 from cloudcore.databases.clusters.cluster import Cluster, Endpoint
 from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresses_of
@@ -64,7 +64,7 @@ async def test_it_is_looked_at_again_and_again(world: World, server: Elsewhere) 
     server.stop()
     try:
         await world.look(120)
-        await scheduling.wake_due(world.needs)
+        await schedules.wake_due(world.needs)
         await world.look(0)
         assert (await world.there(made)).status == "active", "not before it is time"
         await _look_in_time(world)
@@ -159,7 +159,7 @@ def test_what_cannot_be_an_endpoint_is_refused(given: dict[str, str], field: str
 async def _look_in_time(world: World) -> None:
     """Let five minutes pass, and the chore and the work do what there is."""
     await world.look(300)
-    await scheduling.wake_due(world.needs)
+    await schedules.wake_due(world.needs)
     await world.look(0)
 
 

@@ -18,7 +18,7 @@ from cloudcore.nodes.node import Watch
 from cloudcore.ports import Opening
 from registry.composition.dev import DEV
 from registry.composition.main import PlaneApplications, Registry, prepare
-from registry.composition.process import STORES, Process
+from registry.composition.stores import STORES, RegistryStores
 from registry.settings.settings import Settings
 
 
@@ -52,7 +52,7 @@ async def test_a_process_whose_machine_lost_its_name_gives_up_the_jobs_of_the_ma
     settings = Settings(data=tmp_path / "data")
     prepare(settings)
     begun, ended, others = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    processes: list[Process] = []
+    processes: list[RegistryStores] = []
     node = settings.node.node(settings.data)
 
     async def note(opening: Opening) -> None:

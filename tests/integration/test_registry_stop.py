@@ -16,7 +16,7 @@ from cloudcore.ports import Opening
 from registry.composition import main
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, prepare
-from registry.composition.process import STORES, Process
+from registry.composition.stores import STORES, RegistryStores
 from registry.settings.settings import Settings
 
 pytestmark = pytest.mark.postgresql
@@ -38,7 +38,7 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(
     monkeypatch.setattr(main, "_PULL_FLUSH_SECONDS", 3600)  # the stop alone records the pull
     settings = Settings(data=tmp_path / "data", database_url=postgresql_database)
     prepare(settings)
-    processes: list[Process] = []
+    processes: list[RegistryStores] = []
 
     async def note(opening: Opening) -> None:
         processes.append(await opening.get(STORES))

@@ -1,4 +1,4 @@
-"""What comes back of a message suppresses whom it must, once, and nobody else (E3)."""
+"""What comes back of a message suppresses whom it must, once, and nobody else."""
 
 from __future__ import annotations
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from hashlib import md5, sha256
-from pathlib import Path
 from typing import Final
 
 import httpx
@@ -15,20 +13,10 @@ import pytest
 from cloudcore.storage.checksums import Algorithm, Part, combine, composite, encode, new_checksum
 from cloudcore.storage.s3.signature import UNSIGNED_CHUNKS_TRAILER
 from tests.databases import on_both_databases
-from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
-from tests.integration.served_world import open_served
+from tests.integration.s3_client import S3Client, code_of, texts
 
 BODIES: Final = (b"1" * (5 << 20), b"tail")
 ALGORITHMS: Final = list(Algorithm)
-
-
-@pytest.fixture
-async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
-    """Return a client whose account has a bucket ``bucket``."""
-    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
-        client = client_of(served, served.acme)
-        await client.done("PUT", "/bucket")
-        yield client
 
 
 def digest_of(algorithm: Algorithm, body: bytes) -> bytes:

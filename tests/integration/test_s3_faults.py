@@ -11,6 +11,11 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from botocore.exceptions import (
+    CredentialRetrievalError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
 from botocore.parsers import ResponseParserError
 
 from registry.blobstore.base import DataKey
@@ -283,6 +288,21 @@ def test_an_answer_that_cannot_be_parsed_is_a_store_that_does_not_answer(
     with pytest.raises(StoreUnavailable, match=error.__name__):  # noqa: SIM117
         with answered("ListObjectsV2", Circuit()):
             raise error("no element found")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NoCredentialsError(),
+        PartialCredentialsError(provider="env", cred_var="AWS_SECRET_ACCESS_KEY"),
+        CredentialRetrievalError(provider="iam-role", error_msg="none"),
+    ],
+    ids=["none", "half", "not had"],
+)
+def test_missing_credentials_are_called_so(error: Exception) -> None:
+    with pytest.raises(StoreUnavailable, match="set AWS_ACCESS_KEY_ID"):  # noqa: SIM117
+        with answered("PutObject", Circuit()):
+            raise error
 
 
 EVERY_CALL: Sequence[Callable[[Bucket], object]] = (

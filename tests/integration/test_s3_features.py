@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from hashlib import md5
 from pathlib import Path
 from typing import Any, Final
@@ -27,15 +26,6 @@ ALL_TRUE: Final = (
     b"</IgnorePublicAcls><BlockPublicPolicy>true</BlockPublicPolicy><RestrictPublicBuckets>true"
     b"</RestrictPublicBuckets></PublicAccessBlockConfiguration>"
 )
-
-
-@pytest.fixture
-async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
-    """Return a client whose account has a bucket ``bucket``."""
-    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
-        client = client_of(served, served.acme)
-        await client.done("PUT", "/bucket")
-        yield client
 
 
 @on_both_databases

@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.storage.s3 import object_calls
-from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts, v1
-from tests.integration.served_world import open_served
+from tests.integration.s3_client import S3Client, code_of, texts, v1
 from tests.s3_signing import with_header
 from tests.tenants import Statement, document
 
 
-@pytest.fixture
-async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
-    """Return a client whose account has a bucket ``bucket``."""
-    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
-        client = client_of(served, served.acme)
-        await client.done("PUT", "/bucket")
-        yield client
-
-
 async def program(s3: S3Client, *statements: Statement) -> S3Client:
     """Return a client of another program of acme, with these rights."""
-    made = (await v1(s3, "POST", "/v1/service-accounts", {"name": "other"})).json()
-    path = f"/v1/service-accounts/{made['service_account']['id']}/access-keys"
-    key = (await v1(s3, "POST", path, {})).json()["access_key"]
-    policy = {"name": "other", "document": document(*statements)}
-    made = (await v1(s3, "POST", "/v1/policies", policy)).json()["policy"]
-    attached = {"service_account": "other"}
-    await v1(s3, "POST", f"/v1/policies/{made['id']}/attachments", attached)
-    return S3Client(s3.served, key["access_key_id"], key["secret_access_key"])
+    return S3Client(s3.served, *await s3.served.add_program("other", *statements))
 
 
-async def test_s13_rights_are_asked_for_each_call(s3: S3Client) -> None:
+async def test_rights_are_asked_for_each_call(s3: S3Client) -> None:
     await s3.done("PUT", "/bucket/public/a", b"a")
     await s3.done("PUT", "/bucket/private/a", b"a")
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
@@ -244,12 +224,3 @@ async def test_a_change_of_a_bucket_is_in_the_audit_log(s3: S3Client) -> None:
     ]
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket/key"
     assert all(each["resources"] == [crn] for each in found)
-
-
-async def test_a_presigned_request_ends(s3: S3Client) -> None:
-    await s3.done("PUT", "/bucket/key", b"bytes")
-    request = s3.presign("GET", "/bucket/key", 60)
-    assert (await s3.send(request)).content == b"bytes"
-    s3.served.clock.advance(61)
-    answer = await s3.send(request)
-    assert (answer.status_code, code_of(answer)) == (403, "AccessDenied")

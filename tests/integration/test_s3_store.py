@@ -226,8 +226,8 @@ def test_slow_uploads_that_fill_the_memory_hold_up_nobody(
             staged.write(memoryview(DATA[: 11 * part]))
             staged.commit(digest_of(DATA[: 11 * part]))
         for number, (name, staged) in enumerate(held.items()):
-            assert staged.form is not None
-            assert staged.form.read(7, 70) == slow[name][7:77]
+            assert staged.encoder is not None
+            assert staged.encoder.read(7, 70) == slow[name][7:77]
             if number % 2:  # so that it goes on from a tail
                 digests = staged.flush()
                 staged.close()

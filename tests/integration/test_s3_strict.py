@@ -91,7 +91,7 @@ async def test_a_condition_or_a_lock_that_is_not_obeyed_is_refused(s3: S3Client)
     assert code_of(answer) == "NotImplemented"
 
 
-async def test_s6_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> None:
+async def test_metadata_that_no_header_can_hold_comes_back(s3: S3Client) -> None:
     for value in HARD_TO_SHOW:
         sent = f"=?utf-8?b?{b64encode(value.encode()).decode()}?="
         await s3.done("PUT", "/bucket/hard", b"", x_amz_meta_a=sent)
@@ -130,39 +130,6 @@ async def test_headers_in_the_query_of_a_presigned_request_count(s3: S3Client) -
         assert await code(query) == refusal
     signed_twice = s3.sign("PUT", "/bucket/presigned?x-amz-meta-a=b", b"x", x_amz_meta_a="c")
     assert code_of(await s3.send(signed_twice, b"x")) == "InvalidArgument"
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "kind"), [("CRC32", "FULL_OBJECT"), ("CRC64NVME", ""), ("SHA256", "COMPOSITE")]
-)
-async def test_a_checksum_at_the_completion_is_that_of_the_object(
-    s3: S3Client, algorithm: str, kind: str
-) -> None:
-    """Not of the document in its body, as in requests that send an object."""
-    bodies = [b"1" * (5 << 20), b"2"]
-    parts = [new_checksum(Algorithm(algorithm)) for _ in bodies]
-    whole = new_checksum(Algorithm(algorithm))
-    for part, body in zip(parts, bodies, strict=True):
-        part.update(body)
-        whole.update(part.digest() if kind == "COMPOSITE" else body)
-    checksum = encode(whole.digest()) + ("-2" if kind == "COMPOSITE" else "")
-    begun = await s3.done(
-        *("POST", "/bucket/parts?uploads"),
-        x_amz_checksum_algorithm=algorithm,
-        x_amz_checksum_type=kind,
-    )
-    (upload,) = texts(begun, "UploadId")
-    path = f"/bucket/parts?uploadId={upload}"
-    listed = ""
-    for number, body in enumerate(bodies, 1):
-        etag = (await s3.ask("PUT", f"{path}&partNumber={number}", body)).headers["etag"]
-        listed += f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag></Part>"
-    document = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-    header = f"x_amz_checksum_{algorithm.lower()}"
-    other = b64encode(bytes(len(whole.digest()))).decode()
-    assert await s3.code("POST", path, document, **{header: other}) == "BadDigest"
-    done = await s3.done("POST", path, document, **{header: checksum})
-    assert texts(done, f"Checksum{algorithm}") == [checksum]
 
 
 async def test_a_part_with_a_checksum_of_another_kind_is_not_called_damaged(s3: S3Client) -> None:

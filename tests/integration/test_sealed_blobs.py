@@ -18,7 +18,7 @@ from sqlalchemy import bindparam
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.kms.key import Key
-from cloudcore.quotas.limits import Use, put_limit
+from cloudcore.quotas.limits import QuotaUse, put_limit
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
@@ -295,7 +295,7 @@ async def test_a_replacement_that_a_key_forbids_retires_the_object(world: Sealed
     assert (await world.push("red", DATA)).status_code == 201
     old, new = await world.objects(DATA)
     # It is stored twice, and counts so.
-    assert await database.read(find_use, account_id) == Use(2 * len(DATA), 2 * len(DATA))
+    assert await database.read(find_use, account_id) == QuotaUse(2 * len(DATA), 2 * len(DATA))
     assert await database.read(find_miscount, account_id) is None
     assert (await world.link("blue", DATA)) == (old[0], key.id)
     assert (await world.link("red", DATA))[0] == new[0]

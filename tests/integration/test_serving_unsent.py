@@ -8,8 +8,8 @@ import pytest
 
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.http.protocol import HttpProtocol
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
-from cloudcore.serving.kept.entry import Keep
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import Keep
 from cloudcore.serving.limits import CUT, MIB, ServerLimits, Unsent
 from tests.integration.serving_app import (
     Client,

@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.errors import Unavailable
 from cloudcore.iam import passwords
-from cloudcore.iam.passwords import MAX_WAITING, MAX_WAITING_EACH, Asker, PasswordChecks
+from cloudcore.iam.passwords import MAX_WAITING, MAX_WAITING_EACH, PasswordChecks, PasswordClient
 from cloudcore.identity.oauth.attempts import (
     ADDRESS_BUDGET,
     COOKIE,
@@ -230,7 +230,7 @@ async def test_the_line_of_strangers_ends_and_known_askers_have_their_own(
     checks = held.checks()
 
     def ask(subject: str, *, is_known: bool) -> asyncio.Task[list[bool]]:
-        asker = Asker(subject, is_known)
+        asker = PasswordClient(subject, is_known)
         return asyncio.create_task(checks.match(subject, [], asker))
 
     greedy = [ask("one", is_known=False) for _ in range(MAX_WAITING_EACH + 1)]
@@ -268,7 +268,7 @@ async def test_who_asks_once_waits_for_one_hash_of_each_who_asks_often(
     checks = held.checks()
 
     def ask(subject: str) -> asyncio.Task[list[bool]]:
-        asker = Asker(subject, is_known=False)
+        asker = PasswordClient(subject, is_known=False)
         return asyncio.create_task(checks.match(subject, [], asker))
 
     asked = [ask("flood") for _ in range(MAX_WAITING_EACH)]
@@ -289,7 +289,7 @@ async def test_who_leaves_the_moment_it_is_displaced_gives_no_turn_it_never_had(
     checks = held.checks()
 
     def ask(subject: str) -> asyncio.Task[list[bool]]:
-        asker = Asker(subject, is_known=False)
+        asker = PasswordClient(subject, is_known=False)
         return asyncio.create_task(checks.match(subject, [], asker))
 
     flood = [ask("flood") for _ in range(4)]

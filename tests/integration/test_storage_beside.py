@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 from typing import Final
 
 import pytest
 from sqlalchemy import text
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
-from cloudcore.storage import bucket_rows, objects, reading, storing
+from cloudcore.storage import bucket_rows, object_reads, object_writes, objects
 from tests.databases import on_both_databases
-from tests.storage_world import MIB, StorageWorld, open_storage_world
+from tests.storage_world import MIB, StorageWorld
 
 _SHARDS: Final = Statement(text("SELECT shard, objects FROM storage_counts ORDER BY shard"))
-
-
-@pytest.fixture
-async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
-    async with open_storage_world(database, tmp_path / "buckets") as world:
-        yield world
 
 
 def _shards(tx: Connection) -> dict[int, int]:
@@ -35,32 +28,36 @@ def _shards(tx: Connection) -> dict[int, int]:
 
 
 @on_both_databases
-async def test_a_batch_of_deletions_is_counted_in_one_row(world: StorageWorld) -> None:
+async def test_a_batch_of_deletions_is_counted_in_one_row(storage: StorageWorld) -> None:
     # A batch that held the rows of several shards could wait for one that holds them another way.
-    bucket, keys = await world.make(), [f"key {number}" for number in range(40)]
+    bucket, keys = await storage.make(), [f"key {number}" for number in range(40)]
     for key in keys:
-        await world.put(bucket, key, b"four")
-    before = await world.database.read(_shards)
+        await storage.put(bucket, key, b"four")
+    before = await storage.database.read(_shards)
     assert len(before) > 1
-    await world.database.write(objects.delete_objects, bucket, keys[:39], world.clock(), NO_EVENTS)
-    after = await world.database.read(_shards)
+    await storage.database.write(
+        objects.delete_objects, bucket, keys[:39], storage.clock(), NO_EVENTS
+    )
+    after = await storage.database.read(_shards)
     assert len([shard for shard in after if after[shard] != before[shard]]) == 1
-    assert await world.held(bucket) == (1, 4, 0)
+    assert await storage.held(bucket) == (1, 4, 0)
 
 
-async def test_a_copy_keeps_no_thread_that_others_use(world: StorageWorld) -> None:
-    bucket = await world.make()
-    await world.put(bucket, "key", bytes(MIB))
+async def test_a_copy_keeps_no_thread_that_others_use(storage: StorageWorld) -> None:
+    bucket = await storage.make()
+    await storage.put(bucket, "key", bytes(MIB))
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    found = await reading.find_object(world.needs, bucket, "key", is_copy=True)
-    opened = await reading.open_object(world.needs, found)
+    found = await object_reads.find_object(storage.needs, bucket, "key", is_copy=True)
+    opened = await object_reads.open_object(storage.needs, found)
     began, may_end = threading.Event(), threading.Event()
 
     def sink(_: memoryview) -> None:
         began.set()
         assert may_end.wait(30)
 
-    copying = asyncio.create_task(storing.copy_of(opened)(sink, lambda is_complete: is_complete))
+    copying = asyncio.create_task(
+        object_writes.copy_of(opened)(sink, lambda is_complete: is_complete)
+    )
     try:
         assert await asyncio.wait_for(asyncio.to_thread(began.wait, 20), 20)
     finally:
@@ -70,19 +67,19 @@ async def test_a_copy_keeps_no_thread_that_others_use(world: StorageWorld) -> No
 
 
 async def test_a_copy_in_slices_has_all_bytes(
-    world: StorageWorld, monkeypatch: pytest.MonkeyPatch
+    storage: StorageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "COPIED_AT_ONCE", 100_000)
-    bucket, data = await world.make(), bytes(range(256)) * 4096
-    await world.put(bucket, "key", data)
-    found = await reading.find_object(world.needs, bucket, "key", is_copy=True)
-    opened = await reading.open_object(world.needs, found)
-    facts = found.object.facts
-    await storing.store_object(
-        world.needs, NO_EVENTS, bucket, "copy", facts, storing.copy_of(opened)
+    monkeypatch.setattr(object_writes, "COPIED_AT_ONCE", 100_000)
+    bucket, data = await storage.make(), bytes(range(256)) * 4096
+    await storage.put(bucket, "key", data)
+    found = await object_reads.find_object(storage.needs, bucket, "key", is_copy=True)
+    opened = await object_reads.open_object(storage.needs, found)
+    attributes = found.object.attributes
+    await object_writes.store_object(
+        storage.needs, NO_EVENTS, bucket, "copy", attributes, object_writes.copy_of(opened)
     )
     await opened.aclose()
-    assert await world.get(bucket, "copy") == data
+    assert await storage.get(bucket, "copy") == data
 
 
 @pytest.fixture

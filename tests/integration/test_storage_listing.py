@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from random import Random
 
-import pytest
-
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.object_rows import Facts, Listing, StoredObject, add_object, list_page
+from cloudcore.storage.object_rows import (
+    Listing,
+    ObjectAttributes,
+    StoredObject,
+    add_object,
+    list_page,
+)
 from tests.databases import on_both_databases
-from tests.storage_world import StorageWorld, open_storage_world
+from tests.storage_world import StorageWorld
 
 
-@pytest.fixture
-async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
-    async with open_storage_world(database, tmp_path / "buckets") as world:
-        yield world
-
-
-async def fill(world: StorageWorld, bucket: Bucket, keys: Iterable[str]) -> None:
+async def fill(storage: StorageWorld, bucket: Bucket, keys: Iterable[str]) -> None:
     def add(tx: Connection) -> None:
         for key in keys:
             made = StoredObject(
-                uuid7(), bucket.id, bucket.account_id, key, 1, "0" * 32, Facts(), None, 1
+                uuid7(), bucket.id, bucket.account_id, key, 1, "0" * 32, ObjectAttributes(), None, 1
             )
             add_object(tx, made)
 
-    await world.database.write(add)
+    await storage.database.write(add)
 
 
 def expected(keys: Iterable[str], prefix: str, delimiter: str) -> list[str]:
@@ -52,11 +49,11 @@ def rows_of(page: Listing) -> list[str]:
 
 
 async def pages(
-    world: StorageWorld, bucket: Bucket, prefix: str, delimiter: str, limit: int
+    storage: StorageWorld, bucket: Bucket, prefix: str, delimiter: str, limit: int
 ) -> list[list[str]]:
     found, after = [], ""
     while True:
-        page = await world.page(bucket, prefix, delimiter, after, limit)
+        page = await storage.page(bucket, prefix, delimiter, after, limit)
         found.append(rows_of(page))
         if page.next_after is None:
             return found
@@ -65,48 +62,48 @@ async def pages(
 
 
 @on_both_databases
-async def test_s11_pages_have_every_row_once_whatever_the_keys(world: StorageWorld) -> None:
-    bucket, random = await world.make(), Random(7)
+async def test_pages_have_every_row_once_whatever_the_keys(storage: StorageWorld) -> None:
+    bucket, random = await storage.make(), Random(7)
     letters = ["a", "b", "/", "//", "é", "\U0001f600", "\uffff", "z", "."]
     keys = {"".join(random.choices(letters, k=random.randint(1, 6))) for _ in range(300)}
-    await fill(world, bucket, keys)
+    await fill(storage, bucket, keys)
     for prefix in ("", "a", "a/", "é", "/", "zz", "\uffff"):
         for delimiter in ("", "/", "//", "b", "é"):
             wanted = expected(keys, prefix, delimiter)
             for limit in (1, 7, 1000):
-                got = await pages(world, bucket, prefix, delimiter, limit)
+                got = await pages(storage, bucket, prefix, delimiter, limit)
                 assert [row for page in got for row in page] == wanted, (prefix, delimiter, limit)
 
 
 @on_both_databases
-async def test_s11_groups_count_and_a_marker_is_not_listed(world: StorageWorld) -> None:
-    bucket = await world.make()
-    await fill(world, bucket, ["a", "b/1", "b/2", "c", "d/1"])
-    page = await world.page(bucket, "", "/", limit=2)
+async def test_groups_count_and_a_marker_is_not_listed(storage: StorageWorld) -> None:
+    bucket = await storage.make()
+    await fill(storage, bucket, ["a", "b/1", "b/2", "c", "d/1"])
+    page = await storage.page(bucket, "", "/", limit=2)
     assert ([each.key for each in page.entries], page.prefixes) == (["a"], ["b/"])
     assert page.next_after == "b/"
-    page = await world.page(bucket, "", "/", after="b/", limit=2)
+    page = await storage.page(bucket, "", "/", after="b/", limit=2)
     assert (rows_of(page), page.next_after) == (["c", "d/"], None)
-    assert rows_of(await world.page(bucket, "", "/", after="a")) == ["b/", "c", "d/"]
-    assert rows_of(await world.page(bucket, "", "/", after="b/1")) == ["b/", "c", "d/"]
-    assert rows_of(await world.page(bucket, after="b/1")) == ["b/2", "c", "d/1"]
-    assert await world.page(bucket, limit=0) == ([], [], None)
-    other = await world.make("other")
-    assert await world.page(other) == ([], [], None)
+    assert rows_of(await storage.page(bucket, "", "/", after="a")) == ["b/", "c", "d/"]
+    assert rows_of(await storage.page(bucket, "", "/", after="b/1")) == ["b/", "c", "d/"]
+    assert rows_of(await storage.page(bucket, after="b/1")) == ["b/2", "c", "d/1"]
+    assert await storage.page(bucket, limit=0) == ([], [], None)
+    other = await storage.make("other")
+    assert await storage.page(other) == ([], [], None)
 
 
 @on_both_databases
 async def test_a_page_costs_what_it_shows_not_what_its_prefixes_hold(
-    world: StorageWorld,
+    storage: StorageWorld,
 ) -> None:
-    bucket = await world.make()
-    await fill(world, bucket, [f"{folder}/{n}" for folder in "abcd" for n in range(500)])
+    bucket = await storage.make()
+    await fill(storage, bucket, [f"{folder}/{n}" for folder in "abcd" for n in range(500)])
 
     def count(tx: Connection) -> tuple[Listing, int]:
         counted = _Counting(tx)
         return list_page(counted, bucket, "", "/", "", 1000), counted.read
 
-    page, read = await world.database.read(count)
+    page, read = await storage.database.read(count)
     assert page.prefixes == ["a/", "b/", "c/", "d/"]
     assert read <= 100
 

@@ -22,9 +22,9 @@ from cloudcore.storage import buckets, piece_keys, rewrapping
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.cleanup import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
-from cloudcore.storage.object_rows import Facts
+from cloudcore.storage.object_rows import ObjectAttributes
+from cloudcore.storage.object_writes import store_object, store_part
 from cloudcore.storage.piece_rows import PIECE_BOOK
-from cloudcore.storage.storing import store_object, store_part
 from cloudcore.storage.tables import storage_pieces
 from tests.databases import on_both_databases
 from tests.jobs import find_job, job_ids
@@ -215,7 +215,7 @@ async def test_what_is_sent_while_its_bucket_moves_to_another_key_is_stored_unde
         piece = await store_part(world.needs, bucket, upload.id, 1, body)
         made = await world.complete(bucket, upload, piece)
     else:
-        made = await store_object(world.needs, NO_EVENTS, bucket, "one", Facts(), body)
+        made = await store_object(world.needs, NO_EVENTS, bucket, "one", ObjectAttributes(), body)
     assert await under(world, first.id) == (0, 0, 0)
     await world.kms.delete(first)
     await shred_deleted_keys(world.needs)

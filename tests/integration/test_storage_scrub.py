@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from cloudcore.db.base import Database
-from cloudcore.storage import bucket_rows, reading
+from cloudcore.storage import bucket_rows, object_reads
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_routes import bucket_faults
 from cloudcore.storage.errors import BytesDamaged
@@ -81,8 +81,8 @@ async def test_a_damaged_object_is_told_not_served_and_healed_by_storing_it_agai
     with pytest.raises(BytesDamaged):
         await world.get(bucket, "dir/large")
     with pytest.raises(BytesDamaged):
-        await reading.find_object(world.needs, bucket, "dir/large", is_copy=True)
-    await reading.find_object(world.needs, bucket, "dir/large", is_head=True)
+        await object_reads.find_object(world.needs, bucket, "dir/large", is_copy=True)
+    await object_reads.find_object(world.needs, bucket, "dir/large", is_head=True)
     totals = await world.database.read(PIECES.book.totals, world.clock() - 1_000_000)
     assert (totals.objects, totals.verified, totals.damaged) == (3, 1, 2)
     await world.put(bucket, "dir/large", LARGE)
@@ -117,7 +117,7 @@ async def test_ranges_outside_of_a_damaged_part_are_served(
     assert await world.get(bucket, "key", 2 * size - 1) == b"\0end"
     with pytest.raises(BytesDamaged):
         await world.get(bucket, "key", size - 1, size + 1)
-    found = await reading.find_object(world.needs, bucket, "key", part_number=2)
+    found = await object_reads.find_object(world.needs, bucket, "key", part_number=2)
     assert found.part is not None
     assert (found.start, found.stop, found.part.total, len(found.pieces)) == (size, 2 * size, 3, 1)
 

@@ -1,4 +1,4 @@
-"""Suppressions of email: one address however it is written, expiry, and what stays (E1, E2)."""
+"""Suppressions of email: one address however it is written, expiry, and what stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Email templates: what is found in them, what is refused, preview and deletion (E8)."""
+"""Email templates: what is found in them, what is refused, preview and deletion."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from registry.services.access.tokens import (
     REQUEST_STEPS,
     SLICE_DECISIONS,
     SLICE_STEPS,
-    DecisionTurns,
+    DecisionBudget,
 )
 from tests.databases import on_both_databases
 from tests.integration.tokens_world import access_of
@@ -122,9 +122,9 @@ async def test_others_have_their_turn_between_decisions_whose_steps_are_not_coun
             await asyncio.sleep(0)
 
     running = asyncio.create_task(others())
-    turns = DecisionTurns()
+    budget = DecisionBudget()
     for _ in range(10 * SLICE_DECISIONS):
-        await turns.give()
+        await budget.pause()
     running.cancel()
     assert count == 9
 

@@ -13,7 +13,7 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.metering.routes import quantity_text
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
-from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, add, forget_hours, report, usage
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours, report, usage
 from cloudcore.wire import rfc3339
 from registry.services.resource_kinds import PULLS, STORAGE, TRANSFER
 from tests.databases import on_both_databases
@@ -175,11 +175,11 @@ async def test_usage_is_listed_by_day_or_hour_and_sku(shop: Served) -> None:
         add(
             tx,
             {
-                Use(account, "local", "queue.requests", day): 500,
-                Use(account, "local", "queue.requests", day + 1): 1000,
-                Use(account, "local", "queue.requests", day + 24): 1,
-                Use(account, "local", STORAGE.name, day + 1): BYTE_HOURS_PER_GIB_MONTH // 4,
-                Use(shop.globex.account_id, "local", "queue.requests", day): 77,
+                SkuUse(account, "local", "queue.requests", day): 500,
+                SkuUse(account, "local", "queue.requests", day + 1): 1000,
+                SkuUse(account, "local", "queue.requests", day + 24): 1,
+                SkuUse(account, "local", STORAGE.name, day + 1): BYTE_HOURS_PER_GIB_MONTH // 4,
+                SkuUse(shop.globex.account_id, "local", "queue.requests", day): 77,
             },
         )
 

@@ -11,7 +11,7 @@ from cloudcore.metering.usage import (
     KEPT_HOURS,
     MOST,
     HourOfUse,
-    Use,
+    SkuUse,
     add,
     forget_hours,
     forget_reports,
@@ -76,7 +76,7 @@ async def test_hours_and_keys_are_kept_for_25_months(database: Database) -> None
     assert KEPT_HOURS * HOUR >= 25 * 31 * 24 * 3_600_000_000
 
     def told(tx: Connection) -> None:
-        add(tx, {Use(ACCOUNT, "here", SKU, hour): 1 for hour in (1, 2)})
+        add(tx, {SkuUse(ACCOUNT, "here", SKU, hour): 1 for hour in (1, 2)})
         report(tx, ACCOUNT, "here", SKU, 1, 1 * HOUR, "early")
         report(tx, ACCOUNT, "here", SKU, 1, 2 * HOUR, "late")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudcore.databases.archive.archive import BackupTarget, PushedWal
+from cloudcore.databases.archive.driver import BackupTarget, PushedWal
 from cloudcore.databases.archive.wal_watch import WalWatch
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING
 from cloudcore.databases.servers.driver import ServerPaths, ServerSpec

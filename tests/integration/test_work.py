@@ -21,7 +21,7 @@ from cloudcore.jobs.kinds import Done, Next, StepFailed
 from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import _commit
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.wire import rfc3339
 from tests.beacons import (
     BEACONS,
@@ -184,7 +184,7 @@ async def test_a_newer_wish_wins_over_a_step_under_way_whose_outcome_is_kept(
     world.at[place] = change
     await world.work()
     done = BUILDING[: BUILDING.index(step) + 1]
-    # The first step goes on to its own second: the newer wish begins with it, too.
+    # The first step goes on to its own second: the newer goal begins with it, too.
     assert world.needs.steps_of(made.id) == [*done, *BUILDING]
     lit = await world.show(made)
     assert (lit.status, lit.height, lit.generation, lit.built) == ("lit", 20, 2, 2)
@@ -296,13 +296,13 @@ async def test_a_last_step_that_leaves_all_as_it_was_is_not_done_again_at_once(
 ) -> None:
     runs = 0
 
-    async def idle(_found: Beacon, _needs: BeaconNeeds, _turn: Turn) -> Came[Beacon]:
+    async def idle(_found: Beacon, _needs: BeaconNeeds, _attempt: StepAttempt) -> StepDone[Beacon]:
         nonlocal runs
         runs += 1
-        return Came()
+        return StepDone()
 
     work = Work[Beacon, BeaconNeeds](
-        ROWS, wish=lambda _found, _now: Wish("idle"), steps={"idle": Step(idle, 30)}
+        ROWS, goal=lambda _found, _now: Goal("idle"), steps={"idle": Step(idle, 30)}
     )
     await world.make()
     kinds = [work.job_kind(world.needs)]
@@ -318,26 +318,26 @@ async def test_a_last_step_that_leaves_all_as_it_was_is_not_done_again_at_once(
 
 async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: World) -> None:
     outcomes: list[Outcome] = [
-        Again(seconds=7, faults=[Problem("A", "a", "left")]),
-        Again(seconds=7),
-        Came(next="lamp", faults=[Problem("B", "b")], seconds=3),
-        Again(faults=[Problem("TIMEOUT", "t")], seconds=0),
-        Came(next="ground", keeps_faults=True),
-        Came(
+        StepRetry(seconds=7, faults=[Problem("A", "a", "left")]),
+        StepRetry(seconds=7),
+        StepDone(next="lamp", faults=[Problem("B", "b")], seconds=3),
+        StepRetry(faults=[Problem("TIMEOUT", "t")], seconds=0),
+        StepDone(next="ground", keeps_faults=True),
+        StepDone(
             change=lambda found, _now: structs.replace(found, status="failed"),
             faults=[Problem("A", "c")],
         ),
     ]
-    turns: list[Turn] = []
+    attempts: list[StepAttempt] = []
 
-    async def play(_found: Beacon, _needs: BeaconNeeds, turn: Turn) -> Outcome:
-        turns.append(turn)
-        return outcomes[len(turns) - 1]
+    async def play(_found: Beacon, _needs: BeaconNeeds, attempt: StepAttempt) -> Outcome:
+        attempts.append(attempt)
+        return outcomes[len(attempts) - 1]
 
     steps = {name: Step[Beacon, BeaconNeeds](play) for name in BUILDING}
     work = Work[Beacon, BeaconNeeds](
         ROWS,
-        wish=lambda found, _now: None if found.status == "failed" else Wish("ground"),
+        goal=lambda found, _now: None if found.status == "failed" else Goal("ground"),
         steps=steps,
     )
     made = await world.make()
@@ -352,7 +352,7 @@ async def test_a_step_can_wait_end_with_a_fault_and_keep_those_of_others(world: 
         ("B", "", "b"),
         ("A", "", "c"),
     ]
-    assert [(each.step, each.tries) for each in turns] == [
+    assert [(each.step, each.tries) for each in attempts] == [
         ("ground", 0),
         ("ground", 0),
         ("ground", 0),
@@ -369,11 +369,15 @@ async def test_what_else_is_stored_is_stored_with_the_record_or_not_at_all(world
         assert (before.height, after.height) == (10, 11)
         raise ValueError(SECRET)
 
-    async def raise_height(found: Beacon, _needs: BeaconNeeds, _turn: Turn) -> Came[Beacon]:
-        return Came(change=lambda current, _now: structs.replace(current, height=11), also=refuse)
+    async def raise_height(
+        found: Beacon, _needs: BeaconNeeds, _attempt: StepAttempt
+    ) -> StepDone[Beacon]:
+        return StepDone(
+            change=lambda current, _now: structs.replace(current, height=11), also=refuse
+        )
 
     work = Work[Beacon, BeaconNeeds](
-        ROWS, wish=lambda _found, _now: Wish("up"), steps={"up": Step(raise_height)}
+        ROWS, goal=lambda _found, _now: Goal("up"), steps={"up": Step(raise_height)}
     )
     await run_due(world.database, [work.job_kind(world.needs)], world.clock)
     assert (await world.show(made)).height == 10
@@ -396,7 +400,7 @@ async def test_one_that_is_gone_meanwhile_ends_the_work(world: World) -> None:
 
 
 async def test_one_whose_deletion_needs_no_step_goes_too(world: World) -> None:
-    work = Work[Beacon, BeaconNeeds](ROWS, wish=lambda _found, _now: None, steps={})
+    work = Work[Beacon, BeaconNeeds](ROWS, goal=lambda _found, _now: None, steps={})
     made = await world.make()
     await world.delete(made)
     await run_due(world.database, [work.job_kind(world.needs)], world.clock)

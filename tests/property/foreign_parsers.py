@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from cloudcore.errors import PlatformError
-from cloudcore.iam.policy import PolicyKind, parse_policy
 from cloudcore.identity import names
 from cloudcore.identity.oauth import forms
 from cloudcore.identity.tokens import jws
@@ -319,10 +318,6 @@ PARSERS: Final[dict[str, Parser]] = {
             (b'{"a":{"', b" - at `$.", b'":1}}'),
             (b"[", b'{"a":1},', b"1]"),
         ],
-    ),
-    "a policy": (
-        lambda text: parse_policy(text, PolicyKind.IDENTITY),
-        [b"[", b" ", (b'{"', b"a", b'":1}'), b"1"],
     ),
     "manifest": (
         lambda text: parse_manifest(text, None),

@@ -28,7 +28,7 @@ from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.blobs.upload_bodies import Chunk, Span
-from registry.services.blobs.upload_ids import Place, Session, UploadIds
+from registry.services.blobs.upload_ids import RepositoryIds, Session, UploadIds
 from registry.services.blobs.upload_leases import LEASE, Leases
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.changes import RegistryHost
@@ -324,9 +324,9 @@ def noted(world: World, seed: int) -> Iterator[None]:
         raise
 
 
-def _add_repository(tx: Connection, now: int) -> Place:
+def _add_repository(tx: Connection, now: int) -> RepositoryIds:
     add_account(tx, uuid7(now), NAME.handle, now)
     account = find_account(tx, NAME.handle)
     assert account is not None
     made = find_or_add_repository(tx, uuid7(now), account, NAME.repository, now)
-    return Place(made.id, account.id)
+    return RepositoryIds(made.id, account.id)

@@ -20,6 +20,7 @@ from cloudcore.db.postgresql import PostgresqlConnection
 from cloudcore.db.postgresql_link import connect
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
+from registry.metadata import search_tables as _search_tables  # noqa: F401 - they are emptied too
 from tests.property.interleaving import Abandoned, Died, Interleaving
 
 PATIENCE: Final = 30.0

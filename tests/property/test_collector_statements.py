@@ -22,7 +22,7 @@ from tests.soak import time_limit, times
 
 RUNS: Final = int(os.environ.get("COLLECTOR_STATEMENT_RUNS", times(30)))
 WAITS: Final = "waits for a lock"
-AT_ONCE: Final = "WITH place AS"
+AT_ONCE: Final = "WITH target AS"
 ENOUGH: Final = 30
 """Of so many it can be told whether they were a test."""
 

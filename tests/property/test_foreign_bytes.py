@@ -136,7 +136,7 @@ def test_expressions_are_found_in_the_source() -> None:
     assert elsewhere == {
         *("cloudcore.web.strict_json", "cloudcore.email.bounces.mail_server"),
         "cloudcore.compute.metadata_server",
-        "cloudcore.compute.kept_instances",  # reads words of this machine's errors
+        "cloudcore.compute.shim_instances",  # reads words of this machine's errors
         "registry.blobstore.s3.responses",  # looks for the name of a document, which each call has
     }
 

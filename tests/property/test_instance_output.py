@@ -29,7 +29,7 @@ def test_the_end_of_an_output_is_kept_in_two_bounded_files(
         kept = Output(folder)
         for data in written:
             if again:
-                kept = Output(folder)  # as by the keeper of the next run
+                kept = Output(folder)  # as by the shim of the next run
             kept.write(data)
         everything = b"".join(written)
         newer = len(everything) % MOST

@@ -89,7 +89,7 @@ class Turns(RuleBasedStateMachine):
         leased = self.write(
             schedule_rows.lease,
             sorted(names),
-            schedule_rows.LeaseTerms(token, until, "worker"),
+            schedule_rows.TurnTerms(token, until, "worker"),
             self.now,
         )
         due = {name for name in names & self.model.keys() if self.model[name].due_at <= self.now}

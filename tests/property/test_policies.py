@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.iam.decision import Caller, Question, Trace, Verdict, could_allow, decide
 from cloudcore.iam.patterns import Patterns, Work
-from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules, parse_policy
+from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules, policy_of
 from cloudcore.identity.rights.documents import read_stored
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property import policy_documents as make
@@ -26,12 +26,12 @@ SHARDS = 4
 
 
 def parsed(document: Document | None, kind: PolicyKind | ResourceRules) -> Policy | None:
-    return None if document is None else parse_policy(json.dumps(document), kind)
+    return None if document is None else policy_of(document, kind)
 
 
 def evaluate(asked: Asked, identity: list[Document], resource: Document | None) -> bool:
     """Ask the evaluator what the oracle is asked."""
-    own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+    own = [policy_of(document, PolicyKind.IDENTITY) for document in identity]
     return answer(asked, own, parsed(resource, REPOSITORY_RULES))
 
 
@@ -49,7 +49,7 @@ def test_evaluator_and_oracle_agree(shard: int) -> None:
     for _ in range(CASES // SHARDS // QUESTIONS):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         resource = make.document(random, attached=True) if random.random() < 0.7 else None
-        own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+        own = [policy_of(document, PolicyKind.IDENTITY) for document in identity]
         attached = parsed(resource, REPOSITORY_RULES)
         for _ in range(QUESTIONS):
             asked = make.question(random)
@@ -66,7 +66,7 @@ def test_a_trace_is_of_the_decision_and_changes_nothing() -> None:
     for _ in range(CASES // 20):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 2)))]
         resource = make.document(random, attached=True) if random.random() < 0.7 else None
-        own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+        own = [policy_of(document, PolicyKind.IDENTITY) for document in identity]
         attached = parsed(resource, REPOSITORY_RULES)
         asked = make.question(random)
         caller = None if asked.crn is None else Caller(asked.crn, asked.account)
@@ -91,7 +91,7 @@ def test_a_caller_that_could_do_nothing_is_never_allowed() -> None:
     refused = 0
     for _ in range(CASES // 20):
         identity = [make.document(random) for _ in range(random.choice((0, 1, 1, 2)))]
-        own = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
+        own = [policy_of(document, PolicyKind.IDENTITY) for document in identity]
         asked = make.question(random)
         source = None if asked.source_ip is None else ip_address(asked.source_ip)
         if not could_allow(own, asked.action, source, asked.now):

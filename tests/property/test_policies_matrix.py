@@ -6,12 +6,11 @@ session that was limited has the role's policies only, so those rows have no pla
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from typing import Final
 
 from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
-from cloudcore.iam.policy import PolicyKind, parse_policy
+from cloudcore.iam.policy import PolicyKind, policy_of
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.property.policy_documents import NOON, ORGANIZATION, OTHER, OWN, PERSON, repository
 from tests.property.policy_oracle import Asked, Document, is_allowed
@@ -88,8 +87,8 @@ OWN_POLICIES: Final[dict[str, list[Document]]] = {
 def test_every_row_agrees_with_the_oracle() -> None:
     rows = allowed = 0
     for (_, identity), (_, resource) in product(OWN_POLICIES.items(), RESOURCE_POLICIES.items()):
-        parsed = [parse_policy(json.dumps(document), PolicyKind.IDENTITY) for document in identity]
-        on_it = None if resource is None else parse_policy(json.dumps(resource), REPOSITORY_RULES)
+        parsed = [policy_of(document, PolicyKind.IDENTITY) for document in identity]
+        on_it = None if resource is None else policy_of(resource, REPOSITORY_RULES)
         for who, action, (name, owner) in product(CALLERS.values(), ACTIONS, RESOURCES):
             crn, account = who
             expected = is_allowed(
@@ -114,8 +113,8 @@ def verdict(
     resource = RESOURCE_POLICIES[resource_policy]
     return decide(
         Question(None if crn is None else Caller(crn, account), action, *RESOURCES[0], None, NOON),
-        [parse_policy(json.dumps(each), PolicyKind.IDENTITY) for each in OWN_POLICIES[own_policy]],
-        None if resource is None else parse_policy(json.dumps(resource), REPOSITORY_RULES),
+        [policy_of(each, PolicyKind.IDENTITY) for each in OWN_POLICIES[own_policy]],
+        None if resource is None else policy_of(resource, REPOSITORY_RULES),
     )
 
 

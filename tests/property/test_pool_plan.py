@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.compute import rolling
+from cloudcore.compute import rollout
 from cloudcore.compute.instance_pool import Instance, InstancePool
 from cloudcore.resources.resource import Reference
 
@@ -52,7 +52,7 @@ class Run:
             else each
             for each in self.instances
         ]
-        decided = rolling.plan(self.pool, self.instances, self.now)
+        decided = rollout.plan(self.pool, self.instances, self.now)
         going = {each.id for each in decided.stops}
         ready = sum(each.is_ready for each in self.instances)
         self.instances = [
@@ -88,7 +88,7 @@ class Run:
         assert not (decided.starts and decided.stops)
 
     def settled(self) -> bool:
-        return rolling.is_settled(self.pool, self.instances)
+        return rollout.is_settled(self.pool, self.instances)
 
 
 changes = st.one_of(

@@ -25,6 +25,7 @@ from cloudcore.queue.message_rows import queue_messages
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queues import ROWS
 from cloudcore.resources.resource import Reference
+from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
 from tests.queue_world import Leased, QueueWorld, Redrive, make_queue_world
 from tests.soak import times
@@ -194,6 +195,7 @@ class Queues(RuleBasedStateMachine):
         assert self.run(self.world.depth(self.dead_queue)).visible == len(self.dead)
 
 
+@on_both_databases
 def test_queues_are_their_model(database_url: str) -> None:
     machine = type("Machine", (Queues,), {"url": database_url})
     run_state_machine_as_test(

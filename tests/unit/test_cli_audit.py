@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
+from cloudcore.command_failures import Misuse, RequestRefused
 from registry.cli.client.api import ApiClient
-from registry.cli.client.transport import RequestRefused
-from registry.cli.commands.audit import moment
-from registry.cli.failure import Misuse
+from registry.cli.commands.audit import parse_moment
 from registry.cli.main import make_parser
-from registry.cli.output.records import acting
+from registry.cli.output.records import by_column
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -32,13 +31,13 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
     ],
 )
 def test_a_time_is_absolute_or_so_long_ago(text: str | None, told: str | None) -> None:
-    assert moment(text, NOW) == told
+    assert parse_moment(text, NOW) == told
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "5", "1y", "-3d", "2026-13-01"])
 def test_another_text_is_no_time(text: str) -> None:
     with pytest.raises(Misuse):
-        moment(text, NOW)
+        parse_moment(text, NOW)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_an_export_that_is_refused_makes_no_file(
     ],
 )
 def test_who_acted_is_told_by_name(crn: str, session: str | None, told: str) -> None:
-    cell = acting("principal", "source").shown
+    cell = by_column("principal", "source").shown
     assert cell is not None
     source = {"crn": crn, "name": "ann@example.org", "session_name": session}
     assert cell({"principal": crn, "source": source}) == told

@@ -90,6 +90,14 @@ def test_an_option_there_is_not_is_answered_by_its_own_command(
     assert f"entrepot {command[0]} {command[1]}: error: {words}" in told
 
 
+@pytest.mark.parametrize("command", ["backup", "restore"])
+def test_a_bucket_is_no_folder_for_a_backup(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ended(command, "s3://backups/entrepot") == 2
+    assert "'s3://backups/entrepot' is a URL, and a backup is a folder" in capsys.readouterr().err
+
+
 def test_what_follows_two_dashes_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert make_parser().parse_args(["tags", "list", "--", "--app"]).repository == "--app"
     assert ended("--xyz", "tags", "list", "app") == 2

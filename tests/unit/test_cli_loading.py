@@ -9,15 +9,15 @@ from tests.databases import program_environment
 
 CHECK = """
 import gc, sys
-from registry.cli.parser import load
+from registry.cli.parser import import_server_module
 gc.{before}able()
 assert "sqlalchemy" not in sys.modules
-assert load("fsck") is load("fsck")
+assert import_server_module("fsck") is import_server_module("fsck")
 assert "sqlalchemy" in sys.modules
 assert gc.isenabled() is ({before!r} == "en")
 assert gc.get_freeze_count() > 50_000
 try:
-    load("no_such_command")
+    import_server_module("no_such_command")
 except ModuleNotFoundError:
     assert gc.isenabled() is ({before!r} == "en")
 else:

@@ -11,11 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from cloudcore.command_line import Cell
 from registry.cli.output.records import (
-    Column,
-    column,
     printable,
-    size_text,
     text_of,
     time_text,
     write_record,
@@ -27,9 +25,9 @@ ROWS: list[dict[str, Any]] = [
     {"name": "図書館", "size": 7, "tags": [], "extra": {"a": 1}},
 ]
 COLUMNS = (
-    column("NAME", "name"),
-    column("SIZE", "size", size_text, is_number=True),
-    Column("TAGS", lambda row: row["tags"]),
+    "name",
+    Cell("SIZE", "size", "size"),
+    "tags",
 )
 
 
@@ -53,7 +51,7 @@ def test_a_table_is_aligned_and_ends_no_line_in_blanks() -> None:
 
 def test_a_list_names_what_a_record_refers_to_and_one_record_tells_all_of_it() -> None:
     front = {"id": "7", "crn": "crn:network:local:1:subnet/front", "name": "front"}
-    columns = (column("SUBNET", "subnet"), column("GROUPS", "groups"))
+    columns = ("subnet", "groups")
     rows: list[dict[str, Any]] = [
         {"subnet": front, "groups": [front, {**front, "name": "back"}]},
         {"subnet": {"id": "7"}},
@@ -175,17 +173,6 @@ def test_one_record_has_a_line_a_field() -> None:
     out = io.StringIO()
     write_record(ROWS[0], "yaml", out)
     assert msgspec.yaml.decode(out.getvalue()) == ROWS[0]
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [
-        *((0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (999_949, "999.9 kB")),
-        *((999_950, "1.0 MB"), (5_000_000_000, "5.0 GB"), (10**18, "1000.0 PB")),
-    ],
-)
-def test_sizes(size: int, shown: str) -> None:
-    assert size_text(size) == shown
 
 
 def test_cells() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cloudcore.command_failures import Misuse
 from registry.cli.client.references import TypedReference, parse_typed_reference
-from registry.cli.failure import Misuse
 
 DIGEST = f"sha256:{'a' * 64}"
 ID = "01890000-0000-7000-8000-000000000001"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudcore.family import Family
 from cloudcore.iam.vocabulary import ResourceKind
-from registry.console.rights import AskedRights, Rights
+from registry.console.rights import Rights, RightsQuestions
 
 HOST_POOL = ResourceKind(
     crn="crn:host:<region>:<account>:pool/<name>", actions=("host:GrowPool", "host:ListPools")
@@ -12,7 +12,7 @@ HOST_POOL = ResourceKind(
 MAIL_POOL = ResourceKind(
     crn="crn:mail:<region>:<account>:pool/<name>", actions=("mail:ListPools", "mail:WarmPool")
 )
-ASKED = AskedRights(
+ASKED = RightsQuestions(
     [
         Family[None](name="host", resource_kinds=(HOST_POOL,)),
         Family[None](name="mail", resource_kinds=(MAIL_POOL,)),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.databases.servers import postgres
-from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.nodes import control_groups
 from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.node import DriverUnusable
@@ -57,8 +57,8 @@ def test_what_no_server_could_use_is_refused_by_its_name(name: str, text: str) -
         settings(**{name: text})
 
 
-def servers(tmp_path: Path) -> Servers:
-    return Servers(tmp_path, Listening("127.0.0.1", 20_000, 1_100_000))
+def servers(tmp_path: Path) -> BubblewrapServers:
+    return BubblewrapServers(tmp_path, Listening("127.0.0.1", 20_000, 1_100_000))
 
 
 def test_a_machine_without_the_programs_says_which_package_has_them(

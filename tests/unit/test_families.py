@@ -27,7 +27,7 @@ from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
 from registry.composition.dev import DEV
 from registry.composition.families import FAMILIES
-from registry.composition.ports import CROSSING
+from registry.composition.ports import CROSS_FAMILY_OFFERS
 from registry.services.access.decisions import PERMISSIONS
 from registry.services.events import EVENT_TYPES
 from tests.spec.operations import OPERATIONS
@@ -125,7 +125,7 @@ def test_a_port_is_called_in_errors_as_in_the_source() -> None:
 
 
 def test_every_port_is_filled_by_one() -> None:
-    offers = [*CROSSING, *(each for family in FAMILIES for each in family.offers())]
+    offers = [*CROSS_FAMILY_OFFERS, *(each for family in FAMILIES for each in family.offers())]
     assert max(Counter(each.port.name for each in offers).values()) == 1
 
 

@@ -17,9 +17,9 @@ from registry.services.pull_through.concurrency import (
     MOST_OF_UPSTREAM,
     MOST_UNLISTED,
     MOST_WAITING,
-    NoTurn,
+    NoSlot,
     SingleFlight,
-    Turns,
+    UpstreamSlots,
 )
 from registry.services.pull_through.feed import Feed
 from registry.services.pull_through.fills import Fills, Source
@@ -116,14 +116,14 @@ async def test_few_blobs_are_fetched_at_once_that_no_manifest_lists() -> None:
 
 
 async def test_who_gets_no_turn_in_time_leaves_no_wish_behind() -> None:
-    turns = Turns(0.01)
+    slots = UpstreamSlots(0.01)
     async with AsyncExitStack() as taken:
         for _ in range(MOST_OF_ACCOUNT_THERE):
-            await taken.enter_async_context(turns.turn("one", "slow"))
-        with pytest.raises(NoTurn):
-            await taken.enter_async_context(turns.turn("one", "slow"))
+            await taken.enter_async_context(slots.slot("one", "slow"))
+        with pytest.raises(NoSlot):
+            await taken.enter_async_context(slots.slot("one", "slow"))
     for _ in range(MOST_AT_ONCE):
-        async with turns.turn("one", "slow"):
+        async with slots.slot("one", "slow"):
             pass
 
 
@@ -133,7 +133,7 @@ async def test_of_one_account_only_so_many_wait_for_a_turn() -> None:
     feeds = [running.join(source("one", number)) for number in range(many)]
     refused = [running.join(source("one", many + number)) for number in range(100)]
     for feed in refused:
-        with pytest.raises(NoTurn):
+        with pytest.raises(NoSlot):
             await feed.opened()
         running.feeds.remove(feed)
     running.join(source("one", 0, at="another"))

@@ -51,11 +51,11 @@ def test_a_form_with_two_readings_is_refused(encoded: bytes) -> None:
 )
 def test_basic_is_read_in_either_encoding(pair: bytes) -> None:
     """Some clients percent-encode what goes into Basic, some do not."""
-    assert parse_client(basic(pair), {}) == OAuthClient("AK2", "s_-3", by_header=True)
+    assert parse_client(basic(pair), {}) == OAuthClient("AK2", "s_-3")
 
 
 def test_a_secret_may_hold_colons() -> None:
-    assert parse_client(basic(b"a:b:c"), {}) == OAuthClient("a", "b:c", by_header=True)
+    assert parse_client(basic(b"a:b:c"), {}) == OAuthClient("a", "b:c")
 
 
 def test_the_form_may_name_the_client() -> None:

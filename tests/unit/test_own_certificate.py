@@ -20,8 +20,8 @@ from cloudcore.own_certificate.paths import own_certificate, own_folder, pause_f
 from cloudcore.own_certificate.renewal import (
     FIRST_DELAY,
     MOST_DELAY,
+    CertificateSubject,
     OwnCertificate,
-    Subject,
     load_account_key,
     prepare,
 )
@@ -45,7 +45,7 @@ class Authority:
     ) -> None:
         self.folder = folder
         prepare(folder, NAME, now)
-        self.subject = Subject((NAME,), own_certificate(folder), DIRECTORY, "port 443")
+        self.subject = CertificateSubject((NAME,), own_certificate(folder), DIRECTORY, "port 443")
         self.outcomes = list(outcomes)
         self.now = now
         self.ordered_at: list[float] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from ipaddress import ip_address
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import Conditions
-from cloudcore.iam.policy import Effect, Policy, PolicyKind, ResourceRules, parse_policy
+from cloudcore.iam.policy import Effect, Policy, PolicyKind, ResourceRules, policy_of
 from registry.services.resource_kinds import REPOSITORY_RULES
 
 ACCOUNT = "01890000-0000-7000-8000-00000000000a"
@@ -22,7 +21,7 @@ TRUST = {"effect": "allow", "principals": [f"crn:iam::{ACCOUNT}:service-account/
 
 def parse(kind: PolicyKind | ResourceRules, *statements: object, **top: object) -> Policy:
     document = {"version": "1", "statements": list(statements), **top}
-    return parse_policy(json.dumps(document), kind)
+    return policy_of(document, kind)
 
 
 def field_refused(kind: PolicyKind | ResourceRules, *statements: object, **top: object) -> str:
@@ -43,30 +42,10 @@ def test_each_kind_reads() -> None:
     assert trust.actions.texts == ("iam:AssumeRole",)
 
 
-@pytest.mark.parametrize(
-    "document",
-    [
-        b"",
-        b"nonsense",
-        b"null",
-        b"[]",
-        b'"text"',
-        b"[" * 10_000,
-        b'{"a":' * 5_000,
-        b"\xff\xfe{}",
-        b'\xef\xbb\xbf{"version":"1","statements":[]}',
-        json.dumps({"version": "1", "statements": [ALLOW]}).encode("utf-16"),
-        b'{"version":"1","version":"1","statements":[]}',
-        b'{"version":"1","statements":[{"effect":"deny","effect":"allow"}]}',
-        b'{"version":"1","statements":NaN}',
-        b'{"version":"1","statements":[' + b"9" * 5_000 + b"]}",
-        b'{"version":"1","statements":[]}' + b" " * 20_480,
-        '{"version":"1","statements":"\ud800"}',
-    ],
-)
-def test_what_is_no_document_is_refused(document: bytes | str) -> None:
+@pytest.mark.parametrize("document", [None, [], "text", 1])
+def test_what_is_no_object_is_refused(document: object) -> None:
     with pytest.raises(InvalidInput):
-        parse_policy(document, PolicyKind.IDENTITY)
+        policy_of(document, PolicyKind.IDENTITY)
 
 
 @pytest.mark.parametrize(

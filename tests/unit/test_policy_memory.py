@@ -15,7 +15,7 @@ from cloudcore.iam.policy import (
     PolicyKind,
     WeighedCache,
     memory_of,
-    parse_policy,
+    policy_of,
 )
 from cloudcore.identity.rights import documents
 from cloudcore.identity.rights.documents import read_stored
@@ -40,7 +40,7 @@ def _document(number: int, statements: Sequence[dict[str, Any]]) -> str:
 
 
 def _asked(document: str) -> Policy:
-    policy = parse_policy(document, PolicyKind.IDENTITY)
+    policy = policy_of(json.loads(document), PolicyKind.IDENTITY)
     for action in ACTIONS:
         for statement in policy.about(action).allows:
             statement.resources.match("crn:x")

@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, TooCostly, Work
-from cloudcore.iam.policy import MAX_BYTES, MAX_PRINCIPAL_BYTES, Policy, PolicyKind, parse_policy
+from cloudcore.iam.policy import MAX_BYTES, MAX_PRINCIPAL_BYTES, Policy, PolicyKind, policy_of
 
 LONGEST = f"crn:registry:local:{'0' * 36}:repository/{'a' * 250}"
 """As long as the name of a repository can make it, and longer."""
@@ -48,7 +48,7 @@ def policy(effect: str, resources: list[str], **more: Any) -> Policy:  # noqa: A
     ]
     text = json.dumps({"version": "1", "statements": statements}, separators=(",", ":"))
     assert len(text) <= MAX_BYTES
-    return parse_policy(text, PolicyKind.IDENTITY)
+    return policy_of(json.loads(text), PolicyKind.IDENTITY)
 
 
 def fill(make: Callable[[int], str], size: int) -> list[str]:

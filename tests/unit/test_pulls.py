@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
-from cloudcore.metering.usage import HOUR, Use
+from cloudcore.metering.usage import HOUR, SkuUse
 from registry.errors import StoreUnavailable
 from registry.metadata.repositories.days import DAY
 from registry.services.images.pulls import Batch, PullLog
@@ -121,8 +121,8 @@ async def test_use_that_could_not_be_written_counts_later_in_the_hour_in_which_i
     await log.flush()
     (batch,) = notebook.batches
     assert batch.used == {
-        Use("acme", "here", "queue.requests", hour): 1,
-        Use("acme", "here", "queue.requests", hour + 1): 2,
+        SkuUse("acme", "here", "queue.requests", hour): 1,
+        SkuUse("acme", "here", "queue.requests", hour + 1): 2,
     }
     assert (batch.cached.served_bytes, batch.hour, batch.region) == (
         {"repository": 15},

@@ -10,14 +10,14 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.errors import AccessDenied
-from cloudcore.queue.long_polling import Bells, Waiter
+from cloudcore.queue.long_polling import ConsumerSignals, Waiter
 
 NOW = 1_750_000_000_000_000
 LONG = 3600
 
 
 class NoDatabase:
-    """Commits nothing, so those who wait are woken by bells alone."""
+    """Commits nothing, so those who wait are woken by signals alone."""
 
     def listen(self, listener: Callable[[], None]) -> None:
         pass
@@ -32,8 +32,8 @@ class Messages:
     def __init__(self) -> None:
         self.waiting: list[str] = []
         database = cast("Database", NoDatabase())
-        self.bells = Bells(database)
-        self.waiter = Waiter(database, lambda: NOW, self.bells)
+        self.signals = ConsumerSignals(database)
+        self.waiter = Waiter(database, lambda: NOW, self.signals)
         self.checked = 0
 
     def lease(self, seconds: float = LONG, *, allowed: bool = True) -> Awaitable[list[str]]:
@@ -61,7 +61,7 @@ async def test_only_a_lease_that_has_waited_is_checked() -> None:
     waits = asyncio.ensure_future(queue.lease())
     await asyncio.sleep(0.01)
     queue.waiting.append("b")
-    queue.bells.ring("queue", 1)
+    queue.signals.notify("queue", 1)
     assert await waits == ["b"]
     assert queue.checked == 1
 
@@ -73,7 +73,7 @@ async def test_what_one_may_no_longer_have_wakes_the_next() -> None:
     other = asyncio.ensure_future(queue.lease())
     await asyncio.sleep(0.01)
     queue.waiting.append("a")
-    queue.bells.ring("queue", 1)
+    queue.signals.notify("queue", 1)
     with pytest.raises(AccessDenied):
         await former
     assert await other == ["a"]

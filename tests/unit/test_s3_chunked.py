@@ -41,7 +41,7 @@ def _decode(
     return bytes(got), decoder.trailers
 
 
-def test_s8_the_example_of_signed_chunks_is_met() -> None:
+def test_the_example_of_signed_chunks_is_met() -> None:
     seed = "4f232c4386841ef735655705268965c44a0e4690baa4adea153f7db9fa80a0a9"
     first, second, last = (
         "ad80c730a21e5b8d04586a2213dd63b9a0e99e0e2307b0ade35a65485a288648",
@@ -56,7 +56,7 @@ def test_s8_the_example_of_signed_chunks_is_met() -> None:
     assert _decode(body, 66560, seed=seed) == (b"a" * 66560, {})
 
 
-def test_s8_the_example_of_signed_trailers_is_met() -> None:
+def test_the_example_of_signed_trailers_is_met() -> None:
     seed = "106e2a8a18243abcf37539882f36619c00e2dfc72633413f02d3b74544bfeb8e"
     first, second, last, trailer = (
         "b474d8862b1487a5145d686f57f013e54db672cee1c953b3010fb58501ef5aa2",
@@ -74,7 +74,7 @@ def test_s8_the_example_of_signed_trailers_is_met() -> None:
     assert got == (b"a" * 66560, {_TRAILER: "sOO8/Q=="})
 
 
-def test_s8_unsigned_chunks_with_a_trailer_are_taken_without_framing() -> None:
+def test_unsigned_chunks_with_a_trailer_are_taken_without_framing() -> None:
     body = framed([b"hello ", b"world"], None, {_TRAILER: "sOO8/Q=="})
     assert _decode(body, 11, trailers=(_TRAILER,)) == (b"hello world", {_TRAILER: "sOO8/Q=="})
 
@@ -165,7 +165,7 @@ def _swapped(body: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("what", _REFUSED)
-def test_s8_a_body_is_refused_with(what: str) -> None:
+def test_a_chunked_body_is_refused_with(what: str) -> None:
     with pytest.raises(S3Error) as caught:
         _REFUSED[what]()
     assert caught.value.code in ("IncompleteBody", "SignatureDoesNotMatch")

@@ -211,7 +211,7 @@ def _read(method: str, target: str, host: str = "s3.example", **headers: str) ->
         ("/b/%E1%88%B4", "\u1234"),
     ],
 )
-def test_s1_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
+def test_keys_are_taken_byte_for_byte(path: str, key: str) -> None:
     assert _read("GET", path).key == key
     assert _read("GET", path[2:], host="b.s3.example:9000") == _read("GET", path)._replace(
         headers={"host": "b.s3.example:9000"}

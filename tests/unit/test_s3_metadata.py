@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.storage.errors import MetadataTooLarge
-from cloudcore.storage.object_rows import Facts, StoredObject
-from cloudcore.storage.s3.object_headers import object_fields, read_facts
+from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
+from cloudcore.storage.s3.object_headers import object_fields, read_attributes
 
 NAME = "x-amz-meta-a"
 
 
 def read(value: bytes) -> str:
     """Return what a header says."""
-    return read_facts({NAME: value.decode("latin-1")}, "").metadata["a"]
+    return read_attributes({NAME: value.decode("latin-1")}, "").metadata["a"]
 
 
 def shown(value: str) -> str:
     """Return the header that shows a value."""
-    facts = Facts(metadata={"a": value})
-    return dict(object_fields(StoredObject("", "", "", "key", 0, "", facts, None, 0)))[NAME]
+    attributes = ObjectAttributes(metadata={"a": value})
+    return dict(object_fields(StoredObject("", "", "", "key", 0, "", attributes, None, 0)))[NAME]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_value_is_read(header: bytes, value: str) -> None:
     ],
 )
 def test_an_encoding_is_kept_without_that_of_the_transfer(sent: str, kept: str | None) -> None:
-    assert read_facts({"content-encoding": sent}, "").headers.get("content-encoding") == kept
+    assert read_attributes({"content-encoding": sent}, "").headers.get("content-encoding") == kept
 
 
 @given(st.text(st.characters(blacklist_categories=["Cc", "Cs"]) | st.sampled_from("=? \xa0")))
@@ -72,5 +72,5 @@ def test_a_long_value_costs_little(repeated: bytes) -> None:
     value = b"=?utf-8?q?a?=" + repeated * (90_000 // len(repeated)) + b"b"
     begun = thread_time()
     with pytest.raises(MetadataTooLarge):
-        read_facts({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")}, "")
+        read_attributes({"x-amz-meta-long": "x" * 8192, NAME: value.decode("latin-1")}, "")
     assert thread_time() - begun < 1

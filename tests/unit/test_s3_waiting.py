@@ -39,7 +39,7 @@ class Client:
 
 
 @pytest.mark.parametrize("answer", [DONE, refusal(S3Error("NoSuchKey", "none"), "/a", "1")])
-async def test_s5_spaces_come_until_the_copy_ends(answer: Answer) -> None:
+async def test_spaces_come_until_the_copy_ends(answer: Answer) -> None:
     client = Client(10)
     await send_when_copied(COPY, client.send, client.copy(answer), "id", 0.0001)
     start, *_, last = client.messages

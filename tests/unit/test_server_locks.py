@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.databases.servers import locks
-from cloudcore.databases.servers.bubblewrap import Listening, Servers
+from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerFailed
 from cloudcore.databases.servers.locks import ServerLocks
 
@@ -23,7 +23,7 @@ async def test_another_process_waits_or_says_why_not(
     """Each of the three opens the file: for the kernel they are as three processes."""
     one = ServerLocks(_THREADS, tmp_path)
     listening = Listening("127.0.0.1", 20_000, 200_000)
-    other, third = Servers(tmp_path, listening), Servers(tmp_path, listening)
+    other, third = BubblewrapServers(tmp_path, listening), BubblewrapServers(tmp_path, listening)
     (tmp_path / "server").mkdir()
     async with one.held_from_others("server"):
         async with one.held("server"):  # in one process, blocks may overlap
@@ -40,7 +40,7 @@ async def test_another_process_waits_or_says_why_not(
     assert left_in(tmp_path) == []
 
 
-async def _keeps_the_lock_to_its_end(one: ServerLocks, third: Servers) -> None:
+async def _keeps_the_lock_to_its_end(one: ServerLocks, third: BubblewrapServers) -> None:
     """What a thread does goes on when its caller is cancelled, as its lease was lost."""
     has_begun, may_end = threading.Event(), threading.Event()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from registry.cli.server.serve import tell_ready
+from registry.cli.server.serve import notify_ready
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ def test_a_manager_with_a_path_is_told(manager: socket.socket) -> None:
     with tempfile.TemporaryDirectory() as folder:  # pytest's may be too long for a socket
         path = str(Path(folder) / "notify")
         manager.bind(path)
-        tell_ready({"NOTIFY_SOCKET": path})
+        notify_ready({"NOTIFY_SOCKET": path})
         assert manager.recv(100) == b"READY=1"
 
 
 def test_a_manager_in_the_abstract_namespace_is_told(manager: socket.socket) -> None:
     manager.bind("")  # the kernel chooses a free name there
-    tell_ready({"NOTIFY_SOCKET": f"@{manager.getsockname()[1:].decode()}"})
+    notify_ready({"NOTIFY_SOCKET": f"@{manager.getsockname()[1:].decode()}"})
     assert manager.recv(100) == b"READY=1"
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1", "/no/such/socket"])
 def test_without_a_manager_nothing_happens(address: str | None) -> None:
-    tell_ready({} if address is None else {"NOTIFY_SOCKET": address})
+    notify_ready({} if address is None else {"NOTIFY_SOCKET": address})

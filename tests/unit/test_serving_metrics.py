@@ -9,7 +9,7 @@ import pytest
 
 from cloudcore.errors import Unavailable
 from cloudcore.serving.asgi import Message
-from cloudcore.serving.counters import CountedEvent, Counters, Gauge, Watched
+from cloudcore.serving.counters import ApplicationEvents, CountedEvent, Counters, Gauge
 from cloudcore.serving.metrics import MetricsApplication
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
 from registry.composition.planes import PLANES
@@ -92,7 +92,7 @@ def test_odd_requests_are_counted_too() -> None:
     assert counters.totals("data").durations[-1] == 1
 
 
-EVENTS: Final = Watched(
+EVENTS: Final = ApplicationEvents(
     (
         CountedEvent("a.done", "entrepot_a", "A.", {"outcome": "done"}, scale=1000),
         CountedEvent("a.failed", "entrepot_a", "A.", {"outcome": "failed"}),

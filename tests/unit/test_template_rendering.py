@@ -1,4 +1,4 @@
-"""Rendering of email templates: what they say, what is missing, and that none takes long (E8)."""
+"""Rendering of email templates: what they say, what is missing, and that none takes long."""
 
 from __future__ import annotations
 

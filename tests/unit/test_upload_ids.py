@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from registry.oci.digest import ALGORITHMS
-from registry.services.blobs.upload_ids import Place, UploadIds, started_at
+from registry.services.blobs.upload_ids import RepositoryIds, UploadIds, started_at
 
 NOW: Final = 1_750_000_000_123_456
-HERE: Final = Place("a repository", "an account")
+HERE: Final = RepositoryIds("a repository", "an account")
 IDS: Final = UploadIds(b"a key")
 
 
@@ -37,7 +37,7 @@ def test_ids_differ() -> None:
         (IDS, HERE._replace(account_id="another")),
     ],
 )
-def test_an_id_of_elsewhere_is_none(ids: UploadIds, place: Place) -> None:
+def test_an_id_of_elsewhere_is_none(ids: UploadIds, place: RepositoryIds) -> None:
     assert ids.read(IDS.new(HERE, None, NOW), place) is None
 
 

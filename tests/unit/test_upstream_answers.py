@@ -6,8 +6,8 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound.destinations import Allowed, NotAllowed
-from cloudcore.outbound.http_client import Pace
-from cloudcore.outbound.http_connection import Head, Unreachable
+from cloudcore.outbound.http_client import BodyRate
+from cloudcore.outbound.http_connection import AnswerHead, Unreachable
 from registry.upstream import response_headers
 from registry.upstream.authentication import Challenge, check_realm, read_challenges
 from registry.upstream.base import RateLimit
@@ -19,8 +19,8 @@ DIGEST = "sha256:" + "a" * 64
 ALLOWED = Allowed("ENTREPOT_UPSTREAM_ALLOWED", ("http://hub.internal:5000", "http://10.0.0.1"))
 
 
-def head(**headers: str) -> Head:
-    return Head(200, [(name.replace("_", "-"), value) for name, value in headers.items()])
+def head(**headers: str) -> AnswerHead:
+    return AnswerHead(200, [(name.replace("_", "-"), value) for name, value in headers.items()])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_content_range(text: str, found: ContentRange | None) -> None:
 
 
 def test_a_header_that_stands_twice_says_nothing() -> None:
-    twice = Head(200, [("docker-content-digest", DIGEST), ("docker-content-digest", DIGEST)])
+    twice = AnswerHead(200, [("docker-content-digest", DIGEST), ("docker-content-digest", DIGEST)])
     assert response_headers.content_digest(twice) is None
     assert response_headers.content_digest(head(docker_content_digest=DIGEST)) == DIGEST
     assert response_headers.content_digest(head(docker_content_digest=DIGEST.upper())) is None
@@ -199,13 +199,13 @@ def test_a_next_page_that_is_not_read_is_not_the_end_of_the_list(link: str) -> N
 
 
 def test_a_slow_upstream_is_given_up_and_a_slow_reader_is_not() -> None:
-    pace = Pace(window=60, lowest_rate=1000)
+    pace = BodyRate(window=60, lowest_rate=1000)
     for _ in range(1000):
         pace.add(1, 0.0)  # our disk was slow: nothing was waited for
     for _ in range(59):
         pace.add(10, 1.0)
     with pytest.raises(Unreachable, match="fewer than 1000 bytes"):
         pace.add(10, 1.0)
-    fast = Pace(window=60, lowest_rate=1000)
+    fast = BodyRate(window=60, lowest_rate=1000)
     for _ in range(1000):
         fast.add(1001, 1.0)

@@ -1,7 +1,7 @@
 """Order and revoke certificates at an ACME authority, in a child process.
 
-The library of ACME takes 11 MiB, and its calls wait: so neither is in a server. The child asks for
-what must be published, is told when it is, and ends with its result.
+The ACME library takes 11 MiB, and its calls block: so neither is in a server. The child asks for
+the proofs to be published, waits until they are, and ends with its result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DomainProblem(NamedTuple):
 
 
 class AcmeRefused(Exception):
-    """An authority refuses; the message says why."""
+    """An authority refuses; the message has the reason."""
 
     def __init__(self, code: str, message: str, domains: tuple[DomainProblem, ...] = ()) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class AcmeRefused(Exception):
 
 
 class AcmeUnreachable(Exception):
-    """An authority does not answer, or not now; the message says why."""
+    """An authority does not answer, or not now; the message has the reason."""
 
 
 MOST_SECONDS: Final = 300.0
@@ -55,7 +55,7 @@ _CHILD: Final = (sys.executable, "-m", "cloudcore.acme.session")
 
 
 class Directory(NamedTuple):
-    """An authority, as the operator names it."""
+    """An authority, as configured by the operator."""
 
     url: str
     setting: str
@@ -64,8 +64,8 @@ class Directory(NamedTuple):
     """File of the roots of its own certificate; empty: the public ones."""
 
 
-class Proof(NamedTuple):
-    """What must be published for one domain before the authority looks."""
+class ChallengeProof(NamedTuple):
+    """A proof to publish for one domain before the authority checks it."""
 
     domain: str
     """As it was asked for: a wildcard with its star."""
@@ -74,20 +74,20 @@ class Proof(NamedTuple):
     """Of a TXT record (dns-01), else the key authorization."""
 
 
-Publish = Callable[[Sequence[Proof]], None]
+Publish = Callable[[Sequence[ChallengeProof]], None]
 """Publishes all proofs of an order at the same moment; called in a thread."""
 
 
-class Account(NamedTuple):
-    """Who asks."""
+class AcmeAccount(NamedTuple):
+    """The account at the authority, with its key."""
 
     directory: Directory
     key: ec.EllipticCurvePrivateKey
     email: str = ""
 
 
-class Task(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the child is to do; it holds a key."""
+class AcmeTask(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The task of the child; it holds a key."""
 
     directory: Directory
     key: bytes
@@ -102,17 +102,17 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Task({self.directory})"
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A line of the child."""
+class ChildMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line that the child writes."""
 
-    proofs: tuple[Proof, ...] | None = None
+    proofs: tuple[ChallengeProof, ...] | None = None
     """To be published; then it waits for a line. All other lines are the last."""
     chain: str | None = None
     refused: tuple[str, str, tuple[DomainProblem, ...]] | None = None
     unreachable: str | None = None
 
 
-async def order(account: Account, csr_der: bytes, kind: str, publish: Publish) -> str:
+async def order(account: AcmeAccount, csr_der: bytes, kind: str, publish: Publish) -> str:
     """Return a certificate and those of its issuers, in PEM, for a signing request.
 
     `kind` is the challenge that `publish` can meet, such as ``dns-01``.
@@ -120,29 +120,29 @@ async def order(account: Account, csr_der: bytes, kind: str, publish: Publish) -
     Raise `AcmeRefused` if the authority will not sign, or could not validate a domain,
     `AcmeUnreachable` if it did not answer, or not in time.
     """
-    return await _converse(account, Task(*_who(account), csr=csr_der, kind=kind), publish)
+    return await _converse(account, AcmeTask(*_who(account), csr=csr_der, kind=kind), publish)
 
 
-async def revoke(account: Account, certificate_der: bytes, reason: int) -> None:
+async def revoke(account: AcmeAccount, certificate_der: bytes, reason: int) -> None:
     """Revoke a certificate that this account ordered; one that is revoked stays so.
 
     `reason` is a code of RFC 5280 §5.3.1.
 
     Raise `AcmeRefused` if the authority will not, `AcmeUnreachable` if it did not answer.
     """
-    task = Task(*_who(account), certificate=certificate_der, reason=reason)
+    task = AcmeTask(*_who(account), certificate=certificate_der, reason=reason)
     await _converse(account, task, _publish_nothing)
 
 
-def _who(account: Account) -> tuple[Directory, bytes, str]:
+def _who(account: AcmeAccount) -> tuple[Directory, bytes, str]:
     return account.directory, key_pem(account.key), account.email
 
 
-def _publish_nothing(_proofs: Sequence[Proof]) -> None:
+def _publish_nothing(_proofs: Sequence[ChallengeProof]) -> None:
     raise AssertionError("who revokes proves nothing")
 
 
-async def _converse(account: Account, task: Task, publish: Publish) -> str:
+async def _converse(account: AcmeAccount, task: AcmeTask, publish: Publish) -> str:
     child = subprocess.Popen(_CHILD, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603, ASYNC220 - our own; a thread waits for it
     try:
         async with asyncio.timeout(MOST_SECONDS):
@@ -160,18 +160,18 @@ async def _converse(account: Account, task: Task, publish: Publish) -> str:
     return said.chain
 
 
-def _talk(child: subprocess.Popen[bytes], task: Task, publish: Publish) -> Said:
+def _talk(child: subprocess.Popen[bytes], task: AcmeTask, publish: Publish) -> ChildMessage:
     """Return the last that a child says."""
     assert child.stdin is not None
     assert child.stdout is not None
     with child.stdin as telling, child.stdout as hearing:
         try:
             tell(telling, task)
-            while (said := hear(hearing, Said)).proofs is not None:
+            while (said := hear(hearing, ChildMessage)).proofs is not None:
                 publish(said.proofs)
                 tell(telling, PUBLISHED)
         except (BrokenPipeError, EOFError):
-            return Said(unreachable="the process that asks ended in the middle")
+            return ChildMessage(unreachable="the process that asks ended in the middle")
         return said
 
 
@@ -182,7 +182,7 @@ def tell(pipe: IO[bytes], message: object) -> None:
 
 
 def hear(pipe: IO[bytes], kind: type[_T]) -> _T:
-    """Return what a line says; raise `EOFError` if there is none."""
+    """Read a line; raise `EOFError` if there is none."""
     line = pipe.readline()
     if not line.endswith(b"\n"):
         raise EOFError

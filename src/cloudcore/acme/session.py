@@ -1,4 +1,4 @@
-"""One conversation with an authority, in a process of its own: see `conversing`."""
+"""One session with an authority, in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from josepy.jwk import JWK, JWKEC
 
 from cloudcore.acme.client import (
     AcmeRefused,
+    AcmeTask,
     AcmeUnreachable,
+    ChallengeProof,
+    ChildMessage,
     Directory,
     DomainProblem,
-    Proof,
     Publish,
-    Said,
-    Task,
     hear,
     tell,
 )
@@ -109,7 +109,7 @@ _PASSING: Final = frozenset({"rateLimited", "serverInternal", "badNonce"})
 
 @contextmanager
 def told_plainly() -> Iterator[None]:
-    """Turn what the library raises into `AcmeRefused` and `AcmeUnreachable`."""
+    """Turn the library's exceptions into `AcmeRefused` and `AcmeUnreachable`."""
     try:
         yield
     except messages.Error as error:
@@ -156,7 +156,7 @@ _ALREADY_REVOKED: Final = "alreadyRevoked"
 
 
 class TlsAlpnResponse(challenges.KeyAuthorizationChallengeResponse):
-    """What says that a ``tls-alpn-01`` challenge can be tried; the library has none."""
+    """The response that a ``tls-alpn-01`` challenge is ready; the library has none."""
 
     typ = "tls-alpn-01"
 
@@ -177,7 +177,7 @@ challenges.Challenge.register(TlsAlpn)
 
 
 class AcmeSession:
-    """A conversation; its calls wait, so they are made in a thread without an event loop."""
+    """A session; its calls block, so they are made in a thread without an event loop."""
 
     def __init__(
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
@@ -236,7 +236,7 @@ class AcmeSession:
 
     def _pending(
         self, order: messages.OrderResource, kind: str
-    ) -> Iterator[tuple[messages.ChallengeBody, Proof]]:
+    ) -> Iterator[tuple[messages.ChallengeBody, ChallengeProof]]:
         """Yield a challenge for each domain whose control is not known from an earlier order."""
         for each in order.authorizations:
             name = each.body.identifier.value
@@ -247,7 +247,9 @@ class AcmeSession:
                 if body.chall.typ == kind:
                     yield (
                         body,
-                        Proof(domain, body.chall.encode("token"), body.validation(self._key)),
+                        ChallengeProof(
+                            domain, body.chall.encode("token"), body.validation(self._key)
+                        ),
                     )
                     break
             else:
@@ -255,18 +257,18 @@ class AcmeSession:
 
 
 def main() -> None:
-    """Do the task that standard input tells."""
-    task = hear(sys.stdin.buffer, Task)
+    """Do the task in standard input."""
+    task = hear(sys.stdin.buffer, AcmeTask)
     try:
-        said = Said(chain=_do(task))
+        said = ChildMessage(chain=_do(task))
     except AcmeRefused as error:
-        said = Said(refused=(error.code, str(error) or "it gives no reason", error.domains))
+        said = ChildMessage(refused=(error.code, str(error) or "it gives no reason", error.domains))
     except (AcmeUnreachable, OSError) as error:
-        said = Said(unreachable=str(error) or "it gives no reason")
+        said = ChildMessage(unreachable=str(error) or "it gives no reason")
     tell(sys.stdout.buffer, said)
 
 
-def _do(task: Task) -> str:
+def _do(task: AcmeTask) -> str:
     key = load_pem_private_key(task.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     session = AcmeSession(task.directory, key, task.email)
@@ -276,8 +278,8 @@ def _do(task: Task) -> str:
     return session.order(task.csr, task.kind, _publish)
 
 
-def _publish(proofs: Sequence[Proof]) -> None:
-    tell(sys.stdout.buffer, Said(proofs=tuple(proofs)))
+def _publish(proofs: Sequence[ChallengeProof]) -> None:
+    tell(sys.stdout.buffer, ChildMessage(proofs=tuple(proofs)))
     hear(sys.stdin.buffer, str)
 
 

@@ -1,9 +1,9 @@
-"""Record what was done in the transaction that does it, and count what was refused.
+"""Record changes in their transactions, and count refusals.
 
 A refused attempt costs no transaction. It is counted in memory, and written every few seconds: one
 row for each principal, source, action and hour, with the last resource. So a flood of refusals has
 bounded rows, and a process that dies loses a few seconds of counts. While the database is away,
-they wait in memory. An account that is refused in many ways loses its own, never those of
+they wait in memory. An account with too many kinds of refusals loses its own, never those of
 others.
 """
 
@@ -47,7 +47,7 @@ class _Pending(NamedTuple):
 
 
 def record(tx: Connection, event: AuditEvent) -> None:
-    """Insert an event, in the transaction of what it tells."""
+    """Insert an event, in the transaction of its change."""
     rows.add_event(tx, event)
 
 
@@ -64,7 +64,7 @@ class AuditLog:
         new_id: Callable[[], str] = uuid7,
         tell: Callable[[Connection, AuditEvent], None] = _tell_nobody,
     ) -> None:
-        """Record in `database`; `tell` is called for what is recorded, in the same transaction."""
+        """Record in `database`; `tell` is called with each event, in the same transaction."""
         self._database = database
         self._new_id = new_id
         self._tell = tell
@@ -74,7 +74,7 @@ class AuditLog:
         """Kinds in `_pending`."""
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
-        """Insert an event, in the transaction of what it tells."""
+        """Insert an event, in the transaction of its change."""
         record(tx, event)
         self._tell(tx, event)
 
@@ -92,10 +92,10 @@ class AuditLog:
             self._put(whose, key, new)
 
     async def flush(self) -> None:
-        """Write the refusals that were counted.
+        """Write the counted refusals.
 
         Raises:
-            Unavailable: the database is away. What is not written waits for the next call; if the
+            Unavailable: the database is away. Unwritten counts wait for the next call; if the
                 outcome of a write is unknown, its refusals may be counted twice.
 
         """

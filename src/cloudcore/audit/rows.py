@@ -1,4 +1,4 @@
-"""The table of the audit log, its queries, and the details of its events as they are stored.
+"""The table of the audit log, its queries, and the stored form of details.
 
 Rows of changes are never changed, only deleted by age.
 """
@@ -95,10 +95,10 @@ _MOST: Final = 32
 
 
 def cut_details(details: dict[str, Any], most: int) -> dict[str, Any]:
-    """Return what fits of details, which are JSON values, into `most` characters of JSON.
+    """Cut details, which are JSON values, to `most` characters of JSON.
 
-    Short ones, such as counts, are whole; lists, objects and texts keep what they begin with. Under
-    `CUT` stands the length that each cut one had; null for one that is not there at all.
+    Short values, such as counts, are kept whole; lists, objects and texts keep their start. ``CUT``
+    has the length of each value that was cut, or null for one that was left out.
     """
     kept: dict[str, Any] = {}
     lengths: dict[str, int | None] = {}
@@ -157,7 +157,7 @@ _END: Final = 2**62
 
 
 class AuditRow(NamedTuple):
-    """An event as it is stored."""
+    """A stored event."""
 
     id: str
     occurred_at: int
@@ -185,7 +185,7 @@ class AuditRow(NamedTuple):
 
 
 class AuditFilter(NamedTuple):
-    """What events are looked for; an empty text stands for any."""
+    """The filter of a search for events; an empty text matches any."""
 
     who: str = ""
     """CRN of the principal or of the source, or the source's name."""
@@ -199,7 +199,7 @@ class AuditFilter(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Matching events, newest first, and where to look on, or None if there are no more."""
+    """Matching events, newest first, and where to continue, or None at the end."""
 
     rows: Sequence[AuditRow]
     after: tuple[int, str] | None
@@ -296,12 +296,12 @@ _EDGE_OF_RESOURCE: Final = _edge(_OF_RESOURCE)
 
 
 def add_event(tx: Connection, event: AuditEvent) -> None:
-    """Insert the event of something that was done."""
+    """Insert the event of a change."""
     tx.execute(_ADD, **_values(event), refusal_key=None, times=1)
 
 
 def add_refusals(tx: Connection, event: AuditEvent, key: str, times: int) -> None:
-    """Insert a refusal that came so many `times`, or add to the row with the same key."""
+    """Insert a refusal counted `times`, or add to the row with the same key."""
     tx.execute(_ADD_REFUSALS, **_values(event), refusal_key=key, times=times)
 
 

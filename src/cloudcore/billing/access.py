@@ -1,8 +1,8 @@
-"""Who may see and pay what an organization owes.
+"""Authorization of billing: who may see and pay the invoices of an organization.
 
-A program or a role acts in an account, whose policies name what it may do there; it sees what the
-account's organization has. A person names an organization, of which it is an owner or has the
-role ``billing``.
+A program or a role acts in an account, whose policies decide; it sees the invoices of the account's
+organization. A person names an organization and must be an owner of it, or have the role
+``billing`` in it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OrganizationId = Annotated[
 
 
 class Scope(msgspec.Struct, kw_only=True):
-    """Whose payment methods and invoices."""
+    """The organization of a request."""
 
     organization_id: OrganizationId | None = None
 
@@ -66,10 +66,10 @@ async def authorized(
 
 
 async def organization_policy(ctx: RequestContext, resource: str) -> Policy | None:
-    """Return what the caller's part in the organization of a CRN allows; None for a program.
+    """Return the policy of the caller's role in the organization of a CRN; None for a program.
 
     Raises:
-        NotFound: the caller is no member of it.
+        NotFound: the caller is not a member of it.
 
     """
     caller = ctx.caller

@@ -1,8 +1,8 @@
-"""Refuse numbers of cards: they go to the processor from the browser, and never through here.
+"""Refuse numbers of cards: they go from the browser to the processor, and never through here.
 
-A number is 13 to 19 digits, perhaps in groups, whose check digit is right (ISO/IEC 7812-1, annex
-B). Anything but letters may stand between groups, and digits of any script count, raised ones too.
-A request with a number is refused before anything of it is stored; the answer does not repeat it.
+A number is 13 to 19 digits, perhaps in groups, with a valid check digit (ISO/IEC 7812-1, annex B).
+Anything but letters may stand between groups, and digits of any script count, raised ones too. A
+request with a number is refused before anything of it is stored; the answer does not repeat it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CardNumberGiven(InvalidInput):
 def check_body(body: bytes) -> None:
     """Raise `CardNumberGiven` if the bytes of a request have a card's number anywhere.
 
-    What JSON writes by its code is read too, also in names.
+    JSON escapes are decoded first, also in names.
     """
     text = body.decode("utf-8", "replace")
     check_text(_ESCAPED.sub(lambda found: chr(int(found[1], 16)), text))
@@ -58,7 +58,7 @@ def has_card_number(text: str) -> bool:
 
 
 def _numbers(groups: list[str]) -> Iterator[str]:
-    """Yield what groups of digits say that follow one another, if it is as long as a number."""
+    """Yield the numbers that consecutive groups of digits form, if they are long enough."""
     for first in range(len(groups)):
         joined = ""
         for group in groups[first : first + _MOST]:
@@ -70,7 +70,7 @@ def _numbers(groups: list[str]) -> Iterator[str]:
 
 
 def _is_right(digits: str) -> bool:
-    """Return True if the last digit is the check digit of those before (Luhn)."""
+    """Return True if the last digit is the check digit of the others (Luhn)."""
     doubled = [int(digit) * 2 for digit in digits[-2::-2]]
     rest = [int(digit) for digit in digits[-1::-2]]
     return (sum(rest) + sum(each - 9 if each > 9 else each for each in doubled)) % 10 == 0

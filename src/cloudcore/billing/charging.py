@@ -1,8 +1,8 @@
-"""Pay an invoice: once, whatever dies while it is paid.
+"""Pay an invoice exactly once, whatever crashes meanwhile.
 
-The row of a charge is committed before the processor is asked, and its id is the processor's
-idempotency key. A charge whose outcome is not known is taken up again by a job, and no other one of
-the invoice begins until it has ended.
+The row of a charge is committed before the processor is called, and its id is the processor's
+idempotency key. A job resumes a charge with an unknown outcome, and no other charge of the invoice
+begins until that has ended.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def begin_charge(
     method_id: str | None = None,
     request_key: str | None = None,
 ) -> Charge | None:
-    """Insert the charge of an invoice, which is about to be asked of the processor, and its job.
+    """Insert the charge of an invoice, before the processor is called, and its job.
 
-    A request that is repeated gets the charge that it began before, in any state. Return None if
-    the invoice is paid.
+    A repeated request gets the charge that it began before, in any state. Return None if the
+    invoice is paid.
 
     Raises:
         NotFound: there is no such invoice or payment method.
@@ -118,7 +118,7 @@ def _method(
 
 
 def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0) -> None:
-    """Let the job of an invoice look at it then, if it would later."""
+    """Make the job of an invoice due then, if it is due later."""
     enqueue(
         tx,
         NewJob(
@@ -133,10 +133,10 @@ def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0
 
 
 async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
-    """Have a charge made by the processor; return why it was declined, or None if it was paid.
+    """Have the processor make a charge; return why it was declined, or None if it was paid.
 
     Raises:
-        Unavailable: the outcome is not known.
+        Unavailable: the outcome is unknown.
 
     """
     customer = await customer_of(needs, charge.organization_id)
@@ -155,7 +155,7 @@ async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
 def record(
     tx: Connection, needs: BillingNeeds, charge: Charge, declined: Declined | None
 ) -> Invoice:
-    """Store the outcome of a charge, and what follows for its invoice; once."""
+    """Store the outcome of a charge, with its effect on the invoice; once."""
     now = needs.clock()
     invoice = rows.lock_invoice(tx, charge.organization_id, charge.invoice_id)
     state = "succeeded" if declined is None else "declined"
@@ -179,7 +179,7 @@ def record(
 
 
 def tell(tx: Connection, needs: BillingNeeds, event: str, invoice: Invoice, now: int) -> None:
-    """Tell all accounts of an organization of an invoice; call it last in a change."""
+    """Publish an event about an invoice to all accounts of its organization, last in a change."""
     told = {
         "invoice": {"id": invoice.id},
         "currency": invoice.currency,
@@ -201,7 +201,7 @@ def refused(charge: Charge, declined: Declined) -> PaymentDeclined:
 
 
 async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
-    """Bring the payment of an invoice on: take up what is under way, or try on its day."""
+    """Continue the payment of an invoice: resume a charge, or try again on its day."""
     place = job.arguments["organization_id"], job.arguments["invoice_id"]
     invoice = await needs.database.read(rows.find_invoice, *place)
     if invoice is None or invoice.status != "open":
@@ -244,7 +244,7 @@ ACTIONS: Final = {
 
 
 def decide(tx: Connection, invoice_id: str, decision: Decision, now: int) -> Invoice:
-    """Let nobody owe an invoice, note that it was paid otherwise, or let it be tried anew.
+    """Void an invoice, mark it as paid otherwise, or allow new attempts.
 
     Raises:
         NotFound: there is no such invoice.

@@ -1,8 +1,8 @@
-"""Close a month: make the invoice of each organization from what its accounts used.
+"""Close a month: make the invoice of each organization from the usage of its accounts.
 
-What was billed is kept for each account, thing and month. An invoice has what was used and is not
-billed yet, of its month and of those before: so use that is reported late is on the next invoice,
-and none is on two. What is read is compared again by the database when the invoice is written.
+Billed amounts are stored for each account, SKU and month. An invoice has the usage that is not
+billed yet, of its month and of those before: so usage that is reported late is on the next invoice,
+and none is on two. The database compares the amounts again when the invoice is inserted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def month_of(moment: int) -> int:
-    """Return the month (UTC) that a moment is in, as the moment at which it begins."""
+    """Return the month (UTC) of a moment, as the moment at which it begins."""
     at = _EPOCH + timedelta(seconds=moment // MICROSECONDS)
     return moment_of(datetime(at.year, at.month, 1, tzinfo=UTC))
 
@@ -75,7 +75,7 @@ _SUMS: Final = Statement(
 
 
 class Owed(NamedTuple):
-    """A use that is not all billed."""
+    """Usage that is not fully billed."""
 
     use: Use
     before: int
@@ -85,7 +85,7 @@ class Owed(NamedTuple):
 
 
 class Tariff(NamedTuple):
-    """What things cost now, and in what they are counted."""
+    """The present prices and units."""
 
     prices: Mapping[tuple[str, str], Price]
     """By SKU and region."""
@@ -93,7 +93,7 @@ class Tariff(NamedTuple):
     """By SKU: how many of what is counted are one unit of the price."""
 
     def line(self, owed: Owed, handle: str) -> tuple[str, Decimal, Line] | None:
-        """Return the currency, the amount and the line of a use, or None if it has no price."""
+        """Return the currency, the amount and the line of a usage, or None without a price."""
         use, quantity = owed.use, owed.quantity - owed.before
         price = self.prices.get((use.sku, use.region))
         if price is None:
@@ -109,7 +109,7 @@ class Tariff(NamedTuple):
 
 
 def tariff(needs: BillingNeeds) -> Tariff:
-    """Return what the catalogue says now."""
+    """Return the prices of the catalogue."""
     prices = {(each.sku, each.region): each for each in needs.prices()}
     return Tariff(prices, {each.name: each.divisor for each in needs.skus})
 
@@ -127,10 +127,10 @@ async def close_months(needs: BillingNeeds) -> None:
 
 
 async def close_month(needs: BillingNeeds, month: int) -> None:
-    """Make the invoices of a month that has ended; what was made before stays.
+    """Make the invoices of a month that has ended; existing ones stay.
 
     Raises:
-        Conflict: another process closes it too; what it does not, is done when this is repeated.
+        Conflict: another process closes it too; a repetition completes it.
 
     """
     now_costs, after = tariff(needs), ""
@@ -149,7 +149,7 @@ async def _close(needs: BillingNeeds, organization_id: str, month: int, costs: T
 
 
 async def _owed(needs: BillingNeeds, account_id: str, month: int) -> Sequence[Owed]:
-    """Return what is not billed of the use of an account up to the end of a month."""
+    """Return the unbilled usage of an account up to the end of a month."""
     first = month_after(month, -LATE_MONTHS)
     billed = await needs.database.read(rows.billed, account_id, first)
     found = []
@@ -177,12 +177,12 @@ def _issue(
     handles: Mapping[str, str],
     costs: Tariff,
 ) -> None:
-    """Write the invoices of an organization, and that what is on them is billed.
+    """Insert the invoices of an organization, and mark their usage as billed.
 
-    What has no price is billed for nothing: it is on no invoice, also if it gets a price later.
+    Usage without a price is billed for nothing: it is on no invoice, even if it gets a price later.
 
     Raises:
-        Conflict: something of it was billed meanwhile.
+        Conflict: some of it was billed meanwhile.
 
     """
     lock_organization(tx, organization_id)

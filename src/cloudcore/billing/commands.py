@@ -30,21 +30,21 @@ _METHODS: Final = (
 )
 _INVOICES: Final = (
     "name",
-    Cell("TOTAL", "total"),
+    "total",
     "currency",
     "status",
     Cell("DECLINED", "attempts", "number"),
-    Cell("DUE", "due_at", "time"),
+    "due_at",
 )
 _LINES: Final = (
     Cell("ACCOUNT", "account.name"),
     "sku",
     "region",
     Cell("MONTH", shown=lambda line: line["month"][:7]),
-    Cell("QUANTITY", "quantity"),
+    "quantity",
     "unit",
     Cell("PRICE", "unit_amount"),
-    Cell("AMOUNT", "amount"),
+    "amount",
 )
 
 
@@ -56,11 +56,6 @@ def _show(run: Invocation, invoice: Record) -> None:
 METHODS: Final = Noun(
     noun="payment-methods",
     words="cards and bank accounts that pay the invoices of the account's organization",
-    path="/v1/payment-methods",
-    one="payment_method",
-    many="payment_methods",
-    singular="payment method",
-    plural="payment methods",
     metavar="ID",
     known_by="id",
     name="id",
@@ -85,9 +80,6 @@ METHODS: Final = Noun(
 INVOICES: Final = Noun(
     noun="invoices",
     words="what the account's organization owes for each month",
-    path="/v1/invoices",
-    one="invoice",
-    many="invoices",
     columns=_INVOICES,
     shown=_show,
     name_filter="name",

@@ -1,4 +1,4 @@
-"""The events and the quota of billing; all accounts of an organization are told of its invoices."""
+"""The events and the quota of billing; all accounts of an organization get its invoice events."""
 
 from __future__ import annotations
 

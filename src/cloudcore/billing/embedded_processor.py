@@ -1,6 +1,6 @@
-"""The embedded processor: test cards by their tokens, and a ledger of what was charged.
+"""The embedded processor: test cards by their tokens, and a ledger of charges.
 
-It moves no money. An install uses it to try billing, or to see what its teams cost.
+It moves no money. An install uses it to try billing, or to see the costs of its teams.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CARDS: Final = {
     "tok_chargeDeclinedExpiredCard": _Card(brand="visa", last4="0069", decline="expired_card"),
     "tok_chargeUnavailable": _Card(brand="visa", last4="0119", is_away=True),
 }
-"""What each token stands for."""
+"""The card of each token."""
 _WORDS: Final = {
     "card_declined": "the card was declined",
     "insufficient_funds": "the card has insufficient funds",
@@ -56,7 +56,7 @@ _FIND: Final = Statement(select(_c.decline).where(_c.id == bindparam("id")))
 
 
 class EmbeddedProcessor:
-    """Declines and accepts by the token that a card was given with."""
+    """Declines or accepts by the token of a card."""
 
     name: ClassVar[str] = "embedded"
 
@@ -86,7 +86,7 @@ class EmbeddedProcessor:
         return f"ch_{order.id}"
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Enter an order in the ledger, once."""
+        """Record an order in the ledger, once."""
         del reference
         card = CARDS[order.method]
         if card.is_away:
@@ -96,7 +96,7 @@ class EmbeddedProcessor:
             raise Declined(decline, _WORDS[decline])
 
     def _charge(self, tx: Connection, order: Order, decline: str) -> str:
-        """Return why an order is declined, or was the first time; empty: it is not."""
+        """Return why an order is declined, or was the first time; empty if it is not."""
         tx.execute(
             _ADD,
             id=order.id,

@@ -244,7 +244,7 @@ async def pay_invoice(
 
 
 def _request_key(ctx: RequestContext) -> str | None:
-    """Return what tells repetitions of a request, or None if it has no ``Idempotency-Key``."""
+    """Return the key that identifies repeated requests; None without an ``Idempotency-Key``."""
     if ctx.claim is None:
         return None
     return hashlib.sha256(ctx.claim.scope.sealing_context.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Queries of invoices, their lines and charges, and of what was billed."""
+"""Queries of invoices, their lines and charges, and of billed usage."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"([0-9]{4})-(0[1-9]|1[0-2])-([A-Z]{3})")
 
 
 class Invoice(NamedTuple):
-    """What an organization owes for a month, in one currency."""
+    """The debt of an organization for a month, in one currency."""
 
     id: str
     organization_id: str
@@ -66,12 +66,12 @@ class Invoice(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what persons call it: ``2026-10-EUR``."""
+        """Return its name for people: ``2026-10-EUR``."""
         return f"{rfc3339(self.period_start)[:7]}-{self.currency}"
 
 
 class Asked(NamedTuple):
-    """Which invoices of an organization are listed; what is empty selects all."""
+    """The filter of a list of an organization's invoices; empty values select all."""
 
     status: str = ""
     name: str = ""
@@ -88,7 +88,7 @@ class Asked(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What an account used of one thing in a month, and what it costs."""
+    """The usage of one SKU by an account in a month, with its cost."""
 
     account_id: str
     region: str
@@ -104,7 +104,7 @@ class Line(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """One payment of an invoice, from before it begins until its outcome is known."""
+    """One payment of an invoice, from before the processor is called until its outcome is known."""
 
     id: str
     organization_id: str
@@ -177,7 +177,7 @@ def get_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoic
 
 
 def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoice:
-    """Return an invoice, which stays as it is until `tx` ends, or raise `NotFound`."""
+    """Return an invoice, locked until `tx` ends, or raise `NotFound`."""
     row = tx.row(_LOCK, of_organization=organization_id, of_id=invoice_id)
     if row is None:
         raise NotFound("there is no such invoice")
@@ -185,7 +185,7 @@ def lock_invoice(tx: Connection, organization_id: str, invoice_id: str) -> Invoi
 
 
 def owner_of(tx: Connection, invoice_id: str) -> str:
-    """Return the organization that an invoice is of, or raise `NotFound`."""
+    """Return the organization of an invoice, or raise `NotFound`."""
     row = tx.row(_OWNER, of_id=invoice_id)
     if row is None:
         raise NotFound("there is no such invoice")
@@ -253,7 +253,7 @@ _END: Final = Statement(
 
 
 def pending_charge(tx: Connection, organization_id: str, invoice_id: str) -> Charge | None:
-    """Return the payment of an invoice that is under way, or None."""
+    """Return the unfinished payment of an invoice, or None."""
     row = tx.row(_PENDING, of_organization=organization_id, of_invoice=invoice_id)
     return Charge(*row) if row else None
 
@@ -261,19 +261,19 @@ def pending_charge(tx: Connection, organization_id: str, invoice_id: str) -> Cha
 def charge_asked_by(
     tx: Connection, organization_id: str, invoice_id: str, request_key: str
 ) -> Charge | None:
-    """Return the payment that a request with this key began, or None."""
+    """Return the payment of a request's key, or None."""
     asked = {"of_organization": organization_id, "of_invoice": invoice_id}
     row = tx.row(_ASKED_BY, **asked, request_key=request_key)
     return Charge(*row) if row else None
 
 
 def add_charge(tx: Connection, new: Charge) -> None:
-    """Insert a payment that begins; a constraint refuses a second one of the invoice."""
+    """Insert a new payment; a constraint refuses a second unfinished one of the invoice."""
     tx.execute(_ADD_CHARGE, **new._asdict())
 
 
 def note_prepared(tx: Connection, charge_id: str, reference: str) -> None:
-    """Store what the processor calls a payment."""
+    """Store the processor's id of a payment."""
     tx.execute(_PREPARED, of_id=charge_id, reference=reference)
 
 
@@ -309,7 +309,7 @@ _REOPEN: Final = Statement(closed_months.delete().where(closed_months.c.month > 
 
 
 class Use(NamedTuple):
-    """What an account used of one thing in a month."""
+    """The usage of one SKU by an account in a month."""
 
     account_id: str
     region: str
@@ -318,13 +318,13 @@ class Use(NamedTuple):
 
 
 def billed(tx: Connection, account_id: str, from_month: int) -> dict[Use, int]:
-    """Return what was billed of the use of an account in the months from one on."""
+    """Return the billed usage of an account in the months from one on."""
     rows = tx.rows(_BILLED, account_id=account_id, from_month=from_month)
     return {Use(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows}
 
 
 def note_billed(tx: Connection, use: Use, before: int, quantity: int) -> bool:
-    """Store what is billed of a use; return False if it is no longer what it was `before`."""
+    """Store the billed amount of a usage; return False if it is no longer the one `before`."""
     if before == 0 and tx.execute(_NOTE_FIRST, **use._asdict(), quantity=quantity) == 1:
         return True
     key = {f"of_{name}": value for name, value in use._asdict().items()}
@@ -337,11 +337,11 @@ def note_closed(tx: Connection, month: int, now: int) -> None:
 
 
 def last_closed(tx: Connection) -> int | None:
-    """Return the beginning of the last month that is closed, or None."""
+    """Return the beginning of the last closed month, or None."""
     row = tx.row(_LAST)
     return row[0] if row else None
 
 
 def reopen_months(tx: Connection, last: int) -> None:
-    """Forget that months after the last one that has ended are closed."""
+    """Mark the months after the last one that has ended as not closed."""
     tx.execute(_REOPEN, last=last)

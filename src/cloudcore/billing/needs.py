@@ -1,4 +1,4 @@
-"""What billing depends on."""
+"""Dependencies of billing."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cloudcore.ports import Opening, Port
 
 
 class Price(Protocol):
-    """What one unit of something costs in a region."""
+    """The price of one unit of a SKU in a region."""
 
     @property
     def sku(self) -> str:
-        """Return the name under which its use is metered."""
+        """Return the SKU."""
         ...
 
     @property
@@ -29,7 +29,7 @@ class Price(Protocol):
 
     @property
     def unit(self) -> str:
-        """Return what one is."""
+        """Return the name of the unit."""
         ...
 
     @property

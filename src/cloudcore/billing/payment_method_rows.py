@@ -1,4 +1,4 @@
-"""Queries of payment methods, and of who pays at a processor."""
+"""Queries of payment methods, and of organizations' customer ids at a processor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF: Final = _m.organization_id == bindparam("of_organization")
 
 
 class PaymentMethod(NamedTuple):
-    """A card or an account at a bank, by which an organization pays."""
+    """A card or bank account of an organization."""
 
     id: str
     organization_id: str
@@ -134,7 +134,7 @@ def remove_method(tx: Connection, method: PaymentMethod) -> None:
 
 
 def is_being_charged(tx: Connection, method_id: str) -> bool:
-    """Return True if a payment by this method is under way."""
+    """Return True if a payment by this method is unfinished."""
     return tx.row(_IS_CHARGED, of_id=method_id) is not None
 
 
@@ -144,13 +144,13 @@ def owes(tx: Connection, organization_id: str) -> bool:
 
 
 def find_customer(tx: Connection, organization_id: str, processor: str) -> str | None:
-    """Return what a processor calls an organization, or None if it does not know it."""
+    """Return an organization's customer id at a processor, or None."""
     row = tx.row(_CUSTOMER, organization_id=organization_id, processor=processor)
     return row[0] if row else None
 
 
 def add_customer(tx: Connection, organization_id: str, processor: str, reference: str) -> str:
-    """Store what a processor calls an organization; return what was stored first."""
+    """Store an organization's customer id at a processor; return the one stored first."""
     given = {"organization_id": organization_id, "processor": processor}
     tx.execute(_ADD_CUSTOMER, **given, reference=reference)
     return find_customer(tx, organization_id, processor) or reference

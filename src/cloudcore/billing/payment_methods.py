@@ -19,7 +19,7 @@ _BRANDS: Final = {"amex": "American Express", "diners": "Diners Club", "jcb": "J
 
 
 async def customer_of(needs: BillingNeeds, organization_id: str) -> str:
-    """Return what the processor calls an organization, and make it known if it is not."""
+    """Return the organization's customer id at the processor; create the customer if it is new."""
     name = needs.processor.name
     known = await needs.database.read(rows.find_customer, organization_id, name)
     if known is not None:
@@ -29,10 +29,10 @@ async def customer_of(needs: BillingNeeds, organization_id: str) -> str:
 
 
 async def keep(needs: BillingNeeds, organization_id: str, type_: MethodType, token: str) -> Kept:
-    """Give a token to the processor; return what it keeps.
+    """Give a token to the processor; return the stored method.
 
     Raises:
-        InvalidInput: it does not take the token.
+        InvalidInput: the processor rejects the token.
 
     """
     customer = await customer_of(needs, organization_id)
@@ -45,7 +45,7 @@ async def keep(needs: BillingNeeds, organization_id: str, type_: MethodType, tok
 
 
 def name_of(kept: Kept | PaymentMethod) -> str:
-    """Return what a payment method is called unless its owner says: ``Visa ending in 4242``."""
+    """Return the default name of a payment method: ``Visa ending in 4242``."""
     if kept.type != "card":
         return "SEPA direct debit"
     brand = kept.brand or "card"
@@ -56,7 +56,7 @@ def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
     """Insert a payment method; the first one of an organization is its default.
 
     Raises:
-        QuotaExceeded: the organization has as many as it may.
+        QuotaExceeded: the organization has reached its quota.
 
     """
     lock_organization(tx, new.organization_id)
@@ -100,8 +100,8 @@ def delete_method(tx: Connection, organization_id: str, method_id: str) -> Payme
     """Delete a payment method.
 
     Raises:
-        Conflict: it is the default and in use: there are others, or an invoice is open; or a
-            payment by it is under way.
+        Conflict: it is the default and there are others, or an invoice is open; or a payment by
+            it is under way.
 
     """
     lock_organization(tx, organization_id)
@@ -122,9 +122,9 @@ def delete_method(tx: Connection, organization_id: str, method_id: str) -> Payme
 
 
 async def forget(needs: BillingNeeds, gone: PaymentMethod) -> None:
-    """Let the processor forget a payment method that was deleted here.
+    """Have the processor delete a payment method that was deleted here.
 
-    If it cannot now, it keeps the method, which nothing here can charge any more.
+    If that fails, the processor keeps the method, which nothing here can charge any more.
     """
     if gone.processor == needs.processor.name:
         with suppress(Unavailable):

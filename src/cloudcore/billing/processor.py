@@ -1,4 +1,4 @@
-"""The port to a payment processor, which has the cards and moves the money."""
+"""The port to a payment processor, which stores the cards and moves the money."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MethodType = Literal["card", "sepa_debit"]
 
 
 class Kept(NamedTuple):
-    """A payment method as a processor keeps it."""
+    """A payment method as a processor stores it."""
 
     reference: str
     """What the processor calls it."""
@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 
 
 class Order(NamedTuple):
-    """What is to be paid."""
+    """A payment to make."""
 
     id: str
     """Of our operation; the processor's idempotency key."""
@@ -37,9 +37,9 @@ class Order(NamedTuple):
 
 
 class MethodRefused(Exception):
-    """A token is unknown, or the processor does not take what it stands for.
+    """A token is unknown, or the processor rejects its card.
 
-    `code` is a word of the processor, such as ``card_declined``.
+    `code` is the processor's, such as ``card_declined``.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -58,7 +58,7 @@ class Declined(Exception):
 
 
 class Processor(Protocol):
-    """A payment processor. Its calls raise `Unavailable` if their outcome is not known."""
+    """A payment processor. Its calls raise `Unavailable` if their outcome is unknown."""
 
     @property
     def name(self) -> str:
@@ -66,31 +66,31 @@ class Processor(Protocol):
         ...
 
     async def customer(self, organization_id: str) -> str:
-        """Return what it calls an organization; the same for another call soon after."""
+        """Return an organization's customer id; the same if called again soon."""
         ...
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
-        """Keep what a token of its own stands for; raise `MethodRefused`."""
+        """Store the card of a token; raise `MethodRefused`."""
         ...
 
     async def forget(self, reference: str) -> None:
-        """Forget a payment method; nothing is wrong if it has already."""
+        """Delete a payment method; do nothing if that is done."""
         ...
 
     async def prepare(self, order: Order) -> str:
-        """Return what it calls the charge of an order, which moves no money yet.
+        """Return the id of the charge of an order, which moves no money yet.
 
         Raises:
-            Declined: it takes no such order.
+            Declined: it accepts no such order.
 
         """
         ...
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Move the money of a charge that was prepared, once however often this is called.
+        """Move the money of a prepared charge, once however often this is called.
 
         Raises:
-            Declined: also when asked again.
+            Declined: also when called again.
 
         """
         ...

@@ -1,8 +1,8 @@
 """Stripe as the payment processor, by its own client, which is an extra of the package.
 
-A charge is a PaymentIntent that is made unconfirmed, and confirmed once we have stored its id. So a
-process that dies in between asks what became of it, and an intent is confirmed once by Stripe's own
-rules, also when its idempotency keys are long forgotten (Stripe keeps them for at least 24 hours).
+A charge is a PaymentIntent that is made unconfirmed, and confirmed once we have stored its id. So
+after a crash in between, the process asks for its status, and Stripe confirms an intent once, even
+long after its idempotency keys have expired (Stripe keeps them for at least 24 hours).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class StripeMissing(Exception):
 
 
 class StripeProcessor:
-    """Keeps and charges payment methods at Stripe."""
+    """Stores and charges payment methods at Stripe."""
 
     name: Final = "stripe"
 
     def __init__(self, key: str, endpoint: str = "") -> None:
-        """Use a secret key; `endpoint` is a URL other than Stripe's own.
+        """Take a secret key; `endpoint` is a URL other than Stripe's own.
 
         Raise `StripeMissing` if its client is not installed.
         """
@@ -58,7 +58,7 @@ class StripeProcessor:
         self._threads = ThreadPoolExecutor(_THREADS, "stripe")
 
     def close(self) -> None:
-        """End the threads that have nothing to do."""
+        """End the idle threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def customer(self, organization_id: str) -> str:
@@ -68,7 +68,7 @@ class StripeProcessor:
         return str(made)
 
     async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
-        """Attach what a token stands for to a customer: ``pm_…``, or ``tok_…`` of a card."""
+        """Attach the card of a token to a customer: ``pm_…``, or ``tok_…``."""
         try:
             return await self._asked(partial(self._attach, customer, type_, token))
         except Declined as refused:
@@ -92,7 +92,7 @@ class StripeProcessor:
         return str(await self._asked(partial(self._make_intent, given, f"{order.id}:intent")))
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Confirm a PaymentIntent, if it is not yet."""
+        """Confirm a PaymentIntent, unless it is confirmed."""
         intent = await self._asked(lambda: self._client.v1.payment_intents.retrieve(reference))
         if intent.status == "requires_confirmation":
             intent = await self._asked(partial(self._confirm, reference, f"{order.id}:confirm"))
@@ -147,11 +147,11 @@ class StripeProcessor:
         )
 
     async def _asked(self, ask: Callable[[], T]) -> T:
-        """Ask Stripe in a thread.
+        """Call Stripe in a thread.
 
         Raises:
-            Declined: it refuses for good: the card, or what is asked for.
-            Unavailable: it does not answer, or not to this key; what came of it is not known.
+            Declined: it refuses for good: the card, or the request.
+            Unavailable: it does not answer, or not to this key; the outcome is unknown.
 
         """
         import stripe  # noqa: PLC0415 - optional, and takes long
@@ -167,6 +167,6 @@ class StripeProcessor:
 
 
 def _amount(order: Order) -> int:
-    """Return an amount as Stripe counts it."""
+    """Return an amount in Stripe's unit."""
     amount = in_smallest(order.amount, order.currency)
     return amount * 100 if order.currency in _IN_HUNDREDTHS else amount

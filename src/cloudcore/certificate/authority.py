@@ -1,4 +1,4 @@
-"""The authority of an install: a root, an issuing certificate below it, and what that signs.
+"""The authority of an install: a root, an issuing certificate below it, and what they sign.
 
 The profiles are those of RFC 5280 as public authorities apply it: `openssl verify -x509_strict`
 accepts them. The root signs issuing certificates only.
@@ -31,8 +31,8 @@ _MOST_COMMON_NAME: Final = 64
 _AuthorityKey = ec.EllipticCurvePrivateKey
 
 
-class Places(NamedTuple):
-    """Where clients find what belongs to a certificate."""
+class AuthorityUrls(NamedTuple):
+    """The URLs in a certificate where clients find its issuer and its revocation list."""
 
     issuer: str
     """URL of the issuing certificate, in DER."""
@@ -47,7 +47,7 @@ class Signer(NamedTuple):
     key: _AuthorityKey
 
 
-class Revoked(NamedTuple):
+class RevokedCertificate(NamedTuple):
     """A certificate in a revocation list."""
 
     serial: int
@@ -63,18 +63,18 @@ def new_root(install: str, now: int) -> Signer:
     return Signer(builder.sign(key, hashes.SHA384()), key)
 
 
-def new_issuing(root: Signer, install: str, places: Places, now: int) -> Signer:
-    """Make an issuing certificate below a root; `places` are those of the root's files."""
+def new_issuing(root: Signer, install: str, urls: AuthorityUrls, now: int) -> Signer:
+    """Make an issuing certificate below a root; `urls` are those of the root's files."""
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = root.certificate.subject
     name = _name(f"Entrepot issuing of {install}")
     builder = _authority(name, issuer, key.public_key(), now, ISSUING_LIFE, path_length=0)
-    builder = _below(builder, root, places)
+    builder = _below(builder, root, urls)
     return Signer(builder.sign(root.key, hashes.SHA384()), key)
 
 
 def issue(
-    issuing: Signer, domains: Sequence[str], key: PublicKey, places: Places, now: int
+    issuing: Signer, domains: Sequence[str], key: PublicKey, urls: AuthorityUrls, now: int
 ) -> x509.Certificate:
     """Return a certificate of a server for `domains`, which are as `check_domains` returns them.
 
@@ -90,10 +90,12 @@ def issue(
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(names, critical=not fits)
     )
-    return _below(builder, issuing, places).sign(issuing.key, hashes.SHA384())
+    return _below(builder, issuing, urls).sign(issuing.key, hashes.SHA384())
 
 
-def revocation_list(issuing: Signer, revoked: Iterable[Revoked], number: int, now: int) -> bytes:
+def revocation_list(
+    issuing: Signer, revoked: Iterable[RevokedCertificate], number: int, now: int
+) -> bytes:
     """Return the list in DER; `number` is higher than that of each list before."""
     begins = _moment(now)
     entries = [
@@ -160,13 +162,13 @@ def _started(
 
 
 def _below(
-    builder: x509.CertificateBuilder, issuer: Signer, places: Places
+    builder: x509.CertificateBuilder, issuer: Signer, urls: AuthorityUrls
 ) -> x509.CertificateBuilder:
     """Say who signs, and where its certificate and its revocation list are."""
     access = x509.AccessDescription(
-        AuthorityInformationAccessOID.CA_ISSUERS, x509.UniformResourceIdentifier(places.issuer)
+        AuthorityInformationAccessOID.CA_ISSUERS, x509.UniformResourceIdentifier(urls.issuer)
     )
-    point = x509.DistributionPoint([x509.UniformResourceIdentifier(places.crl)], None, None, None)
+    point = x509.DistributionPoint([x509.UniformResourceIdentifier(urls.crl)], None, None, None)
     return (
         builder.add_extension(_issuer_key(issuer), critical=False)
         .add_extension(x509.AuthorityInformationAccess([access]), critical=False)

@@ -1,8 +1,8 @@
-"""What a certificate is, and how control of its domains is proved.
+"""The record and the resource of certificates, and the challenges for their domains.
 
 The owner of a domain publishes ``_acme-challenge.<domain>. CNAME <number>.<id>.acme.<zone>.`` once.
-What an authority wants to read there (RFC 8555 §8.4) is then published under our name, at each
-renewal anew. Each domain of a certificate has a name of its own, so that its values fit into a
+The values that an authority looks for there (RFC 8555 §8.4) are then published under our name, at
+each renewal. Each domain of a certificate has a name of its own, so that its values fit into a
 small answer.
 """
 
@@ -80,7 +80,7 @@ class Challenge(NamedTuple):
     """When it was first seen, in microseconds since the epoch; None if it never was."""
 
     def seen(self, now: int) -> Challenge:
-        """Return it as verified; the first time stays."""
+        """Return it as verified `now`, unless it was verified before."""
         return self if self.verified_at is not None else self._replace(verified_at=now)
 
 
@@ -113,8 +113,8 @@ def values_by_record(
 ) -> dict[str, tuple[str, ...]]:
     """Return the TXT values that each of our records has at the same moment.
 
-    `values` are those that the authority wants, in the order of the challenges: one for each
-    domain, so a wildcard and the domain that it is below need two.
+    `values` are the authority's, in the order of the challenges: one for each domain, so a wildcard
+    and the domain that it is below need two.
     """
     found: dict[str, tuple[str, ...]] = {}
     for challenge, value in zip(challenges, values, strict=True):
@@ -179,14 +179,14 @@ class Certificate(Worked, frozen=True, kw_only=True):
 
     @property
     def key_source(self) -> KeySource:
-        """Return who made its key."""
+        """Return the origin of its key."""
         if self.is_uploaded:
             return "uploaded"
         return "platform" if self.csr is None else "owner"
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "certificate": {"id": self.id, "crn": self.crn, "name": self.name},
             "domains": list(self.domains),
@@ -200,7 +200,7 @@ class Certificate(Worked, frozen=True, kw_only=True):
         }
 
     def status_at(self, now: int) -> Status:
-        """Return its status now: the chore that notes its end may come later."""
+        """Return its status at a moment: the chore that records its end may come later."""
         is_over = self.status == "active" and (self.expires_at or 0) <= now
         return "expired" if is_over else self.status
 

@@ -1,4 +1,4 @@
-"""Check what owners hand in, and what authorities issue, before it is kept."""
+"""Check certificates and requests from owners, and certificates from authorities."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cloudcore.certificate.authority import fingerprint, microseconds, pem
 from cloudcore.certificate.certificate import KeyAlgorithm
 from cloudcore.certificate.domains import check_domains
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused
+from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain
 from cloudcore.certificate.keys import (
     UNREADABLE,
     algorithm_of,
@@ -32,7 +32,7 @@ _DIGESTS: Final = (hashes.SHA256, hashes.SHA384, hashes.SHA512)
 
 
 class SigningRequest(NamedTuple):
-    """What is kept of a request that an authority can be given."""
+    """The stored parts of a signing request for an authority."""
 
     csr: bytes
     """DER."""
@@ -126,8 +126,8 @@ MOST_ISSUERS: Final = 10
 """Certificates of a chain; each costs the verification of a signature."""
 
 
-class Checked(NamedTuple):
-    """What is kept of an uploaded certificate that can be served, but its key."""
+class CheckedUpload(NamedTuple):
+    """The stored parts of an uploaded certificate that can be served, without its key."""
 
     domains: tuple[str, ...]
     key_algorithm: KeyAlgorithm
@@ -146,8 +146,8 @@ def check_upload(
     private_key_pem: str,
     now: int,
     domains: Sequence[str] | None = None,
-) -> Checked:
-    """Return what was uploaded, in the form in which it is kept.
+) -> CheckedUpload:
+    """Return the stored form of an upload.
 
     Raise `InvalidInput` if it is no PEM, the key is not the certificate's, the chain is not in
     order, or not of authorities, it or they are not valid now or signed with SHA-1, it names no
@@ -184,7 +184,7 @@ def check_upload(
     for domain in check_domains(domains) if domains is not None else ():
         if domain not in named:
             raise _refused("certificate_pem", f"is not for {domain}, but for {', '.join(named)}")
-    return Checked(
+    return CheckedUpload(
         named,
         algorithm,
         pem(certificate),
@@ -309,9 +309,9 @@ class Issued(NamedTuple):
 
 
 def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int) -> Issued:
-    """Return what an authority has issued for a signing request.
+    """Return the certificate that an authority has issued for a signing request.
 
-    Raise `Refused` if it is not what was asked for.
+    Raise `AuthorityRefused` if it does not fit the request.
     """
     wanted = x509.load_der_x509_csr(csr_der).public_key()
     try:
@@ -319,15 +319,15 @@ def check_issued(chain: Chain, csr_der: bytes, domains: Sequence[str], now: int)
         issuers = [x509.load_der_x509_certificate(each) for each in chain.issuers]
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except (x509.ExtensionNotFound, *UNREADABLE):
-        raise Refused(CA_REFUSED, "what the authority issued is no certificate") from None
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued is no certificate") from None
     found = {name.lower() for name in names.value.get_values_for_type(x509.DNSName)}
     if found != set(domains):
-        raise Refused(CA_REFUSED, "what the authority issued is for other domains")
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued is for other domains")
     if public_der(certificate.public_key()) != public_der(wanted):
-        raise Refused(CA_REFUSED, "what the authority issued is for another key")
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued is for another key")
     expires_at = microseconds(certificate.not_valid_after_utc)
     if expires_at <= now:
-        raise Refused(CA_REFUSED, "what the authority issued has expired")
+        raise AuthorityRefused(CA_REFUSED, "what the authority issued has expired")
     return Issued(
         chain.certificate,
         pem(certificate),

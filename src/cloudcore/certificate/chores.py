@@ -1,4 +1,4 @@
-"""Let certificates be renewed in time, and note which have expired, or will soon."""
+"""Renew certificates in time, and record which have expired, or will soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAGE: Final = 100
 
 
 async def renew_due(needs: CertificateNeeds) -> None:
-    """Wake the jobs of certificates of whose life a third is left."""
+    """Wake the jobs of certificates with a third of their life left."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(rows.list_due_renewals, now, after, _PAGE):
         for account_id, certificate_id, _ in found:
@@ -32,7 +32,7 @@ async def renew_due(needs: CertificateNeeds) -> None:
 
 
 async def note_ends(needs: CertificateNeeds) -> None:
-    """Note which active certificates have expired, and tell which uploaded ones end soon.
+    """Record which active certificates have expired; emit events for uploads that end soon.
 
     Of one that ends very soon, only that is told.
     """

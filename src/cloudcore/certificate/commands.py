@@ -8,20 +8,29 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
+from cloudcore.command_line import (
+    Act,
+    Cell,
+    Deletion,
+    Invocation,
+    Noun,
+    Option,
+    argument,
+    method_act,
+)
 from cloudcore.errors import InvalidInput
 
-_NAME: Final = Option("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME", is_argument=True)
+_NAME: Final = argument("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME")
 _TAGS: Final = Option("tags", "a tag of the certificate", "tags")
 _ROOT: Final = "/v1/certificate-authorities/root"
 _SETTINGS: Final = "/v1/certificate-settings"
 _STANDARD: Final = "-"
 _ALGORITHMS: Final = ("ecdsa-p256", "ecdsa-p384", "rsa-2048", "rsa-4096")
 _CHALLENGES: Final = (
-    Cell("DOMAIN", "domain"),
+    "domain",
     Cell("PUBLISH CNAME AT", "cname_record_name", "whole"),
     Cell("POINTING TO", "expected_cname", "whole"),
-    Cell("VERIFIED", "verified_at", "time"),
+    "verified_at",
 )
 
 
@@ -89,18 +98,8 @@ def _settings(run: Invocation) -> bool:
 CERTIFICATE: Final = Noun(
     noun="certificates",
     words="certificates of TLS, issued and renewed here or uploaded",
-    path="/v1/certificates",
-    one="certificate",
-    many="certificates",
     name_filter="name",
-    columns=(
-        Cell("NAME", "name"),
-        Cell("STATUS", "status"),
-        Cell("DOMAINS", "domains"),
-        Cell("SOURCE", "source"),
-        Cell("EXPIRES", "expires_at", "time"),
-        Cell("ID", "id", "whole"),
-    ),
+    columns=("name", "status", "domains", "source", "expires_at", "id"),
     create=(
         _NAME,
         Option("domains", "such as www.example.com or *.example.com", "texts", "domain"),
@@ -141,27 +140,23 @@ CERTIFICATE: Final = Noun(
             words="show what the owners of its domains publish in DNS, and what is wrong",
             run=_show_challenges,
         ),
-        Act(
-            verb="recheck",
-            words="look at its domains now; try one anew that has failed",
+        method_act(
+            "recheck",
+            "look at its domains now; try one anew that has failed",
+            "certificate",
+            "Checking {name}",
             path="challenges/recheck",
-            takes_key=True,
-            answer="certificate",
-            said="Checking {name}",
         ),
-        Act(
-            verb="revoke",
-            words="revoke a certificate, so that nobody trusts it any more",
-            path="revoke",
-            takes_key=True,
-            answer="certificate",
-            said="Revoking {name}; 'entrepot certificates show {name}' says when it is",
-            question="Revoke the certificate {name}?",
-        ),
+        method_act(
+            "revoke",
+            "revoke a certificate, so that nobody trusts it any more",
+            "certificate",
+            "Revoking {name}; 'entrepot certificates show {name}' says when it is",
+        )._replace(question="Revoke the certificate {name}?"),
         Act(
             verb="export-private-key",
             words="write a copy of a key that was made here to a new file; once per key",
-            options=(Option("file", "- is the standard output", metavar="FILE", is_argument=True),),
+            options=(argument("file", "- is the standard output", metavar="FILE"),),
             run=_export_private_key,
         ),
         Act(

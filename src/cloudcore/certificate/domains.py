@@ -1,4 +1,4 @@
-"""The names that a certificate is for, and which of them the operator grants to whom."""
+"""The domains of a certificate, and the operator's grants of domains to accounts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
 
 
 def base_of(domain: str) -> str:
-    """Return the domain whose control proves that of `domain`: a wildcard's is below its star."""
+    """Return the domain to prove for `domain`: for a wildcard, the domain below its star."""
     return domain.removeprefix("*.")
 
 
@@ -52,7 +52,7 @@ def _problem(domain: str) -> str:
 EVERYBODY: Final = "*"
 
 
-class Grant(NamedTuple):
+class DomainGrant(NamedTuple):
     """A domain with all below it, granted to an account."""
 
     domain: str
@@ -64,7 +64,7 @@ class GrantError(ValueError):
     """The text of a grant is malformed."""
 
 
-def parse_grants(entries: Sequence[str]) -> tuple[Grant, ...]:
+def parse_grants(entries: Sequence[str]) -> tuple[DomainGrant, ...]:
     """Return the grants of entries such as ``corp.example=*`` and ``shop.example=acme``.
 
     Raise `GrantError` if one is not of this form.
@@ -78,21 +78,21 @@ def parse_grants(entries: Sequence[str]) -> tuple[Grant, ...]:
             plain = ""
         if not plain or not account or domain.startswith("*"):
             raise GrantError(f"{entry!r} is no DOMAIN=ACCOUNT such as corp.example=acme")
-        found.append(Grant(plain.removeprefix("x."), account))
+        found.append(DomainGrant(plain.removeprefix("x."), account))
     return tuple(found)
 
 
-class Grants:
+class DomainGrants:
     """The grants of an install."""
 
-    def __init__(self, grants: Sequence[Grant] = ()) -> None:
+    def __init__(self, grants: Sequence[DomainGrant] = ()) -> None:
         self._grants = tuple(grants)
 
     def allow(self, domain: str, account_id: str, handle: str) -> bool:
         """Return True if an account may have a certificate for a domain.
 
-        The grant nearest to it decides: what is granted below another one is not of both. So a
-        wildcard is not allowed that is also of a name granted to others alone.
+        The nearest grant decides: a domain granted below another one belongs only to its own
+        account. So a wildcard is not allowed if it includes a name granted to others alone.
         """
         base, names = base_of(domain), (account_id, handle, EVERYBODY)
         above = [each for each in self._grants if is_within(base, [each.domain])]
@@ -107,6 +107,6 @@ class Grants:
 
 
 def is_within(domain: str, zones: Sequence[str]) -> bool:
-    """Return True if `domain`, or what its star is below, is one of `zones` or below one."""
+    """Return True if `domain`, without its star, is one of `zones` or below one."""
     base = base_of(domain)
     return any(base == zone or base.endswith(f".{zone}") for zone in zones)

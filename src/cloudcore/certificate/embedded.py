@@ -20,14 +20,14 @@ from cloudcore.certificate.authority import (
     CRL_LIFE,
     ISSUING_LIFE,
     LEAF_LIFE,
-    Places,
-    Revoked,
+    AuthorityUrls,
+    RevokedCertificate,
     Signer,
     microseconds,
     pem,
     revocation_list,
 )
-from cloudcore.certificate.issuer import CA_REFUSED, Chain, Refused, Texts
+from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, Chain, TxtRecords
 from cloudcore.certificate.keys import algorithm_of, context_of, new_private_key
 from cloudcore.certificate.rows import certificate_authorities, certificate_revocations
 from cloudcore.clock import MICROSECONDS, Clock
@@ -107,7 +107,7 @@ def find_authority(tx: Connection, authority_id: str) -> Authority | None:
 
 
 def lock_authority(tx: Connection, authority_id: str) -> Authority | None:
-    """Return an authority, or None; no other list of it is made until `tx` ends."""
+    """Lock an authority, so that its list is made by one at a time; None if it does not exist."""
     return _authority(tx.row(_LOCK, id=authority_id))
 
 
@@ -141,7 +141,7 @@ class EmbeddedAuthority:
 
     @property
     def name(self) -> str:
-        """Return its word."""
+        """Return its name."""
         return EMBEDDED
 
     @property
@@ -150,51 +150,56 @@ class EmbeddedAuthority:
         return False
 
     async def prepare(self) -> None:
-        """Make the root and the issuing authority if there are none, or theirs end too soon."""
+        """Make the root and the issuing authority if they are missing, or end too soon."""
         await self._issuing()
 
     async def issue(
-        self, csr_der: bytes, domains: Sequence[str], _txt: Texts | None = None
+        self, csr_der: bytes, domains: Sequence[str], _txt: TxtRecords | None = None
     ) -> Chain:
         """Return a certificate for `domains`, with the key of a signing request.
 
-        Raise `Refused` if the request is not signed by its key, or has a key of another kind.
+        Raise `AuthorityRefused` if the request is not signed by its key, or has a key of another
+        kind.
         """
         request = x509.load_der_x509_csr(csr_der)
         key = request.public_key()
         if not request.is_signature_valid or algorithm_of(key) is None:
-            raise Refused(CA_REFUSED, "the signing request has no key that certificates have")
+            raise AuthorityRefused(
+                CA_REFUSED, "the signing request has no key that certificates have"
+            )
         assert isinstance(key, (ec.EllipticCurvePublicKey, rsa.RSAPublicKey))
         issuing = await self._issuing()
         signer = self._signer(issuing)
-        made = authority.issue(signer, domains, key, self.places(issuing.id), self._clock())
+        made = authority.issue(signer, domains, key, self.urls(issuing.id), self._clock())
         return Chain(made.public_bytes(Encoding.DER), (issuing.certificate,))
 
     async def revoke(self, certificate_der: bytes, _reason: str | None) -> None:
         """Put a certificate into the list of the authority that issued it.
 
-        Raise `Refused` if none here did.
+        Raise `AuthorityRefused` if none here did.
         """
         certificate = x509.load_der_x509_certificate(certificate_der)
         for each in await self._database.read(list_authorities):
             if each.role == "issuing" and _has_issued(each, certificate):
                 await self._database.write(self._revoke, each.id, certificate)
                 return
-        raise Refused(CA_REFUSED, "no authority of this install has issued the certificate")
+        raise AuthorityRefused(
+            CA_REFUSED, "no authority of this install has issued the certificate"
+        )
 
     async def renew_lists(self) -> None:
-        """Sign the revocation lists anew that are a day old, before clients hold them for old.
+        """Sign again the revocation lists that are a day old, before clients treat them as expired.
 
-        Also those of a clock that was ahead: for clients, they have not begun.
+        Also those made by a clock that was ahead: for clients, they have not begun.
         """
         for each in await self._database.read(list_authorities):
             if self._is_to_renew(each) and each.expires_at > self._clock():
                 await self._database.write(self._list_anew, each.id, if_due=True)
 
-    def places(self, authority_id: str) -> Places:
-        """Return where clients find the files of an authority."""
+    def urls(self, authority_id: str) -> AuthorityUrls:
+        """Return the URLs of an authority's files."""
         base = f"{self._url}{AUTHORITIES}/{authority_id}"
-        return Places(f"{base}/certificate", f"{base}/revocation-list")
+        return AuthorityUrls(f"{base}/certificate", f"{base}/revocation-list")
 
     def _revoke(self, tx: Connection, authority_id: str, certificate: x509.Certificate) -> None:
         now, ends = self._clock(), microseconds(certificate.not_valid_after_utc)
@@ -220,7 +225,7 @@ class EmbeddedAuthority:
             return
         tx.execute(_FORGET, authority_id=authority_id, now=now)
         rows = tx.rows(_REVOKED, authority_id=authority_id, now=now)
-        revoked = [Revoked(int(row[0], 16), row[1]) for row in rows]
+        revoked = [RevokedCertificate(int(row[0], 16), row[1]) for row in rows]
         number = found.list_number + 1
         made = revocation_list(self._signer(found), revoked, number, now)
         new = {"revocation_list": made, "list_number": number, "listed_at": now}
@@ -278,7 +283,7 @@ class EmbeddedAuthority:
 
     def _new_issuing(self, root: Authority, made_id: str) -> Signer:
         return authority.new_issuing(
-            self._signer(root), made_id[-_INSTALL_HEX:], self.places(root.id), self._clock()
+            self._signer(root), made_id[-_INSTALL_HEX:], self.urls(root.id), self._clock()
         )
 
     def _signer(self, found: Authority) -> Signer:

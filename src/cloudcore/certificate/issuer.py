@@ -1,6 +1,6 @@
-"""Issuers of certificates: the install's own authority, or one that speaks ACME.
+"""Issuers of certificates: the install's own authority, or an ACME server.
 
-Before an order, the DNS records are looked up by which owners of domains delegate their challenges.
+Before an order, the DNS records by which owners of domains delegate their challenges are checked.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cloudcore.account_rows import handle_of
 from cloudcore.acme.client import (
     MOST_AT_ONCE,
-    Account,
+    AcmeAccount,
     AcmeRefused,
     AcmeUnreachable,
+    ChallengeProof,
     Directory,
     DomainProblem,
-    Proof,
     order,
     revoke,
 )
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate, Challenge, FaultCode, values_by_record
-from cloudcore.certificate.domains import Grants, is_within
+from cloudcore.certificate.domains import DomainGrants, is_within
 from cloudcore.db.base import Connection, Database
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
@@ -36,8 +36,8 @@ from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
 _AT_ONCE: Final = 10
 
 
-class Seen(NamedTuple):
-    """What a look at one challenge's record has found, or why an authority refused a domain."""
+class RecordCheck(NamedTuple):
+    """The check of one challenge's record, or why an authority refused a domain."""
 
     domain: str
     """As it was asked for: a wildcard with its star."""
@@ -46,35 +46,37 @@ class Seen(NamedTuple):
     message: str = ""
 
 
-async def look_at(resolver: DnsResolver, challenges: Sequence[Challenge]) -> list[Seen]:
-    """Return what the records of challenges are now; those that we host are always right."""
+async def check_records(
+    resolver: DnsResolver, challenges: Sequence[Challenge]
+) -> list[RecordCheck]:
+    """Check the DNS records of challenges; those in zones that we host are always right."""
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def look(challenge: Challenge) -> Seen:
+    async def look(challenge: Challenge) -> RecordCheck:
         if challenge.our_dns:
-            return Seen(challenge.domain, None)
+            return RecordCheck(challenge.domain, None)
         async with slots:
             return await _look(resolver, challenge)
 
     return list(await asyncio.gather(*map(look, challenges)))
 
 
-async def _look(resolver: DnsResolver, challenge: Challenge) -> Seen:
+async def _look(resolver: DnsResolver, challenge: Challenge) -> RecordCheck:
     domain, record = challenge.domain, challenge.cname_record_name
     try:
         target = await resolver.cname(record)
     except DnsFailed as error:
-        return Seen(domain, "DNS_UNREACHABLE", str(error))
+        return RecordCheck(domain, "DNS_UNREACHABLE", str(error))
     if target is None:
         wanted = f"publish {record} CNAME {challenge.expected_cname}"
-        return Seen(domain, "CNAME_MISSING", f"{record} has no CNAME; {wanted}")
+        return RecordCheck(domain, "CNAME_MISSING", f"{record} has no CNAME; {wanted}")
     if target != challenge.expected_cname.lower():
-        return Seen(
+        return RecordCheck(
             domain,
             "CNAME_MISMATCH",
             f"{record} is a CNAME of {target[:255]}, and not of {challenge.expected_cname}",
         )
-    return Seen(domain, None)
+    return RecordCheck(domain, None)
 
 
 Reason = Literal["CNAME_MISSING", "CNAME_MISMATCH", "CA_REFUSED"]
@@ -86,7 +88,7 @@ CA_REFUSED: Final = "CA_REFUSED"
 
 
 class Chain(NamedTuple):
-    """What an authority issued, in DER."""
+    """An issued certificate and its issuers, in DER."""
 
     certificate: bytes
     """The certificate itself."""
@@ -94,13 +96,13 @@ class Chain(NamedTuple):
     """Those above it, in order, without the root."""
 
 
-class Refused(Exception):
+class AuthorityRefused(Exception):
     """An authority refuses for a reason that its caller can read; a repeat would not help now.
 
     `message` contains no secret.
     """
 
-    def __init__(self, code: Reason, message: str, domains: Sequence[Seen] = ()) -> None:
+    def __init__(self, code: Reason, message: str, domains: Sequence[RecordCheck] = ()) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
@@ -108,7 +110,7 @@ class Refused(Exception):
         """The domains that were refused; empty if the reason is of none."""
 
 
-class Unreachable(Exception):
+class AuthorityUnreachable(Exception):
     """An authority did not answer, or was overloaded; a repeat may help.
 
     Its text contains no secret.
@@ -116,10 +118,10 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
-    """The TXT records of one certificate, below the platform's zone, where its challenges lead.
+class TxtRecords:
+    """The TXT records of one certificate's challenges, below the platform's zone.
 
-    All values stand there at the same moment: a wildcard and the domain that it is below need two.
+    All values are published at the same time: a wildcard and the domain that it is below need two.
     """
 
     database: Database
@@ -128,7 +130,7 @@ class Texts:
     async def publish(self, values: Mapping[str, str]) -> None:
         """Publish the value for each domain, in place of all values before.
 
-        `values` has the domains as they were asked for. On return every responder that reads the
+        `values` has the domains as they were requested. On return, every responder that reads the
         install's database answers with them.
         """
         chosen = [each for each in self.certificate.challenges if each.domain in values]
@@ -139,20 +141,20 @@ class Texts:
         await self.database.write(rows.put_texts, self.certificate.id, texts.items())
 
     async def withdraw(self) -> None:
-        """Publish nothing any more; no error if nothing was."""
+        """Remove all values; no error if there are none."""
         await self.database.write(rows.put_texts, self.certificate.id, ())
 
 
 class Issuer(Protocol):
     """An authority.
 
-    Both methods may be called again for the same thing after a process died in them. They are
+    Both methods may be repeated with the same arguments after a process died in them. They are
     called on the event loop, without a transaction.
     """
 
     @property
     def name(self) -> str:
-        """Return a word for it, kept with each certificate, such as ``embedded`` or ``acme``."""
+        """Return its name, stored with each certificate, such as ``embedded`` or ``acme``."""
         ...
 
     @property
@@ -163,13 +165,13 @@ class Issuer(Protocol):
         """
         ...
 
-    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: Texts) -> Chain:
+    async def issue(self, csr_der: bytes, domains: Sequence[str], txt: TxtRecords) -> Chain:
         """Return a certificate for exactly `domains`, with the key of a signing request.
 
         `domains` are as `check_domains` returns them, and those of the request.
 
-        Raise `Refused` if it will not, at least not before somebody changes something,
-        `Unreachable` if it did not answer.
+        Raise `AuthorityRefused` if it will not, at least not before somebody changes something,
+        `AuthorityUnreachable` if it did not answer.
         """
         ...
 
@@ -178,8 +180,8 @@ class Issuer(Protocol):
 
         `reason` is a word of RFC 5280 such as ``keyCompromise``, or None.
 
-        Raise `Refused` if it does not know the certificate, or will not, `Unreachable` if it did
-        not answer.
+        Raise `AuthorityRefused` if it does not know the certificate, or will not,
+        `AuthorityUnreachable` if it did not answer.
         """
         ...
 
@@ -234,12 +236,12 @@ class AcmeIssuer:
         self, directory: Directory, key: ec.EllipticCurvePrivateKey, email: str = ""
     ) -> None:
         """Use the account of `key`, which is registered when it is first used."""
-        self._account = Account(directory, key, email)
+        self._account = AcmeAccount(directory, key, email)
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     @property
     def name(self) -> str:
-        """Return its word."""
+        """Return its name."""
         return "acme"
 
     @property
@@ -251,12 +253,12 @@ class AcmeIssuer:
         self,
         csr_der: bytes,
         domains: Sequence[str],  # noqa: ARG002 - the request names them
-        txt: Texts,
+        txt: TxtRecords,
     ) -> Chain:
         """Return a certificate for exactly `domains`; see `Issuer`."""
         loop = asyncio.get_running_loop()
 
-        def publish(proofs: Sequence[Proof]) -> None:
+        def publish(proofs: Sequence[ChallengeProof]) -> None:
             """Publish from the thread of the conversation."""
             made = txt.publish({each.domain: each.value for each in proofs})
             asyncio.run_coroutine_threadsafe(made, loop).result(_PUBLISH_SECONDS)
@@ -267,7 +269,7 @@ class AcmeIssuer:
         except AcmeRefused as refusal:
             raise _refused(refusal) from None
         except AcmeUnreachable as error:
-            raise Unreachable(str(error)) from None
+            raise AuthorityUnreachable(str(error)) from None
         finally:
             await txt.withdraw()
         return _parsed(chain)
@@ -281,16 +283,16 @@ class AcmeIssuer:
         except AcmeRefused as refusal:
             raise _refused(refusal) from None
         except AcmeUnreachable as error:
-            raise Unreachable(str(error)) from None
+            raise AuthorityUnreachable(str(error)) from None
 
 
-def _refused(refusal: AcmeRefused) -> Refused:
+def _refused(refusal: AcmeRefused) -> AuthorityRefused:
     codes = [_code(each) for each in refusal.domains]
     domains = [
-        Seen(each.domain, code, each.detail)
+        RecordCheck(each.domain, code, each.detail)
         for each, code in zip(refusal.domains, codes, strict=True)
     ]
-    return Refused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
+    return AuthorityRefused(codes[0] if codes else CA_REFUSED, str(refusal), domains)
 
 
 def _code(problem: DomainProblem) -> Reason:
@@ -303,7 +305,7 @@ def _parsed(chain: str) -> Chain:
     try:
         certificate, *issuers = x509.load_pem_x509_certificates(chain.encode())
     except ValueError:
-        raise Unreachable("it answered with no certificate") from None
+        raise AuthorityUnreachable("it answered with no certificate") from None
     return Chain(
         certificate.public_bytes(Encoding.DER),
         tuple(each.public_bytes(Encoding.DER) for each in issuers if each.subject != each.issuer),
@@ -312,19 +314,19 @@ def _parsed(chain: str) -> Chain:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """How accounts of this install prove that domains are theirs."""
+    """The ways in which accounts of this install prove their domains."""
 
-    grants: Grants
+    grants: DomainGrants
     zone: str
     """The platform's own, without a dot at its end, where challenges lead to; empty: none."""
     checks_dns: bool
     """The authority that issues reads a TXT record for each domain."""
 
     def is_hosted(self, tx: Connection, certificate: Certificate, domain: str) -> bool:
-        """Return True if the owner of a certificate needs to set no record for a domain.
+        """Return True if a domain's owner needs no DNS record for its certificate.
 
-        For the install's own authority that is one that the operator granted. Another one asks the
-        DNS, where we answer for the platform's zone alone.
+        With the install's own authority, that is a domain that the operator granted. Another
+        authority queries the DNS, where we answer for the platform's zone alone.
         """
         if self.checks_dns and not (self.zone and is_within(domain, [self.zone])):
             return False

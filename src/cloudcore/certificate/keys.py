@@ -1,7 +1,7 @@
-"""Keys of certificates: which kinds there are, how one is made, and what a stranger's may be.
+"""Keys of certificates: the kinds, how one is made, and limits of untrusted ones.
 
-Arithmetic with numbers that a stranger chose holds the interpreter's lock, and takes seconds where
-they are large or odd: so their sizes are looked at before anything is computed with them.
+Arithmetic with untrusted numbers holds the interpreter's lock, and takes seconds if they are large
+or odd: so their sizes are checked before any computation.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def new_private_key(algorithm: KeyAlgorithm) -> PrivateKey:
 
 
 def algorithm_of(key: object) -> KeyAlgorithm | None:
-    """Return the algorithm of a public key, or None if certificates here have no such keys."""
+    """Return the algorithm of a public key, or None if it is not supported."""
     if isinstance(key, ec.EllipticCurvePublicKey):
         return _CURVES.get(key.curve.name)
     if isinstance(key, rsa.RSAPublicKey):
@@ -73,10 +73,10 @@ def public_der(key: object) -> bytes:
 
 
 def load_private_key(text: bytes) -> PrivateKey | None:
-    """Return the first key of a PEM, or None if it holds none of RSA or of a curve.
+    """Return the first key of a PEM, or None if it has none of RSA or of a curve.
 
-    Keys of other kinds are not read: for one of DSA or DH alone, that is a power of numbers as
-    large as the text allows. Of one of RSA nothing is checked yet; see `is_sound`.
+    Keys of other kinds are not read: even loading one of DSA or DH computes a power of numbers as
+    large as the text allows. For RSA nothing is checked yet; see `is_sound`.
     """
     found = _KEY_PEM.search(text)
     if found is None:
@@ -94,7 +94,7 @@ def load_private_key(text: bytes) -> PrivateKey | None:
 
 
 def is_light(key: object) -> bool:
-    """Return True if to verify a signature of a public key is light work, whatever its numbers."""
+    """Return True if verifying a signature with a public key is fast, whatever its numbers."""
     if isinstance(key, rsa.RSAPublicKey):
         return key_pairs.is_light(key.key_size, key.public_numbers().e)
     return isinstance(
@@ -105,8 +105,8 @@ def is_light(key: object) -> bool:
 def is_sound(key: rsa.RSAPrivateKey) -> bool:
     """Return True if the numbers of a key fit each other; its modulus is known to be small.
 
-    Whether the primes are prime is not asked: a test takes seconds, if one is small and the other
-    large, and a key that signs what its public half verifies is its owner's to choose.
+    The primes are not tested for primality: a test takes seconds if one is small and the other
+    large, and an owner may choose any key whose public half verifies its signatures.
     """
     numbers = key.private_numbers()
     n, e = numbers.public_numbers.n, numbers.public_numbers.e
@@ -185,7 +185,7 @@ class PrivateKeys:
 
 
 def context_of(owner_id: str) -> str:
-    """Return what the key of a certificate, or of an authority, is sealed for."""
+    """Return the sealing context of the key of a certificate or of an authority."""
     return f"certificate key {owner_id}"
 
 
@@ -195,7 +195,7 @@ _KEY_SECONDS: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class SlowKeys:
-    """Which certificates with slow keys a process issues."""
+    """The certificates with slow keys that a process is issuing."""
 
     under_way: Counter[str] = field(default_factory=Counter[str])
     """How many, by account."""
@@ -203,7 +203,7 @@ class SlowKeys:
     """When the last one comes again that was put off, by account."""
 
     def put_off_seconds(self, account_id: str, now: int) -> float:
-        """Return until when one is put off, behind those of its account that were before."""
+        """Return the seconds to wait for a slow key, behind earlier ones of its account."""
         at = max(self.put_off.get(account_id, 0), now) + _KEY_SECONDS * MICROSECONDS
         self.put_off[account_id] = at
         return (at - now) / MICROSECONDS

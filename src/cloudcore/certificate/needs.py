@@ -1,6 +1,6 @@
-"""Dependencies of certificates, and the port for servers of TLS.
+"""The needs of certificates, and their port for servers of TLS.
 
-`Certificates` resolves a reference, keeps a certificate from deletion while it is used, and opens
+`Certificates` resolves a reference, keeps a certificate from deletion while it is in use, and opens
 its key.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from cloudcore.acme.client import Directory
 from cloudcore.certificate import rows
 from cloudcore.certificate.certificate import Certificate
-from cloudcore.certificate.domains import Grant, Grants, is_within
+from cloudcore.certificate.domains import DomainGrant, DomainGrants, is_within
 from cloudcore.certificate.embedded import EmbeddedAuthority
 from cloudcore.certificate.issuer import AcmeIssuer, Issuers, Proofs, account_key
 from cloudcore.certificate.keys import AccountKeys, PrivateKeys, SlowKeys
@@ -29,7 +29,7 @@ from cloudcore.resource_references import Authorize
 
 
 class Servable(NamedTuple):
-    """A certificate as a server needs it."""
+    """A certificate with its chain and key, for a server."""
 
     fingerprint: str
     """It differs after each renewal."""
@@ -60,7 +60,7 @@ class Certificates:
         *,
         field: str = "certificate",
     ) -> Certificate:
-        """Return the certificate that a name, an id or a CRN means.
+        """Return the certificate that a name, an id or a CRN refers to.
 
         Raises:
             InvalidInput: it is no reference of this account and region; `field` is named.
@@ -79,12 +79,12 @@ class Certificates:
         *,
         field: str = "certificate",
     ) -> Certificate:
-        """Return the certificate that a name, an id or a CRN means; it is not deleted while held.
+        """Hold the certificate that a name, an id or a CRN refers to, which keeps it from deletion.
 
-        `used_by` is the CRN of what serves it, or a word for a part of the platform.
+        Return it. `used_by` is the CRN of its user, or a word for a part of the platform.
 
         Raises:
-            InvalidInput: it is no reference of this account and region; `field` is named.
+            InvalidInput: it is not a reference of this account and region; `field` is named.
             CertificateMissing: there is no such certificate.
             Conflict: it is revoked, or its owner made the key, so that it is not here.
 
@@ -102,23 +102,23 @@ class Certificates:
         return held
 
     def release(self, tx: Connection, certificate_id: str, used_by: str) -> None:
-        """Hold a certificate no more; no error if it was not held."""
+        """Release a certificate; no error if it was not held."""
         rows.remove_user(tx, certificate_id, used_by)
 
     def fingerprint(self, tx: Connection, account_id: str, certificate_id: str) -> str | None:
-        """Return what tells whether `open` would return another one; None if there is none."""
+        """Return a value that changes when `open` would return another one; None for none."""
         found = ROWS.find(tx, account_id, certificate_id)
         return None if found is None else found.fingerprint
 
     async def open(
         self, database: Database, account_id: str, certificate_id: str
     ) -> Servable | None:
-        """Return what is to be served, or None if nothing was issued yet, or it was deleted.
+        """Return the certificate to serve; None if it is not issued yet, or was deleted.
 
-        One that has expired or was revoked is returned too: to serve it is better than nothing.
+        An expired or revoked one is returned too: it is better than none.
 
         Raises:
-            PlatformError: the account's KMS key cannot be used now; what is served before stays.
+            PlatformError: the account's KMS key cannot be used now; keep serving the one before.
 
         """
         found = await database.read(ROWS.find, account_id, certificate_id)
@@ -135,7 +135,7 @@ class Certificates:
 
 
 class CertificateSettings(NamedTuple):
-    """What the operator says of certificates."""
+    """The operator's settings of certificates."""
 
     url: str
     """Where clients find the files of the install's own authority."""
@@ -145,7 +145,7 @@ class CertificateSettings(NamedTuple):
     """Where that authority writes to."""
     resolver: tuple[str, int] | None
     """Address of the DNS resolver; None for those of the machine."""
-    grants: tuple[Grant, ...]
+    grants: tuple[DomainGrant, ...]
     zone: str
     """The platform's own, without a dot at its end; empty: none."""
     name_servers: tuple[str, ...]
@@ -195,14 +195,14 @@ async def open_needs(opening: Opening) -> CertificateNeeds:
         embedded=embedded,
         issuers=issuers,
         resolver=DnsResolver(settings.resolver),
-        proofs=Proofs(Grants(settings.grants), settings.zone, issuers.current.checks_dns),
+        proofs=Proofs(DomainGrants(settings.grants), settings.zone, issuers.current.checks_dns),
         events=await opening.get(EVENTS),
         settings=settings,
     )
 
 
 async def open_certificates(opening: Opening) -> Certificates:
-    """Return the certificates of accounts for what serves them."""
+    """Return the certificates of accounts, for servers of TLS."""
     private_keys = PrivateKeys(await opening.get(ACCOUNT_KEYS))
     return Certificates(opening.install.region, private_keys)
 

@@ -101,21 +101,21 @@ _LIST_ENDING: Final = Statement(
 def list_due_renewals(
     tx: Connection, now: int, after: int, limit: int
 ) -> list[tuple[str, str, int]]:
-    """Return account, id and time of certificates that are to be renewed, earliest first."""
+    """Return account, id and time of certificates that are due for renewal, earliest first."""
     return [(*row,) for row in tx.rows(_LIST_RENEWED, now=now, after=after, limit=limit)]
 
 
 def list_over(tx: Connection, now: int, limit: int) -> list[tuple[str, str]]:
-    """Return account and id of active certificates whose time is over."""
+    """Return account and id of active certificates that have expired."""
     return [(row[0], row[1]) for row in tx.rows(_LIST_OVER, now=now, limit=limit)]
 
 
 def list_ending(
     tx: Connection, now: int, days: int, until: int, limit: int
 ) -> list[tuple[str, str]]:
-    """Return account and id of active uploads that end by `until`, and were not told so.
+    """Return account and id of active uploads that end by `until`, and have no such warning yet.
 
-    What counts was told when no more than `days` were left.
+    Warnings count from `days` before the end on.
     """
     rows = tx.rows(_LIST_ENDING, now=now, days=days, until=until, limit=limit)
     return [(row[0], row[1]) for row in rows]
@@ -236,7 +236,7 @@ def add_issue(
     certificate: bytes,
     expires_at: int,
 ) -> None:
-    """Note a certificate that an authority issued; `certificate` is its DER."""
+    """Insert a certificate that an authority issued; `certificate` is its DER."""
     tx.execute(
         _ADD_ISSUE,
         fingerprint=fingerprint,
@@ -251,20 +251,20 @@ def add_issue(
 def list_issues(
     tx: Connection, account_id: str, certificate_id: str, now: int
 ) -> list[tuple[str, bytes]]:
-    """Return what was issued for a certificate and has not expired: the authority, and the DER."""
+    """Return the (authority, DER) of issued certificates that have not expired."""
     rows = tx.rows(_LIST_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
     return [(row[0], bytes(row[1])) for row in rows]
 
 
 def forget_issues(tx: Connection, account_id: str, certificate_id: str, now: int) -> None:
-    """Forget what was issued for a certificate and has expired."""
+    """Delete the issued certificates of a certificate that have expired."""
     tx.execute(_FORGET_ISSUES, account_id=account_id, certificate_id=certificate_id, now=now)
 
 
 def put_texts(
     tx: Connection, certificate_id: str, values: Iterable[tuple[str, Sequence[str]]]
 ) -> None:
-    """Let names have these TXT values, in place of all of the certificate before."""
+    """Set the TXT values of names, in place of all of the certificate before."""
     tx.execute(_CLEAR_TEXTS, certificate_id=certificate_id)
     for name, texts in values:
         for value in texts:
@@ -272,21 +272,21 @@ def put_texts(
 
 
 def txt_values(tx: Connection, name: str) -> list[str]:
-    """Return the TXT values of a name, which ends in a dot; in any case, or none."""
+    """Return the TXT values of a name in any case, which ends in a dot."""
     return [row[0] for row in tx.rows(_TEXTS, name=name.lower())]
 
 
 def add_user(tx: Connection, certificate_id: str, used_by: str) -> None:
-    """Note that something serves a certificate, which is not deleted meanwhile."""
+    """Insert a user of a certificate, which is not deleted meanwhile."""
     tx.execute(_ADD_USER, certificate_id=certificate_id, used_by=used_by)
 
 
 def remove_user(tx: Connection, certificate_id: str, used_by: str) -> None:
-    """Note that something serves a certificate no more."""
+    """Delete a user of a certificate."""
     tx.execute(_REMOVE_USER, certificate_id=certificate_id, used_by=used_by)
 
 
 def list_users(tx: Connection, certificate_id: str) -> list[str]:
-    """Return the first of what serves a certificate."""
+    """Return the first users of a certificate."""
     rows = tx.rows(_USERS, certificate_id=certificate_id, limit=_MOST_USERS)
     return [row[0] for row in rows]

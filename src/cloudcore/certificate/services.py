@@ -1,4 +1,4 @@
-"""Certificates of an account: changes with their rules."""
+"""Changes of certificates, with their rules."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class ChallengeRecord(ResponseBody):
 
 
 def request_certificate(tx: Connection, new: Certificate, proofs: Proofs) -> Certificate:
-    """Insert a certificate that an authority is to issue, and let it be issued.
+    """Insert a certificate for an authority to issue, and start the work on it.
 
     Raises:
-        AccessDenied: no proof of a domain is possible: the operator has not granted it, and this
-            install has no zone where a challenge could lead to.
+        AccessDenied: a domain cannot be proved: the operator has not granted it, and this install
+            has no zone for a challenge.
         Conflict, QuotaExceeded: as `Methods.create`.
 
     """
@@ -93,7 +93,7 @@ def _check_unused(tx: Connection, found: Certificate) -> None:
 
 
 def seen(found: Certificate, now: int) -> Certificate:
-    """Return a certificate with its status at a moment: what notes its end may come later."""
+    """Return a certificate with its status at a moment; see `Certificate.status_at`."""
     return structs.replace(found, status=found.status_at(now))
 
 
@@ -155,10 +155,9 @@ CERTIFICATES: Final = Methods(
 def revoke_certificate(
     tx: Connection, certificate: Certificate, now: int, events: Events
 ) -> Certificate:
-    """Revoke an uploaded certificate, or let its authority do so; return it as it was before.
+    """Revoke an uploaded certificate, or ask its authority to; return it as it was before.
 
-    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if there is nothing to
-    revoke, because none was issued.
+    Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if none was issued.
     """
     found = ROWS.lock(tx, certificate.account_id, certificate.id)
     if found.status == "revoked" or found.revocation_asked_at is not None:
@@ -181,7 +180,7 @@ def revoke_certificate(
 
 
 def recheck_challenges(tx: Connection, certificate: Certificate, now: int) -> Certificate:
-    """Let the challenges of a certificate be looked at again; a failed one is tried anew.
+    """Check the challenges of a certificate again; a failed one is retried.
 
     Raise `CertificateMissing` if it was deleted meanwhile, `Conflict` if it has no challenges, or
     is revoked.
@@ -232,10 +231,10 @@ def check_exportable(tx: Connection, certificate: Certificate) -> None:
 
 
 def note_export(tx: Connection, opened: Certificate, events: Events, now: int) -> Certificate:
-    """Note that a copy of the key is given; return the certificate.
+    """Record that a copy of the key is exported; return the certificate.
 
-    Raise `AccessDenied` or `Conflict` as `check_exportable`, or the certificate has another key
-    than when its key was `opened`, `CertificateMissing` if it was deleted meanwhile.
+    Raise `AccessDenied` or `Conflict` as `check_exportable`, or because its key has changed since
+    it was `opened`, `CertificateMissing` if it was deleted meanwhile.
     """
     found = ROWS.lock(tx, opened.account_id, opened.id)
     check_exportable(tx, found)

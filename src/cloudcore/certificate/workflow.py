@@ -25,13 +25,13 @@ from cloudcore.certificate.certificate import (
 from cloudcore.certificate.checks import Issued, check_issued
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
+    AuthorityRefused,
+    AuthorityUnreachable,
     Issuer,
     Reason,
-    Refused,
-    Seen,
-    Texts,
-    Unreachable,
-    look_at,
+    RecordCheck,
+    TxtRecords,
+    check_records,
 )
 from cloudcore.certificate.keys import SLOW, new_private_key
 from cloudcore.certificate.needs import CertificateNeeds
@@ -41,7 +41,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.key_pairs import key_pem, signing_request
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.threads import SLOW_KEYS
 
 _MOST_KEYS: Final = 4
@@ -49,33 +49,33 @@ _MOST_KEYS: Final = 4
 slots of jobs to other accounts."""
 
 
-Outcome = Came[Certificate] | Again[Certificate]
+Outcome = StepDone[Certificate] | StepRetry[Certificate]
 
 
-def wish(certificate: Certificate, now: int) -> Wish | None:
-    """Return what is to be done with a certificate now; what is asked first comes first."""
+def goal(certificate: Certificate, now: int) -> Goal | None:
+    """Return what to do with a certificate now; the first request comes first."""
     asked = int(certificate.is_recheck_asked)
     if certificate.revocation_asked_at is not None and certificate.status != "revoked":
-        return Wish("revoke")
+        return Goal("revoke")
     if certificate.status == "pending_validation":
-        return Wish("check", asked)
+        return Goal("check", asked)
     if certificate.status == "issuing":
-        return Wish("issue", asked)
+        return Goal("issue", asked)
     if certificate.is_recheck_asked:
-        return Wish("check", asked)
+        return Goal("check", asked)
     if certificate.renew_at is not None and certificate.renew_at <= now:
-        return Wish("issue")
+        return Goal("issue")
     return None
 
 
-async def _check(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:
+async def _check(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
     """Look at the records of the challenges.
 
     A certificate whose domains are proved is issued; one that still is not after
     `VALIDATION_SECONDS` fails.
     """
-    checks = await look_at(needs.resolver, found.challenges)
-    is_last = _is_last(turn, needs)
+    checks = await check_records(needs.resolver, found.challenges)
+    is_last = _is_last(attempt, needs)
     verified = {each.domain for each in checks if each.code is None}
 
     def change(current: Certificate, now: int) -> Certificate:
@@ -99,20 +99,22 @@ async def _check(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Out
             needs.events.tell(tx, after.account_id, FAILED, [after.told], after.updated_at)
 
     if found.status != "pending_validation" or is_last or not _wrong(checks):
-        return Came(change=change, also=tell, keeps_faults=True)
-    return Again(change=change, also=tell)
+        return StepDone(change=change, also=tell, keeps_faults=True)
+    return StepRetry(change=change, also=tell)
 
 
-async def _issue_in_turn(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:
+async def _issue_in_turn(
+    found: Certificate, needs: CertificateNeeds, attempt: StepAttempt
+) -> Outcome:
     """Issue a certificate, or come again if the account has enough slow keys under way."""
     if found.key_algorithm not in SLOW or found.csr is not None:
-        return await _issue(found, needs, turn)
+        return await _issue(found, needs, attempt)
     account_id, slow = found.account_id, needs.slow_keys
     if slow.under_way[account_id] >= _MOST_KEYS:
-        return Again(seconds=slow.put_off_seconds(account_id, needs.clock()))
+        return StepRetry(seconds=slow.put_off_seconds(account_id, needs.clock()))
     slow.under_way[account_id] += 1
     try:
-        return await _issue(found, needs, turn)
+        return await _issue(found, needs, attempt)
     finally:
         slow.under_way[account_id] -= 1
         if not slow.under_way[account_id]:
@@ -120,7 +122,7 @@ async def _issue_in_turn(found: Certificate, needs: CertificateNeeds, turn: Turn
             slow.put_off.pop(account_id, None)
 
 
-async def _issue(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Outcome:
+async def _issue(found: Certificate, needs: CertificateNeeds, attempt: StepAttempt) -> Outcome:
     """Let the authority issue the certificate, with a new key or the one of its owner."""
     issuer = needs.issuers.current
     try:
@@ -129,13 +131,13 @@ async def _issue(found: Certificate, needs: CertificateNeeds, turn: Turn) -> Out
         try:
             request, sealed = await _request(found, needs)
         except PlatformError as error:
-            return _not_now(found, needs, turn, Problem("KEY_UNUSABLE", f"the KMS key: {error}"))
-        chain = await issuer.issue(request, found.domains, Texts(needs.database, found))
+            return _not_now(found, needs, attempt, Problem("KEY_UNUSABLE", f"the KMS key: {error}"))
+        chain = await issuer.issue(request, found.domains, TxtRecords(needs.database, found))
         issued = check_issued(chain, request, found.domains, needs.clock())
-    except Refused as refused:
-        return _refused(found, needs, turn, refused)
-    except Unreachable as error:
-        return _not_now(found, needs, turn, Problem("CA_UNREACHABLE", str(error)))
+    except AuthorityRefused as refused:
+        return _refused(found, needs, attempt, refused)
+    except AuthorityUnreachable as error:
+        return _not_now(found, needs, attempt, Problem("CA_UNREACHABLE", str(error)))
     return _issued(issuer.name, issued, sealed, needs)
 
 
@@ -175,7 +177,7 @@ def _issued(
         event = ISSUED if before.certificate_pem is None else RENEWED
         needs.events.tell(tx, after.account_id, event, [after.told], now)
 
-    return Came(change=change, also=note)
+    return StepDone(change=change, also=note)
 
 
 async def _request(
@@ -202,8 +204,8 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     may not ask again about what it has seen for another one. So this looks each time: what a
     step before has seen may be of long ago, if a worker died.
 
-    Raise `Refused` if a grant was taken away, or a record leads to us no more, `Unreachable` if the
-    DNS did not answer.
+    Raise `AuthorityRefused` if a grant was taken away, or a record leads to us no more,
+    `AuthorityUnreachable` if the DNS did not answer.
     """
     refused = []
     for each in found.challenges:
@@ -211,14 +213,14 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
             needs.proofs.is_hosted, found, each.domain
         ):
             message = f"the operator no longer grants your account {each.domain}"
-            refused.append(Seen(each.domain, "CA_REFUSED", message))
+            refused.append(RecordCheck(each.domain, "CA_REFUSED", message))
     if not refused:
-        refused = _wrong(await look_at(needs.resolver, found.challenges))
+        refused = _wrong(await check_records(needs.resolver, found.challenges))
     if not refused:
         return
     if all(each.code == "DNS_UNREACHABLE" for each in refused):
-        raise Unreachable(refused[0].message)
-    raise Refused(
+        raise AuthorityUnreachable(refused[0].message)
+    raise AuthorityRefused(
         CA_REFUSED,
         "it is no longer proved that the account may have a certificate for "
         + ", ".join(each.domain for each in refused),
@@ -226,7 +228,9 @@ async def _check_rights(found: Certificate, needs: CertificateNeeds) -> None:
     )
 
 
-def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: Refused) -> Outcome:
+def _refused(
+    found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, refused: AuthorityRefused
+) -> Outcome:
     """Return what follows a refusal.
 
     A renewal is tried again, and so is what only waits for a record that the authority does not
@@ -234,7 +238,7 @@ def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: R
     """
     is_renewal = found.certificate_pem is not None
     codes = {each.code for each in refused.domains} or {refused.code}
-    is_last = (CA_REFUSED in codes or _is_last(turn, needs)) and not is_renewal
+    is_last = (CA_REFUSED in codes or _is_last(attempt, needs)) and not is_renewal
     faults = [] if refused.domains else [Problem(refused.code, refused.message)]
     if is_renewal:
         faults = [Problem("RENEWAL_FAILED", refused.message)]
@@ -252,26 +256,28 @@ def _refused(found: Certificate, needs: CertificateNeeds, turn: Turn, refused: R
             needs.events.tell(tx, after.account_id, RENEWAL_FAILED, [after.told], after.updated_at)
 
     if is_last:
-        return Came(change=change, also=note, faults=faults, keeps_faults=True)
-    return Again(change=change, also=note, faults=faults)
+        return StepDone(change=change, also=note, faults=faults, keeps_faults=True)
+    return StepRetry(change=change, also=note, faults=faults)
 
 
-def _not_now(found: Certificate, needs: CertificateNeeds, turn: Turn, problem: Problem) -> Outcome:
+def _not_now(
+    found: Certificate, needs: CertificateNeeds, attempt: StepAttempt, problem: Problem
+) -> Outcome:
     """Return what follows when an authority, the DNS or a key is not there for a while."""
     if found.certificate_pem is None:
-        return Again(faults=[problem])
-    return _refused(found, needs, turn, Refused(CA_REFUSED, problem.message))
+        return StepRetry(faults=[problem])
+    return _refused(found, needs, attempt, AuthorityRefused(CA_REFUSED, problem.message))
 
 
-async def _revoke(found: Certificate, needs: CertificateNeeds, _turn: Turn) -> Outcome:
+async def _revoke(found: Certificate, needs: CertificateNeeds, _attempt: StepAttempt) -> Outcome:
     """Let authorities revoke all that they issued for the certificate and has not expired."""
     place = found.account_id, found.id
     issues = await needs.database.read(rows.list_issues, *place, needs.clock())
     try:
         for name, certificate in issues:
             await _issuer(needs, name).revoke(certificate, None)
-    except (Refused, Unreachable) as error:
-        return Again(faults=[Problem("REVOCATION_FAILED", str(error))])
+    except (AuthorityRefused, AuthorityUnreachable) as error:
+        return StepRetry(faults=[Problem("REVOCATION_FAILED", str(error))])
 
     def change(current: Certificate, _now: int) -> Certificate:
         return structs.replace(current, status="revoked", renew_at=None, is_recheck_asked=False)
@@ -279,26 +285,28 @@ async def _revoke(found: Certificate, needs: CertificateNeeds, _turn: Turn) -> O
     def tell(tx: Connection, _before: Certificate, after: Certificate) -> None:
         needs.events.tell(tx, after.account_id, REVOKED, [after.told], after.updated_at)
 
-    return Came(change=change, also=tell)
+    return StepDone(change=change, also=tell)
 
 
 def _issuer(needs: CertificateNeeds, name: str) -> Issuer:
-    """Return the authority of a name, or raise `Refused`."""
+    """Return the authority of a name, or raise `AuthorityRefused`."""
     found = needs.issuers.named(name)
     if found is None:
-        raise Refused(CA_REFUSED, f"this install has no authority {name!r} any more")
+        raise AuthorityRefused(CA_REFUSED, f"this install has no authority {name!r} any more")
     return found
 
 
-def _is_last(turn: Turn, needs: CertificateNeeds) -> bool:
-    return needs.clock() - turn.since > VALIDATION_SECONDS * MICROSECONDS
+def _is_last(attempt: StepAttempt, needs: CertificateNeeds) -> bool:
+    return needs.clock() - attempt.since > VALIDATION_SECONDS * MICROSECONDS
 
 
-def _wrong(checks: Sequence[Seen]) -> list[Seen]:
+def _wrong(checks: Sequence[RecordCheck]) -> list[RecordCheck]:
     return [each for each in checks if each.code is not None]
 
 
-def _with_domains(faults: Iterable[Fault], checks: Iterable[Seen], now: int) -> tuple[Fault, ...]:
+def _with_domains(
+    faults: Iterable[Fault], checks: Iterable[RecordCheck], now: int
+) -> tuple[Fault, ...]:
     """Return faults with what was seen of some domains; a success clears, another code replaces."""
     found = list(faults)
     for each in checks:
@@ -310,7 +318,7 @@ def _with_domains(faults: Iterable[Fault], checks: Iterable[Seen], now: int) -> 
 
 WORK: Final = Work(
     ROWS,
-    wish=wish,
+    goal=goal,
     steps={
         "check": Step(_check, 15, 3600),
         "issue": Step(_issue_in_turn, 60, 6 * 3600),

@@ -1,7 +1,8 @@
 """The name server of the platform's zone: UDP and TCP, in every worker.
 
-It is authoritative for that zone alone. There are the TXT values of challenges, and what a zone
-must have: SOA and NS. Answers are small, so nobody is flooded with them in another's name.
+It is authoritative for that zone alone, with the TXT values of challenges, and the SOA and NS that
+a zone must have. Answers are small, so that spoofed queries cannot flood their victims.
+
 Sources: RFC 1034, 1035, 2308, 6891, 8482, 9619.
 """
 
@@ -69,7 +70,7 @@ Labels = tuple[bytes, ...]
 
 
 class Zone(NamedTuple):
-    """The zone, and who serves it."""
+    """The zone and its name servers."""
 
     name: str
     """In lower case, without a dot at its end."""
@@ -89,7 +90,7 @@ class Answerer:
         self._find_texts = find_texts
 
     async def answer(self, data: bytes, *, over_tcp: bool = False) -> bytes | None:
-        """Return the answer to a message, or None to say nothing."""
+        """Return the answer to a message, or None for no answer."""
         if not _HEADER_BYTES <= len(data) <= MOST_QUERY_BYTES or data[2] & _IS_ANSWER:
             return None
         try:
@@ -209,11 +210,11 @@ _log = logging.getLogger(__name__)
 async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterator[int]:
     """Answer on an address; yield the port, which several processes may share.
 
-    Raise `OSError` if the address cannot be had.
+    Raise `OSError` if the address cannot be bound.
     """
     loop = asyncio.get_running_loop()
-    turns = Turns(answerer)
-    connections = Connections(turns)
+    queries = QueryTasks(answerer)
+    connections = TcpConnections(queries)
     # First that of TCP: if any port will do, connections to others may use the same number.
     server = await asyncio.start_server(
         connections.serve, host, port, reuse_port=True, limit=MOST_QUERY_BYTES
@@ -221,18 +222,18 @@ async def serving_zone(answerer: Answerer, host: str, port: int) -> AsyncIterato
     async with server:
         bound: int = server.sockets[0].getsockname()[1]
         transport, _ = await loop.create_datagram_endpoint(
-            lambda: Datagrams(turns), (host, bound), reuse_port=True
+            lambda: Datagrams(queries), (host, bound), reuse_port=True
         )
         try:
             yield bound
         finally:
             connections.close()
             transport.close()
-            turns.cancel()
+            queries.cancel()
 
 
-class Turns:
-    """Answers some queries at once."""
+class QueryTasks:
+    """Answers queries, at most `MOST_AT_ONCE` datagrams at the same time."""
 
     def __init__(self, answerer: Answerer) -> None:
         self._answerer = answerer
@@ -246,7 +247,7 @@ class Turns:
             task.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Answer nothing more."""
+        """Cancel all answers under way."""
         for task in self._tasks:
             task.cancel()
 
@@ -267,12 +268,12 @@ class Turns:
 class Datagrams(asyncio.DatagramProtocol):
     """Takes queries, and sends answers while the socket takes them."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, queries: QueryTasks) -> None:
+        self._queries = queries
         self._is_full = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note what sends."""
+        """Keep the transport."""
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def pause_writing(self) -> None:
@@ -284,8 +285,8 @@ class Datagrams(asyncio.DatagramProtocol):
         self._is_full = False
 
     def datagram_received(self, data: bytes, addr: object) -> None:
-        """Take a query."""
-        self._turns.take(self, data, addr)
+        """Receive a query."""
+        self._queries.take(self, data, addr)
 
     def send(self, data: bytes, address: object) -> None:
         """Send an answer, unless too many wait."""
@@ -293,16 +294,16 @@ class Datagrams(asyncio.DatagramProtocol):
             self._transport.sendto(data, cast("tuple[str, int]", address))
 
 
-class Connections:
+class TcpConnections:
     """Answers over TCP, where each message has its length before it (RFC 1035 §4.2.2)."""
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    def __init__(self, queries: QueryTasks) -> None:
+        self._queries = queries
         self._writers: set[asyncio.StreamWriter] = set()
         self._of_source = Counter[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the queries of a connection, until it is idle or has had its share."""
+        """Answer the queries of a connection, until it is idle or has sent too many."""
         source = _source(writer)
         is_taken = len(self._writers) < MOST_CONNECTIONS and self._of_source[source] < MOST_OF_ONE
         if source and is_taken:
@@ -317,7 +318,7 @@ class Connections:
         writer.close()
 
     def close(self) -> None:
-        """Cut all connections."""
+        """Abort all connections."""
         for writer in tuple(self._writers):
             writer.transport.abort()
 
@@ -326,7 +327,7 @@ class Connections:
             size = int.from_bytes(await reader.readexactly(2))
             if size > MOST_QUERY_BYTES:
                 return False
-            answer = await self._turns.answer(await reader.readexactly(size), over_tcp=True)
+            answer = await self._queries.answer(await reader.readexactly(size), over_tcp=True)
             if answer is None:
                 return False
             writer.write(len(answer).to_bytes(2) + answer)

@@ -1,7 +1,7 @@
 """The driver `bubblewrap`: instances without root, in user namespaces of the service's user.
 
-What an instance writes is in memory, as an unprivileged process can bound no other disk. The rest
-is bounded by control groups, which the service must have been given.
+An instance's own files are in memory, since an unprivileged process can bound no other disk.
+Control groups, which must be delegated to the service, bound the rest.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
-from cloudcore.compute.keeper.program import OPTIONS_FD, OPTIONS_FILE
-from cloudcore.compute.kept_instances import (
+from cloudcore.compute.runc import require_programs
+from cloudcore.compute.shim.program import OPTIONS_FD, OPTIONS_FILE
+from cloudcore.compute.shim_instances import (
     GROUP_PREFIX,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     SHM_MB,
-    KeptInstances,
+    ShimInstances,
     argv_of,
     environment_of,
     root_folder,
     root_of,
 )
-from cloudcore.compute.runc import require_programs
 from cloudcore.nodes import control_groups, seccomp
 from cloudcore.nodes.control_groups import MIB, GroupsMissing
-from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD, SECCOMP_FILE
-from cloudcore.nodes.kept_programs import write_file
 from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.shim import INFO_FD, SECCOMP_FD, SECCOMP_FILE
+from cloudcore.nodes.shim_driver import write_file
 
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}
 
 
 def bubblewrap_driver(folder: Path) -> SandboxDriver:
-    """Return the driver, which keeps its files in a folder of this machine."""
-    return KeptInstances(folder, _Bubblewrap())
+    """Return the driver, with its files in a folder of this machine."""
+    return ShimInstances(folder, _Bubblewrap())
 
 
 class _Bubblewrap:
@@ -45,7 +45,7 @@ class _Bubblewrap:
     takes_links = False
 
     def require(self) -> None:
-        """Look for the programs, the library and the control groups."""
+        """Check that the programs, the library and the control groups are there."""
         if os.geteuid() == 0:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"
@@ -71,7 +71,7 @@ class _Bubblewrap:
         try:
             parents = control_groups.delegated()
             groups = control_groups.make(parents, f"{GROUP_PREFIX}{spec.id}", spec.bounds)
-            keepers = control_groups.make_keepers(*parents["cpu"])
+            shims = control_groups.make_shim_group(*parents["cpu"])
         except (GroupsMissing, OSError) as error:
             raise SandboxFailed(str(error)) from error
         return {
@@ -79,11 +79,11 @@ class _Bubblewrap:
             "runtime": "bwrap",
             "launch": ["bwrap", "--args", str(OPTIONS_FD), "--", *argv],
             "groups": [str(group) for group in groups],
-            "keepers": str(keepers),
+            "shims": str(shims),
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return those that `order` makes."""
+        """Return the groups that `order` makes."""
         try:
             parents = control_groups.delegated()
         except GroupsMissing:

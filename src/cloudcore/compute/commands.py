@@ -23,13 +23,13 @@ POOLS: Final = noun_of(
 
 
 def _write_logs(run: Invocation) -> bool:
-    """Write what a program wrote to the standard output, as it is; to a terminal, readably."""
+    """Write the output of an instance's program: bytes, or for a terminal printable text."""
     query = urlencode({"tail": run.values["tail"]}) if "tail" in run.values else ""
     with TemporaryFile() as file:
         run.client.receive_file(f"{run.path}/logs{query and '?'}{query}", file)
         file.seek(0)
         if sys.stdout.isatty():
-            # Whoever wrote this must not set the title, colours or answers of a reader's terminal.
+            # Control sequences in it must not reach the reader's terminal.
             with TextIOWrapper(file, "utf-8", "backslashreplace") as text:
                 while words := text.read(_CHUNK):
                     sys.stdout.write("".join(map(_readable, words)))
@@ -49,19 +49,16 @@ def _readable(character: str) -> str:
 INSTANCES: Final = Noun(
     noun="instances",
     words="what runs of an instance pool",
-    path="instances",
     parent=POOLS,
-    one="instance",
-    many="instances",
     name="id",
     columns=(
-        Cell("ID", "id", "whole"),
-        Cell("STATUS", "status"),
-        Cell("ADDRESS", "address"),
+        "id",
+        "status",
+        "address",
         Cell("RESTARTS", "restarts", "number"),
         Cell("EXIT", "exit_code"),
-        Cell("STARTED", "started_at", "time"),
-        Cell("NODE", "node"),
+        "started_at",
+        "node",
     ),
     acts=(
         Act(

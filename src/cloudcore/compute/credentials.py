@@ -1,10 +1,10 @@
-"""What the metadata service of an instance tells: written into the instance's folder, kept fresh.
+"""Write and renew the files that the metadata service of an instance serves.
 
 An instance whose pool has a role has a session of that role, named after the instance: an access
-token and a key pair of one expiry, as ``POST /v1/assume-role`` gives them. A new session takes its
-place at half of its life, so an install that is down for less than the other half is not noticed;
-also when it was revoked (the role's trust policy has changed), or the pool got another role. The
-secrets are in a file of mode 0600 in the instance's folder, and nowhere else in plain text.
+token and a key pair that expire together, as ``POST /v1/assume-role`` gives them. It is replaced at
+half of its life, so that a shorter downtime of the install goes unnoticed; also when it was revoked
+(the role's trust policy changed), or when the pool got another role. The secrets are in a file of
+mode 0600 in the instance's folder, and nowhere else in plain text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES: Final = 16 * 1024
 
 
 class RunningInstance(NamedTuple):
-    """An instance of this machine, as far as it has a role."""
+    """An instance of this machine, with its role."""
 
     id: str
     account_id: str
@@ -38,8 +38,8 @@ class RunningInstance(NamedTuple):
     role_id: str | None
 
 
-class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an instance is told of itself."""
+class InstanceIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """The identity document of an instance."""
 
     id: str
     pool_id: str
@@ -55,7 +55,7 @@ class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Held(msgspec.Struct):
-    """What is needed of the credentials that an instance has."""
+    """The session of an instance, without its secrets."""
 
     session_id: str
     role_id: str
@@ -64,7 +64,7 @@ class _Held(msgspec.Struct):
 
 
 class _Credentials(msgspec.Struct):
-    """The file; the metadata service shows parts of it."""
+    """The content of the credentials file; the metadata service shows parts of it."""
 
     session_id: str
     renews_at: int
@@ -78,9 +78,9 @@ class _Credentials(msgspec.Struct):
     role_id: str
 
 
-def write_facts(folder: Path, facts: InstanceFacts) -> None:
-    """Write what the metadata service tells an instance about itself."""
-    _replace(folder / INSTANCE_FILE, facts)
+def write_identity(folder: Path, identity: InstanceIdentity) -> None:
+    """Write the identity document that the metadata service serves to an instance."""
+    _replace(folder / INSTANCE_FILE, identity)
 
 
 async def renew(
@@ -90,11 +90,11 @@ async def renew(
     is_wanted: Callable[[Connection, RunningInstance], bool],
     now: int,
 ) -> Mapping[str, str]:
-    """Give each instance of this machine credentials of its role that are in force.
+    """Give each instance of this machine valid credentials of its role.
 
-    If all have such ones, it reads their files, and the database once. `is_wanted` returns False if
-    an instance is being deleted, and holds its row else. Return in words why an instance has none,
-    by its id: what it had is over, or ends by itself.
+    If all have them, this reads their files, and the database once. `is_wanted` returns False for
+    an instance that is being deleted, and otherwise locks its row. Return why an instance has no
+    credentials, by its id: those that it had were revoked, or expire.
     """
     held = await asyncio.to_thread(lambda: {each.id: _read(each.folder) for each in instances})
     sids = [each.session_id for each in held.values() if each is not None]
@@ -136,7 +136,7 @@ async def _give(
 async def _take(
     database: Database, roles: ServiceRoles, instance: RunningInstance, now: int
 ) -> None:
-    """End the sessions of a role that an instance has no more."""
+    """End the sessions of a role that an instance no longer has."""
     await database.write(roles.end, instance.account_id, instance.id, now)
     await asyncio.to_thread((instance.folder / CREDENTIALS_FILE).unlink, missing_ok=True)
 
@@ -157,7 +157,7 @@ def _credentials(session: RoleSession) -> _Credentials:
 
 
 def _read(folder: Path) -> _Held | None:
-    """Return what an instance has; None if it has nothing, or nothing that can be read."""
+    """Return an instance's session; None if it has none, or the file is unreadable."""
     try:
         return msgspec.json.decode((folder / CREDENTIALS_FILE).read_bytes(), type=_Held)
     except (OSError, msgspec.DecodeError):
@@ -165,13 +165,13 @@ def _read(folder: Path) -> _Held | None:
 
 
 def _replace(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Write a file that none but its owner may read, whole or not at all."""
+    """Replace a file atomically by one that only its owner may read."""
     _begin(path)
     _finish(path, value)
 
 
 def _begin(path: Path) -> None:
-    """Make the file that takes the place of another one, with room on the disk."""
+    """Create the file that will replace another one, and reserve its bytes on the disk."""
     made = path.with_suffix(_NEW)
     made.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -183,12 +183,12 @@ def _begin(path: Path) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Take away the file that was begun."""
+    """Delete the new file."""
     (folder / CREDENTIALS_FILE).with_suffix(_NEW).unlink(missing_ok=True)
 
 
 def _finish(path: Path, value: Any) -> None:  # noqa: ANN401 - a struct
-    """Write the file that was begun, and put it in its place."""
+    """Write the new file, and move it to its place."""
     made = path.with_suffix(_NEW)
     with os.fdopen(os.open(made, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "wb") as file:
         file.truncate(file.write(msgspec.json.encode(value)))

@@ -1,7 +1,7 @@
-"""What runs an instance confined: the seam that the drivers `runc` and `bubblewrap` fill.
+"""The interface of drivers, which run instances confined: `runc` and `bubblewrap` implement it.
 
-A driver keeps one folder an instance and one process beside it, the keeper, which outlives the
-service. So an instance is the same before and after a restart, and is started at most once.
+A driver has one folder and one process, the shim, for each instance. Both outlive the service, so
+an instance stays the same over a restart, and is started at most once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ MOST_LOG_BYTES: Final = 10_000_000
 
 
 class SandboxFailed(Exception):
-    """An instance could not be made, stopped or removed; the message says why in one line."""
+    """An instance could not be made, stopped or removed.
+
+    The message gives the reason in one line.
+    """
 
 
 class Bounds(NamedTuple):
-    """What an instance may use at most; the kernel enforces each."""
+    """The most that an instance may use; the kernel enforces each bound."""
 
     memory_mb: int
     """Of 1,048,576 bytes, with what the kernel keeps for it; without root also what it writes."""
@@ -52,13 +55,13 @@ class InstanceSpec(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What an instance is on this machine now."""
+    """The state of an instance on this machine."""
 
     status: Literal["starting", "running", "stopped"]
-    """Starting until its program runs; stopped if its program or its keeper has ended."""
+    """Starting until its program runs; stopped if its program or its shim has ended."""
     exit_code: int | None = None
     """Of its program; 128 and the signal's number if one ended it; None while it runs, or if its
-    keeper was killed and nobody knows."""
+    shim was killed and nobody knows."""
     started_at: int | None = None
     """When its program began, in microseconds since the epoch."""
     problem: str = ""
@@ -66,41 +69,41 @@ class Seen(NamedTuple):
 
 
 class SandboxDriver(Protocol):
-    """Runs instances on this machine. Every method may be repeated after a death at any point."""
+    """Runs instances on this machine. Every method may be repeated after a crash at any point."""
 
     def check(self) -> None:
-        """Raise `DriverUnusable`, in one line, if this machine cannot give every bound."""
+        """Raise `DriverUnusable`, in one line, if this machine cannot enforce every bound."""
 
     async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make the folder, the namespaces and the keeper of an instance, whose program waits.
+        """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
 
         Return the network namespace that links can be put into, or None if this driver's cannot
-        take any. One that is starting or runs is left as it is, and its namespace returned; one
-        that has ended begins anew, with an empty disk and after the output that it had.
+        take any. An instance that is starting or running stays as it is. One that has ended starts
+        again with an empty disk; its output is kept.
 
         Raise `SandboxFailed` if it cannot be made.
         """
 
     async def go(self, instance_id: str) -> None:
-        """Let the program of a started instance run; do nothing if it has.
+        """Start the program of an instance; do nothing if it runs.
 
         Raise `SandboxFailed` if there is no such instance.
         """
 
     async def seen(self) -> Mapping[str, Seen]:
-        """Return every instance that this machine has something of, by its id."""
+        """Return all instances that have anything on this machine, by id."""
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """End an instance: SIGTERM to its program, and after the grace SIGKILL to all it has.
+        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
 
         Its folder stays, with its output and exit code. Do nothing if it has ended.
         """
 
     async def remove(self, instance_id: str) -> None:
-        """Kill an instance and take away all it has here: its processes, namespaces and files."""
+        """Kill an instance and delete all that it has here: processes, namespaces and files."""
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, both streams as they came; empty if none.
+        """Return the end of an instance's output, both streams interleaved; empty if there is none.
 
         At most `MOST_LOG_BYTES`.
         """

@@ -52,7 +52,7 @@ def _job_kinds(needs: ComputeNeeds) -> Sequence[JobKind]:
 def _on_node(needs: ComputeNeeds) -> Sequence[Watch]:
     if needs.driver is None:
         return ()
-    from cloudcore.compute.reconciling import watch  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.compute.reconciler import watch  # noqa: PLC0415 - SQLAlchemy
 
     return (watch(needs, needs.driver),)
 

@@ -1,7 +1,7 @@
-"""The images that instances are made of, as they lie on this machine, and who gets them there.
+"""The interface of the image store of a machine: fetch images, check rights, remove unused layers.
 
-Layers are unpacked once, and shared by all instances. So nobody writes into one: an instance has a
-writable layer of its own above them.
+Layers are unpacked once and shared by all instances. They are read-only: an instance has a writable
+layer of its own above them.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Final, NamedTuple, Protocol
 from cloudcore.ports import Port
 
 IDS: Final = 65_536
-"""How many user ids and group ids an image may use, from 0."""
+"""The number of user ids and group ids that an image may use, from 0."""
 MOST_LAYERS: Final = 127
 
 
 class ImageRefused(Exception):
-    """An image is not run; the message says why in one line. Trying again changes nothing."""
+    """An image cannot be run; the message gives the reason in one line. A retry changes nothing."""
 
 
 class ImageUser(NamedTuple):
-    """Who runs the program of an image, by the ids inside it, below `IDS`."""
+    """The user of an image's program, by the ids inside the instance, below `IDS`."""
 
     uid: int
     gid: int
 
 
 class ImageConfig(NamedTuple):
-    """How an image wants to be run (image-spec, "Image Configuration")."""
+    """The configuration of an image (image-spec, "Image Configuration")."""
 
     entrypoint: Sequence[str]
     cmd: Sequence[str]
@@ -43,7 +43,7 @@ class ImageConfig(NamedTuple):
 
 
 class ImageRoot(NamedTuple):
-    """An image on this machine, ready to be run."""
+    """An unpacked image on this machine."""
 
     digest: str
     """Of the image for this machine's platform, not of an index that names it."""
@@ -59,51 +59,51 @@ class ImageRoot(NamedTuple):
 
 
 class Images(Protocol):
-    """Gets images that accounts keep in this install, and keeps what is in use on this machine."""
+    """Fetches images of accounts of this install, and stores those in use on this machine."""
 
     def check(self, reference: str) -> None:
-        """Check the form of a reference, and that it names this install; nothing is asked.
+        """Check the form of a reference, and that it names this install; nothing is looked up.
 
         It is ``<name>``, of the account itself, or ``<account>/<name>``, with or without the host
-        before it under which clients get images here, and a tag (``latest`` without one) or digest.
+        by which clients reach this install, and a tag (``latest`` without one) or digest.
 
         Raises:
-            InvalidInput: it is not.
+            InvalidInput: it is malformed, or names another install.
 
         """
         ...
 
     async def fetch(self, account_id: str, role_id: str | None, reference: str) -> ImageRoot:
-        """Return an image with all its layers on this machine, as a role of the account may get it.
+        """Return an image with all its layers on this machine, by the rights of an account's role.
 
-        Without a role, as an unauthenticated client may. What is unpacked already is not read
-        again; the rights of the role are asked each time. To run again what ran before, append the
-        digest to the reference: ``<name>:<tag>@<digest>``.
+        Without a role, the rights are those of an unauthenticated client. Unpacked layers are not
+        read again; the rights are checked each time. To run the same image again, append the digest
+        to the reference: ``<name>:<tag>@<digest>``.
 
         Raises:
-            ImageRefused: there is no such image, the role may not have it, it is not for this
+            ImageRefused: there is no such image, the role may not get it, it is not for this
                 machine, or its contents are refused.
-            Unavailable: what keeps images, or the machine's disk, cannot do it now.
+            Unavailable: the image store or the machine's disk is not available now.
 
         """
         ...
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
-        """Return if a role of the account, or nobody, may still get an image; nothing is read.
+        """Check that a role of the account, or an unauthenticated client, may still get an image.
 
-        Whether the image is still there is another question.
+        It does not check that the image still exists.
 
         Raises:
-            ImageRefused: the account or the role is gone or suspended, or may not.
+            ImageRefused: the account or the role is gone or suspended, or may not get it.
 
         """
         ...
 
     async def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove the layers that none of these images has, and what a killed fetch has left.
+        """Remove the layers of all other images, and what a killed fetch has left.
 
-        An image that is being fetched stays. What was fetched stays for one more call after the
-        first that does not name it, so that who has just fetched it can note it.
+        An image that is being fetched stays. A fetched image survives the first call that does not
+        name it, so that the caller of `fetch` has time to record it.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Describe instance pools, each an image of which so many instances run, and their instances."""
+"""Describe instance pools (so many instances of one image) and their instances."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_VARIABLES: Final = 100
 MOST_TEXT_BYTES: Final = 32 * 1024
 """Of the words of a command together, and of an environment."""
 KEPT_SECONDS: Final = 24 * 3600
-"""How long a deleted pool is remembered: deleting it again is 204 until then."""
+"""Seconds for which a deleted pool keeps its row: deleting it again is 204 until then."""
 IMAGE_REFUSED: Final = "IMAGE_REFUSED"
 INSTANCE_CRASHING: Final = "INSTANCE_CRASHING"
 """An instance ended five times in ten minutes."""
@@ -61,7 +61,10 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 class Version(Struct, frozen=True):
-    """What an instance is started with; one with another than its pool's is replaced."""
+    """The configuration that an instance is started with.
+
+    If its pool has another, it is replaced.
+    """
 
     image_digest: str
     command: list[str]
@@ -70,12 +73,12 @@ class Version(Struct, frozen=True):
     cpu_millis: int
 
     def __repr__(self) -> str:
-        """Show no values of the environment."""
+        """Omit the values of the environment."""
         return f"Version({self.image_digest})"
 
 
 class InstancePool(Placed, frozen=True, kw_only=True):
-    """An image of which so many instances are kept running."""
+    """An image, and the number of its instances that are kept running."""
 
     name: Annotated[
         str,
@@ -168,7 +171,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def version(self) -> Version | None:
-        """Return what its instances are to be started with; None until its image was fetched."""
+        """Return the configuration of its instances; None until the image was fetched."""
         if self.image_digest is None or self.fetched != self.generation:
             return None
         return Version(
@@ -177,7 +180,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "instance_pool": {"id": self.id, "crn": self.crn, "name": self.name},
             "status": self.status,
@@ -189,10 +192,10 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
 
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
-    """Return a new or changed pool; refuse a command or an environment that no program can have.
+    """Check a new or changed pool: its command and environment must be possible for a program.
 
     Raises:
-        InvalidInput: it is refused; the field is named.
+        InvalidInput: they are not; the field is named.
 
     """
     check_words(new.command)
@@ -207,7 +210,7 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuse a command with NUL, or one that is too long."""
+    """Check that a command has no NUL and is not too long."""
     if any("\0" in each for each in words):
         _refuse("command", "no NUL")
     if _bytes_of(*words) > MOST_TEXT_BYTES:
@@ -215,7 +218,7 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def check_environment(variables: Mapping[str, str]) -> None:
-    """Refuse malformed names, NUL, and too many or too long variables."""
+    """Check the names, values, number and length of environment variables."""
     if len(variables) > MOST_VARIABLES:
         _refuse("environment", f"at most {MOST_VARIABLES} variables")
     for name, value in variables.items():
@@ -262,7 +265,7 @@ InstanceStatus = Literal["starting", "running", "unhealthy", "stopping", "stoppe
 class Instance(Record, frozen=True, kw_only=True):
     """One running copy of a pool's image.
 
-    Its row is there before anything of it is on the machine, and until nothing is any more.
+    Its row exists before anything of it is on the machine, and is deleted after all of it is gone.
     """
 
     pool: Annotated[Reference, own()]
@@ -295,7 +298,7 @@ class Instance(Record, frozen=True, kw_only=True):
 
     @property
     def is_leaving(self) -> bool:
-        """Return True if it goes."""
+        """Return True if the instance is being stopped for good."""
         return self.status == "stopping"
 
     @property

@@ -1,4 +1,4 @@
-"""The changes of instances' rows, each in one transaction: what the reconciler decides and sees."""
+"""Changes of instances' rows, each in one transaction, made by the reconciler."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cloudcore.compute import rolling
+from cloudcore.compute import rollout
 from cloudcore.compute.instance_pool import (
     ACTIVE,
     DEGRADED,
@@ -37,9 +37,9 @@ _MOST: Final = 100
 
 
 def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> Instance | None:
-    """Insert an instance of a pool, with an address if it is in a subnet.
+    """Insert an instance of a pool, with an address if the pool has a subnet.
 
-    Return None if something else is wanted of the pool meanwhile.
+    Return None if the pool was changed meanwhile.
 
     Raises:
         PlatformError: the subnet has no address left, or is gone.
@@ -78,7 +78,7 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
 
 
 def note_no_address(tx: Connection, seen: InstancePool, words: str, now: int) -> None:
-    """Note on a pool that an instance gets no address."""
+    """Add the fault to a pool that an instance gets no address."""
     pool = _locked_pool(tx, seen)
     if pool is not None:
         faults = tuple(add_fault(pool.faults, NO_ADDRESS, words, now))
@@ -88,7 +88,7 @@ def note_no_address(tx: Connection, seen: InstancePool, words: str, now: int) ->
 def let_go(
     tx: Connection, seen: Instance, needs: ComputeNeeds, now: int, *, at_once: bool
 ) -> Instance | None:
-    """Note that an instance goes; load balancers take it out before its program is ended."""
+    """Mark an instance as leaving; load balancers stop using it before its program is stopped."""
     found = _locked(tx, seen)
     if found is None or found.is_leaving:
         return found
@@ -108,7 +108,7 @@ def note_up(
     needs: ComputeNeeds,
     now: int,
 ) -> Instance | None:
-    """Note that the program of an instance runs, and if it is ready."""
+    """Store that the program of an instance runs, and whether it is ready."""
     pool, found = _locked_pool(tx, seen), _locked(tx, seen)
     if pool is None or found is None or found.is_leaving:
         return found
@@ -131,20 +131,20 @@ def note_end(
     needs: ComputeNeeds,
     now: int,
 ) -> Instance | None:
-    """Note that the program of an instance has ended, and when it is started again.
+    """Store that the program of an instance has ended, and when to start it again.
 
-    `problem` are the words why it could not be started.
+    `problem` is the reason, if it could not be started.
     """
     pool, found = _locked_pool(tx, seen), _locked(tx, seen)
     if pool is None or found is None or found.is_leaving:
         return found
-    exits = rolling.exits_after(found, now)
+    exits = rollout.exits_after(found, now)
     changed = structs.replace(
         found,
         status="stopped",
         exit_code=exit_code,
         exits=exits,
-        not_before=later(now, rolling.pause_seconds(exits)),
+        not_before=later(now, rollout.pause_seconds(exits)),
         updated_at=now,
     )
     INSTANCE_ROWS.save(tx, changed)
@@ -154,8 +154,8 @@ def note_end(
     faults = pool.faults
     if problem:
         faults = (*add_fault(faults, INSTANCE_FAILED, problem, now, subject=found.id),)
-    if rolling.is_crashing(changed, now):
-        often = f"{words}; it ended {rolling.MOST_EXITS} times or more in ten minutes"
+    if rollout.is_crashing(changed, now):
+        often = f"{words}; it ended {rollout.MOST_EXITS} times or more in ten minutes"
         faults = (*add_fault(faults, INSTANCE_CRASHING, often, now, subject=found.id),)
     if faults != pool.faults:
         pool = POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
@@ -164,7 +164,7 @@ def note_end(
 
 
 def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
-    """Note that an instance is started again."""
+    """Store that an instance is started again."""
     found = _locked(tx, seen)
     if found is None or found.status != "stopped":
         return found
@@ -176,7 +176,7 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
 
 
 def note_stuck(tx: Connection, seen: Instance, words: str, now: int) -> None:
-    """Note on its pool what cannot be done with an instance, which is tried again."""
+    """Add the fault to a pool that something fails with an instance; it is tried again."""
     pool = _locked_pool(tx, seen)
     if pool is not None:
         faults = (*add_fault(pool.faults, INSTANCE_FAILED, words, now, subject=seen.id),)
@@ -184,7 +184,7 @@ def note_stuck(tx: Connection, seen: Instance, words: str, now: int) -> None:
 
 
 def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
-    """Delete the row of an instance of which nothing is left; its sessions end, too."""
+    """Delete the row of an instance that has nothing left on the machine, and end its sessions."""
     found = _locked(tx, seen)
     if found is None:
         return
@@ -196,12 +196,15 @@ def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> 
 
 
 def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> None:
-    """Store the status of a pool, and which of its faults are over; tell what has become of it."""
+    """Store the status of a pool and remove the faults that are over.
+
+    Publish its change of status.
+    """
     pool = _locked_pool(tx, seen)
     if pool is None:
         return
     mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-    changed = rolling.told(pool, mine, now)
+    changed = rollout.told(pool, mine, now)
     if changed == pool:
         return
     changed = POOLS.save(tx, structs.replace(changed, updated_at=now))
@@ -211,13 +214,13 @@ def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int)
 
 
 def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Return True if an instance is not to go."""
+    """Return True if an instance is to keep running."""
     found = INSTANCE_ROWS.find(tx, account_id, instance_id)
     return found is not None and not found.is_leaving
 
 
 def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
-    """Return True if an instance is not to go, and block changes of it until `tx` ends."""
+    """Return True if an instance is to keep running, and lock its row until `tx` ends."""
     try:
         return not INSTANCE_ROWS.lock(tx, account_id, instance_id).is_leaving
     except NotFound:
@@ -227,9 +230,9 @@ def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
 def _note_stopped_roll(
     tx: Connection, pool: InstancePool, instance: Instance, words: str, now: int
 ) -> None:
-    """Note on a pool that its new version does not run, if others would have to go for it."""
+    """Add the fault to a pool that its new version fails, if its rollout stops for that."""
     mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-    if rolling.stops_roll(pool, instance, mine):
+    if rollout.stops_roll(pool, instance, mine):
         why = f"the new version does not take over: {words}; the other instances go on"
         faults = (*add_fault(pool.faults, ROLL_STOPPED, why, now, subject=instance.id),)
         POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))

@@ -1,18 +1,18 @@
 """The metadata service of one instance, as bytes in and bytes out.
 
-A program in an instance asks for a token by ``PUT``, and sends it with each ``GET``: a page or a
-proxy that is tricked into one request with an address of its choice can do neither (as with the
-second version of AWS's service). Three more refusals are for the same: a request that a proxy has
-forwarded, one whose ``Host`` is a name (a name that an attacker lets point here), and a redirect or
-form, which can set no header.
+A program in an instance gets a token by ``PUT``, and sends it with each ``GET``: so neither a web
+page nor a proxy that can be made to request an address gets an answer (as with the second version
+of AWS's service). Three more refusals serve the same end: a forwarded request, a request whose
+``Host`` is a name (an attacker can point a name here), and a redirect or form, which can set no
+header.
 
-What it tells lies in two files of the instance's folder, each a JSON object, and is read at each
-request: who replaces one by a rename needs to tell nobody. They are ``instance.json``, and
+The answers come from two files of the instance's folder, each a JSON object that is read at each
+request, so that a file can be replaced by a rename at any time: ``instance.json``, and
 ``credentials.json`` if the instance has a role.
 
-It speaks HTTP/1.1 (RFC 9112) as far as this needs: no bodies of requests, and bounds on all that a
-program may send. Whoever holds the sockets feeds a `Conversation` for each connection, and closes
-it at its `deadline`. This file imports the standard library alone, and nothing of the house.
+It speaks HTTP/1.1 (RFC 9112) without request bodies, and with bounds on all input. The owner of the
+sockets feeds a `Conversation` for each connection, and closes it at its `deadline`. This file
+imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 ADDRESS: Final = "169.254.169.254"
-"""Where instances find it (RFC 3927), on their own loopback."""
+"""The address of the service (RFC 3927), on the loopback of the instance."""
 PORT: Final = 80
 
 INSTANCE_FILE: Final = "instance.json"
@@ -44,9 +44,9 @@ ACCESS_TOKEN_PATH: Final = "/latest/entrepot/iam/access-token"  # noqa: S105 - a
 CREDENTIALS_PATH: Final = "/latest/entrepot/iam/credentials"
 
 MAX_CONNECTIONS: Final = 32
-"""The most connections that whoever holds the sockets should keep; further ones wait."""
+"""The most open connections; further ones wait."""
 REQUEST_SECONDS: Final = 10.0
-"""How long a connection may take to send its next request whole."""
+"""Seconds that a connection may take to send its next request."""
 MAX_HEAD_BYTES: Final = 8 * 1024
 MAX_REQUESTS: Final = 100
 """The most requests of one connection."""
@@ -66,7 +66,7 @@ _END_BYTES: Final = 8
 
 
 class Request(NamedTuple):
-    """A request whose head was well-formed."""
+    """A request with a well-formed head."""
 
     method: str
     path: str
@@ -84,7 +84,7 @@ class Response(NamedTuple):
 
 
 class _Refused(Exception):
-    """What was asked is not given."""
+    """The request is refused."""
 
     def __init__(
         self, status: HTTPStatus, words: str, field: tuple[str, str] | None = None
@@ -94,7 +94,7 @@ class _Refused(Exception):
 
 
 class MetadataService:
-    """What one instance is told."""
+    """Answers requests of one instance."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class MetadataService:
         now: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Tell what lies in the instance's `folder`."""
+        """Serve the files of the instance's `folder`."""
         self._folder = folder
         self._now = now
         self.monotonic = monotonic
@@ -171,7 +171,7 @@ class MetadataService:
         return hmac.digest(self._key, signed, hashlib.sha256)
 
     def _role(self) -> dict[str, Any]:
-        """Return the credentials of the instance's role, in force."""
+        """Return the valid credentials of the instance's role."""
         role = self._read(CREDENTIALS_FILE)
         try:
             texts = [role[name] for name in ("access_token", *_SECRETS, *_ROLE)]
@@ -185,7 +185,7 @@ class MetadataService:
         return role
 
     def _read(self, name: str) -> dict[str, Any]:
-        """Return what a file of the instance's folder tells."""
+        """Return the content of a file of the instance's folder."""
         try:
             with (self._folder / name).open("rb") as file:
                 found = json.loads(file.read(_MAX_FILE_BYTES))
@@ -203,7 +203,7 @@ class MetadataService:
 
 
 class Conversation:
-    """One connection: what came in, and what goes out."""
+    """One connection: bytes received, and bytes to send."""
 
     def __init__(self, service: MetadataService) -> None:
         self._service = service
@@ -215,7 +215,7 @@ class Conversation:
         """When to close it if `receive` did not answer before, by the clock of the service."""
 
     def receive(self, data: bytes) -> bytes:
-        """Return the answers to the requests that end with these bytes."""
+        """Take received bytes; return the answers to the requests that are complete now."""
         self._received += data
         answers = []
         while not self.is_over:
@@ -242,13 +242,13 @@ class Conversation:
         return _encoded(self._service.answer(request), closes=self.is_over)
 
     def _last(self, status: HTTPStatus, response: Response | None = None) -> bytes:
-        """Return the last answer: where a next request would begin is unknown."""
+        """Return the last answer, as the start of the next request is unknown."""
         self.is_over = True
         return _encoded(response or Response(status, status.description + "\n"), closes=True)
 
 
 def _parsed(head: bytes) -> Request:
-    """Return the request of a head; raise `_Refused` if it has any other form than it should."""
+    """Parse the head of a request; raise `_Refused` if it is malformed."""
     line, *lines = head.split(b"\r\n")
     asked = _REQUEST_LINE.fullmatch(line)
     if asked is None:

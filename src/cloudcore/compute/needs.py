@@ -1,4 +1,4 @@
-"""What the family of instances depends on."""
+"""Dependencies of the family of instances."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PoolChanged = Callable[[Connection, str, str, int], object]
 """Is told, by account, pool and moment, that other instances of a pool take connections now."""
 
 DRIVER: Final[Port[SandboxDriver | None]] = Port("compute.driver")
-"""What runs instances on this machine; None if it runs none."""
+"""The driver of this machine; None if it runs no instances."""
 DISK_MB: Final[Port[int]] = Port("compute.disk_mb")
 """MiB that an instance may write."""
 POOL_CHANGED: Final[Port[PoolChanged]] = Port("compute.pool_changed")

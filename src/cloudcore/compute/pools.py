@@ -1,7 +1,8 @@
 """Create, change and delete instance pools, show them, and carry out their workflow.
 
-The workflow only gets the image and waits for the end of all instances. The reconciler alone starts
-and ends processes (`cloudcore.compute.reconciling`), so that an instance is never started twice.
+The workflow only fetches the image, and waits for the end of all instances. Only the reconciler
+starts and stops processes (`cloudcore.compute.reconciler`), so that an instance is never started
+twice.
 """
 
 from __future__ import annotations
@@ -27,19 +28,18 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.iam.service_roles import PASS_ROLE
 from cloudcore.nodes.rows import Placing, can_run, choose
-from cloudcore.quotas.limits import Counted, refuse
 from cloudcore.resource_names import Crn
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.web.bodies import ResourceRef
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
 
-Outcome = Came[InstancePool] | Again[InstancePool]
+Outcome = StepDone[InstancePool] | StepRetry[InstancePool]
 _LOOK_SECONDS: Final = 0.5
 _OFF: Final = Problem(
     COMPUTE_OFF,
@@ -47,24 +47,24 @@ _OFF: Final = Problem(
 )
 
 
-def wish(pool: InstancePool, _now: int) -> Wish | None:
-    """Return what is to be done with a pool."""
+def goal(pool: InstancePool, _now: int) -> Goal | None:
+    """Return the next work of a pool."""
     if pool.status == DELETING:
-        return Wish("end")
+        return Goal("end")
     if pool.fetched != pool.generation:
-        return Wish("fetch", pool.generation)
+        return Goal("fetch", pool.generation)
     return None
 
 
-async def _fetch(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
-    """Get the image on this machine; instances are started with it from then on."""
+async def _fetch(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
+    """Fetch the image to this machine; instances are started with it from then on."""
     if needs.driver is None:
-        return Again(faults=[_OFF])
+        return StepRetry(faults=[_OFF])
     try:
         root = await needs.images.fetch(found.account_id, found.role, found.image)
     except ImageRefused as refused:
-        return Again(faults=[Problem(IMAGE_REFUSED, str(refused))])
-    return Came(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
+        return StepRetry(faults=[Problem(IMAGE_REFUSED, str(refused))])
+    return StepDone(change=partial(_fetched, root.digest, found.generation), keeps_faults=True)
 
 
 def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> InstancePool:
@@ -75,20 +75,20 @@ def _fetched(digest: str, generation: int, current: InstancePool, _now: int) -> 
     return structs.replace(current, image_digest=digest, fetched=generation, faults=faults)
 
 
-async def _end(found: InstancePool, needs: ComputeNeeds, _turn: Turn) -> Outcome:
-    """Wait until nothing of any instance is left."""
+async def _end(found: InstancePool, needs: ComputeNeeds, _attempt: StepAttempt) -> Outcome:
+    """Wait until all instances are gone."""
     if await needs.database.read(count_instances, found.account_id, found.id):
-        return Again(seconds=_LOOK_SECONDS) if needs.driver else Again(faults=[_OFF])
+        return StepRetry(seconds=_LOOK_SECONDS) if needs.driver else StepRetry(faults=[_OFF])
 
     def tell(tx: Connection, current: InstancePool, _after: InstancePool) -> None:
         needs.pool_changed(tx, current.account_id, current.id, needs.clock())
 
-    return Came(also=tell)
+    return StepDone(also=tell)
 
 
 WORK: Final[Work[InstancePool, ComputeNeeds]] = Work(
     POOLS,
-    wish=wish,
+    goal=goal,
     steps={"fetch": Step(_fetch), "end": Step(_end)},
     step_seconds=1800,  # of an image of many gigabytes
     node_of=lambda pool: pool.node,
@@ -162,7 +162,7 @@ def create(
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
         Conflict: its name is taken, or no machine runs instances.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     place, names = (new.account_id, new.region), dict[str, str]()
@@ -195,13 +195,13 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> InstancePool:
-    """Change fields of a pool; what concerns its instances is brought about afterwards.
+    """Change fields of a pool; its instances follow afterwards.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;
             `NotFound` also if the pool is gone.
         Conflict: it is being deleted.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     lock_account(tx, found.account_id)
@@ -245,11 +245,11 @@ class BalancedPools:
         reference: str,
         authorize: Authorize | None = None,
     ) -> InstancePool:
-        """Return the pool that an id, a name or a CRN means; errors as `resolve`."""
+        """Return the pool of an id, a name or a CRN; errors as `resolve`."""
         return POOLS.resolve(tx, account_id, region, "pool", reference, authorize)
 
     def targets(self, tx: Connection, account_id: str, pool_id: str) -> Sequence[PoolTarget]:
-        """Return how the instances of a pool are reached on this machine; none if it is deleted."""
+        """Return how to reach the instances of a pool on this machine; empty if it is deleted."""
         pool, needs = POOLS.find(tx, account_id, pool_id), self._needs
         if pool is None:
             return ()
@@ -291,17 +291,11 @@ def _no_machine(words: str) -> Conflict:
 
 
 def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> None:
-    """Refuse more instances, or more memory of them, than the account may have."""
+    """Refuse instances or memory beyond the account's quotas."""
     before = (0, 0) if old is None else (old.size, old.size * old.memory_mb)
-    _check(tx, WANTED_INSTANCES, new, new.size - before[0], "instances in all its pools")
-    more = new.size * new.memory_mb - before[1]
-    _check(tx, WANTED_MEMORY, new, more, "MiB of memory of instances")
-
-
-def _check(tx: Connection, of: Counted, pool: InstancePool, more: int, words: str) -> None:
-    if more <= 0:
-        return
-    use = of.read(tx, pool.account_id)
-    if use.used + more > use.limit:
-        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
-    of.tell(tx, pool.account_id, use, pool.updated_at, more)
+    for of, more, words in (
+        (WANTED_INSTANCES, new.size - before[0], "instances in all its pools"),
+        (WANTED_MEMORY, new.size * new.memory_mb - before[1], "MiB of memory of instances"),
+    ):
+        if more > 0:
+            of.take(tx, new.account_id, more, new.updated_at, words)

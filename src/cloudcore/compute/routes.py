@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from litestar import Response, delete, get, patch, post
@@ -25,39 +24,28 @@ from cloudcore.resources.routes import answers_one, standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody
 
+_SHOWN: Final = Bodies(INSTANCE)
 if TYPE_CHECKING:
     CreateInstancePool = RequestBody
     UpdateInstancePool = RequestBody
-    InstanceRecord = ResponseBody
+    OneInstance = ResponseBody
+    ManyInstances = ResponseBody
 else:
     CreateInstancePool = INSTANCE_POOLS.bodies.create
     UpdateInstancePool = INSTANCE_POOLS.bodies.update
-    InstanceRecord = Bodies(INSTANCE).record
+    OneInstance = _SHOWN.one
+    ManyInstances = _SHOWN.page
 
 _INSTANCES: Final = INSTANCE_POOL.path_of_one + "/instances"
-_SHOWN: Final = Bodies(INSTANCE)
 _UNTRUSTED: Final = {
     # A program wrote it: a browser that shows it must not take it for a page of this site.
     "Content-Security-Policy": "sandbox; default-src 'none'",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-
-
-class OneInstance(ResponseBody):
-    """An instance, wrapped."""
-
-    instance: InstanceRecord
-
-
-class ManyInstances(ResponseBody):
-    """A page of instances."""
-
-    instances: Sequence[InstanceRecord]
-    meta: PageMeta
 
 
 class LogsQuery(Struct, kw_only=True):
@@ -149,7 +137,7 @@ async def list_instances(
         pool.id,
         key=lambda each: each.id,
     )
-    return ManyInstances(instances=[_SHOWN.shown(each) for each in found], meta=meta)
+    return _SHOWN.page(instances=[_SHOWN.shown(each) for each in found], meta=meta)
 
 
 @get(_INSTANCES + "/{instance_id:str}", opt={"action": "compute:GetInstance"})
@@ -161,7 +149,7 @@ async def get_instance(
     """Return an instance of a pool."""
     pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     found = await ctx.database.read(_instance_of, pool, instance_id)
-    return OneInstance(instance=_SHOWN.shown(found))
+    return _SHOWN.wrapped(found)
 
 
 @get(

@@ -16,12 +16,12 @@ from cloudcore.compute.instance_pool import (
     KEPT_SECONDS,
     MEMORY,
     Instance,
-    InstancePool,
 )
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import deletion
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, page
+from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import IS_DELETED, Rows
 
@@ -56,20 +56,8 @@ _OF_POOL: Final = (
     _i.account_id == bindparam("account_id"),
     _i.pool_id == bindparam("pool_id"),
 )
-_POOLS_ON: Final = Statement(
-    page(
-        POOLS.columns.where(
-            _p.node == bindparam("node"), _IS_LIVE, _p.id > bindparam("after")
-        ).order_by(_p.id)
-    )
-)
-_INSTANCES_ON: Final = Statement(
-    page(
-        INSTANCE_ROWS.columns.where(
-            _i.node == bindparam("node"), _i.id > bindparam("after")
-        ).order_by(_i.id)
-    )
-)
+POOLS_ON: Final = OnNode(POOLS)
+INSTANCES_ON: Final = OnNode(INSTANCE_ROWS)
 _INSTANCES_OF: Final = Statement(
     page(INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > bindparam("after")).order_by(_i.id))
 )
@@ -89,7 +77,6 @@ _MEMORY_BY_ACCOUNT: Final = Statement(
 _CPU_BY_ACCOUNT: Final = Statement(
     select(_i.account_id, func.sum(_i.cpu_millis)).group_by(_i.account_id)
 )
-_PAGE: Final = 500
 
 
 def _sum(of: ColumnElement[int]) -> Select[int]:
@@ -97,26 +84,8 @@ def _sum(of: ColumnElement[int]) -> Select[int]:
 
 
 WANTED_INSTANCES: Final = Counted(INSTANCES, _sum(_p.size))
-"""How many instances the pools of an account want together."""
+"""The wanted instances of all pools of an account."""
 WANTED_MEMORY: Final = Counted(MEMORY, _sum(_p.size * _p.memory_mb))
-
-
-def pools_on(tx: Connection, node: str) -> Sequence[InstancePool]:
-    """Return the pools of a machine."""
-    found: list[InstancePool] = []
-    while rows := tx.rows(_POOLS_ON, node=node, after=found[-1].id if found else "", limit=_PAGE):
-        found += map(POOLS.record_of, rows)
-    return found
-
-
-def instances_on(tx: Connection, node: str) -> Sequence[Instance]:
-    """Return the instances of a machine."""
-    found: list[Instance] = []
-    while rows := tx.rows(
-        _INSTANCES_ON, node=node, after=found[-1].id if found else "", limit=_PAGE
-    ):
-        found += map(INSTANCE_ROWS.record_of, rows)
-    return found
 
 
 def list_instances(
@@ -134,13 +103,13 @@ def count_instances(tx: Connection, account_id: str, pool_id: str) -> int:
 
 
 def name_of_deleted(tx: Connection, account_id: str, region: str, pool_id: str) -> str | None:
-    """Return the name of a pool that was deleted not long ago; None if none of this id was."""
+    """Return the name of a recently deleted pool by its id; None if there is none."""
     row = tx.row(_DELETED, account_id=account_id, region=region, id=pool_id)
     return None if row is None else str(row[0])
 
 
 def forget_deleted(tx: Connection, now: int) -> int:
-    """Delete a batch of what is left of pools that were deleted a while ago; return how many."""
+    """Delete a batch of rows of pools that were deleted long ago; return how many."""
     return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 

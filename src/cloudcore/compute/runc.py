@@ -1,6 +1,6 @@
-"""The driver `runc`: instances as containers, each in a range of ids that no user has.
+"""The driver `runc`: instances as containers, each in a range of unused user ids.
 
-It takes root. The keeper runs `runc`, so an instance's mounts are in the keeper's namespace alone.
+It needs root. The shim runs `runc`, so an instance's mounts are in the shim's namespace alone.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from zlib import crc32
 
 from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.compute.images import IDS
-from cloudcore.compute.keeper.namespaces import USERS_FD, Users
-from cloudcore.compute.keeper.program import PID_FILE
-from cloudcore.compute.kept_instances import (
+from cloudcore.compute.shim.namespaces import USERS_FD, Users
+from cloudcore.compute.shim.program import PID_FILE
+from cloudcore.compute.shim_instances import (
     GROUP_PREFIX,
     NO_PROC_FILES,
     NO_PROC_FOLDERS,
     READ_ONLY_PROC,
     SHM_MB,
-    KeptInstances,
+    ShimInstances,
     argv_of,
     environment_of,
     root_folder,
     root_of,
 )
 from cloudcore.nodes import seccomp
-from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_keepers, shares
-from cloudcore.nodes.keeper import OOM_SCORE
-from cloudcore.nodes.kept_programs import write_file
+from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_shim_group, shares
 from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.shim import OOM_SCORE
+from cloudcore.nodes.shim_driver import write_file
 
 _PROGRAMS: Final = {
     "runc": "runc",
@@ -45,15 +45,15 @@ _PROGRAMS: Final = {
 
 
 def runc_driver(folder: Path, first_uid: int) -> SandboxDriver:
-    """Return the driver, which keeps its files in a folder of this machine.
+    """Return the driver, with its files in a folder of this machine.
 
-    The ids 0 to `IDS` of each instance are `first_uid` and the next ones here.
+    The ids 0 to `IDS` of each instance are `first_uid` and the following ones here.
     """
-    return KeptInstances(folder, _Runc(first_uid))
+    return ShimInstances(folder, _Runc(first_uid))
 
 
 def require_programs(driver: str, programs: Mapping[str, str]) -> None:
-    """Raise `DriverUnusable` for a program that is not installed; packages are given by program."""
+    """Raise `DriverUnusable` if a program is not installed; `packages` names where it is from."""
     for program, package in programs.items():
         if shutil.which(program) is None:
             words = f"compute_driver {driver} needs {program}: install the package {package}"
@@ -69,7 +69,7 @@ class _Runc:
         self._first_uid = first_uid
 
     def require(self) -> None:
-        """Look for root and the programs."""
+        """Check for root and the programs."""
         if os.geteuid() != 0:
             raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
         require_programs(self.name, _PROGRAMS)
@@ -87,11 +87,11 @@ class _Runc:
                 *("run", "--detach", "--pid-file", PID_FILE, spec.id),
             ],
             "groups": [],
-            "keepers": str(_keepers()),
+            "shims": str(_shims()),
         }
 
     def groups(self, instance_id: str) -> Sequence[Path]:
-        """Return those that runc makes: one in each hierarchy."""
+        """Return the groups that runc makes: one in each hierarchy."""
         return [each.mount / f"{GROUP_PREFIX}{instance_id}" for each in hierarchies()]
 
     def _configuration(self, spec: InstanceSpec, at: str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class _Runc:
             "hostname": spec.hostname,
             "mounts": _mounts(),
             "linux": {
-                # runc runs in the instance's network already; process 1 there is the keeper.
+                # runc runs in the instance's network already; process 1 there is the shim.
                 "namespaces": [*namespaces, {"type": "user", "path": f"/proc/1/fd/{USERS_FD}"}],
                 "uidMappings": ids,
                 "gidMappings": ids,
@@ -130,13 +130,13 @@ class _Runc:
         }
 
 
-def _keepers() -> Path:
-    """Make the group of all keepers, beside those of instances."""
+def _shims() -> Path:
+    """Make the group of all shims, beside those of instances."""
     try:
         at = next(each for each in hierarchies() if "cpu" in each.controllers)
-        return make_keepers(at.version, at.mount)
+        return make_shim_group(at.version, at.mount)
     except (OSError, StopIteration) as error:
-        raise SandboxFailed(f"the group of keepers cannot be made: {error}") from error
+        raise SandboxFailed(f"the group of shims cannot be made: {error}") from error
 
 
 def _resources(spec: InstanceSpec) -> dict[str, Any]:

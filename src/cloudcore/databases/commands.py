@@ -103,7 +103,7 @@ def _conninfo(settings: dict[str, object]) -> str:
 
 
 def _created(run: Invocation, made: Record) -> str:
-    """Return what is told of a new cluster, with its password if there is one."""
+    """Return the sentence about a new cluster, with its password if there is one."""
     words = "Creating {name}; 'entrepot clusters show {name}' has its status"
     if "password" in made:
         words += "\nThe password of its owner, which is shown this once: {password}"
@@ -188,21 +188,20 @@ _KIND: Final = Option(
 BACKUPS: Final = Noun(
     noun="backups",
     words="backups of a database cluster",
-    path="backups",
     parent=_CLUSTERS,
     name="id",
     columns=(
-        Cell("ID", "id", "whole"),
-        Cell("KIND", "kind"),
-        Cell("STATUS", "status"),
+        "id",
+        "kind",
+        "status",
         Cell("PROGRESS", "progress", "number"),
-        Cell("SIZE", "size_bytes", "size"),
-        Cell("STORED", "stored_bytes", "size"),
-        Cell("COMPLETED", "completed_at", "time"),
-        Cell("VERIFICATION", "verification"),
-        Cell("VERIFIED", "verified_at", "time"),
+        "size_bytes",
+        "stored_bytes",
+        "completed_at",
+        "verification",
+        "verified_at",
         Cell("PROOF", "verified_by"),
-        Cell("TRIGGER", "trigger"),
+        "trigger",
     ),
     filters=(_KIND._replace(words="only of this kind"),),
     create=(_KIND,),

@@ -58,13 +58,13 @@ def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
 def _schedule(needs: DatabaseNeeds) -> Sequence[Scheduled]:
     from functools import partial  # noqa: PLC0415
 
-    from cloudcore.databases.backups import scheduling  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.databases.backups import schedules  # noqa: PLC0415 - SQLAlchemy
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415
 
-    every = scheduling.EVERY_SECONDS
+    every = schedules.EVERY_SECONDS
     return (
-        Scheduled("database.checks", every, partial(scheduling.wake_due, needs)),
-        Scheduled("database.backups", every, partial(scheduling.take_turns, needs)),
+        Scheduled("database.checks", every, partial(schedules.wake_due, needs)),
+        Scheduled("database.backups", every, partial(schedules.take_turns, needs)),
     )
 
 

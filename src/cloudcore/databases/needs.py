@@ -1,4 +1,4 @@
-"""What the family of database clusters depends on."""
+"""Dependencies of the family of database clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from cloudcore.clock import Clock
-from cloudcore.databases.archive.archive import Archive
+from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.servers.driver import ServerDriver
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
@@ -18,7 +18,7 @@ from cloudcore.ports import KEYRING, Opening, Port
 
 
 class ServerCertificate(NamedTuple):
-    """The certificate that a server shows to clients."""
+    """The certificate of a server."""
 
     chain_pem: str
     key_pem: str
@@ -28,7 +28,7 @@ class ServerCertificate(NamedTuple):
     expires_at: int
 
     def __repr__(self) -> str:
-        """Return when it expires: the key must not get into logs."""
+        """Return only its expiry, as the key must not get into logs."""
         return f"ServerCertificate({self.expires_at})"
 
 
@@ -41,7 +41,7 @@ class ServerAuthority(Protocol):
 
 
 class DatabaseTerms(NamedTuple):
-    """The settings of the operator."""
+    """Settings of the operator."""
 
     address: str = "127.0.0.1"
     """Where servers of this machine listen, and what clients of them connect to."""
@@ -52,9 +52,9 @@ class DatabaseTerms(NamedTuple):
 
 
 SERVERS: Final[Port[ServerDriver | None]] = Port("databases.servers")
-"""What runs database servers on this machine; None if it runs none."""
+"""The driver of this machine; None if it runs no servers."""
 ARCHIVE: Final[Port[Archive]] = Port("databases.archive")
-"""What makes and restores backups on this machine."""
+"""The archive of this machine, which makes and restores backups."""
 AUTHORITY: Final[Port[ServerAuthority]] = Port("databases.authority")
 TERMS: Final[Port[DatabaseTerms]] = Port("databases.terms")
 

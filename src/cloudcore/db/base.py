@@ -65,19 +65,19 @@ class OutcomeUnknown(Unavailable):
     """The connection broke during the commit: the change may be committed, now or later, or not.
 
     Until the database has decided, the rows that it changed are locked; but a change of one
-    statement (`Statement`) may have locked none yet.
+    statement (`Statement`) may not have locked any yet.
     """
 
 
 class Large(Generic[P, T]):
-    """A query for what may be megabytes, which takes milliseconds, mostly for new memory.
+    """A query for results of up to megabytes, which takes milliseconds, mostly to allocate memory.
 
     Where `Database.read` runs queries on the event loop, it runs this one in a thread, one at a
-    time, in the turns of accounts.
+    time; accounts take turns.
     """
 
     def __init__(self, account_id: str, query: Callable[Concatenate[Connection, P], T]) -> None:
-        """Let `query` be made for an account."""
+        """Make `query` for an account."""
         self.account_id = account_id
         self._query = query
 
@@ -90,22 +90,22 @@ _MARK_BYTES: Final = 8
 
 
 class CommitMark:
-    """A number that a process and those forked from it share; make it before forking them.
+    """A number that a process shares with those forked from it; make it before forking them.
 
-    Each change gives it a random value, which differs from the one before (but once in 2^64),
+    Each change gives it a random value, which differs from the one before (except once in 2^64),
     however many processes change it at a time and wherever one of them dies. Reading it takes no
-    lock and no system call; a store of eight aligned bytes is never seen half.
+    lock and no system call; an aligned store of eight bytes is never half visible.
     """
 
     def __init__(self) -> None:
         self._cell = memoryview(mmap.mmap(-1, _MARK_BYTES)).cast("Q")
 
     def change(self) -> None:
-        """Give the mark a value that it never had."""
+        """Give the mark a new value."""
         self._cell[0] = int.from_bytes(os.urandom(_MARK_BYTES), "little")
 
     def value(self) -> int:
-        """Return the present value."""
+        """Return the current value."""
         return self._cell[0]
 
 

@@ -1,4 +1,4 @@
-"""A call that a database thread runs for a coroutine, and the delivery of its result; counts."""
+"""Calls that a database thread runs for coroutines, and the delivery of their results."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _settle(callers: list[Pending]) -> None:
 
 
 class ChangesByThread:
-    """Has threads make changes, and counts these."""
+    """Runs changes in a thread, and counts them."""
 
     def __init__(self, count: Count) -> None:
         """Call `count` with keys and amounts."""

@@ -76,7 +76,7 @@ _refusals = Refusals()
 
 
 class _Breaks:
-    """When a connection of this process was last given up, or not to be had."""
+    """The last failure of any connection of this process."""
 
     __slots__ = ("at",)
 
@@ -262,8 +262,8 @@ _Call = tuple[Pending, float]
 class _Threads:
     """Threads that take calls, each with its own session.
 
-    Of the idle ones the last that worked goes on: its session's caches, and those of its process in
-    the server, are warm. To take turns costs the server more.
+    Of the idle ones, the last that worked takes the next call: the caches of its session, and of
+    its process in the server, are warm. Round robin would cost the server more.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ class _Threads:
             thread.start()
 
     def put(self, pending: Pending, account_id: str = "") -> None:
-        """Accept a call, which may wait for the turn of an account.
+        """Accept a call, which may wait for its account's turn.
 
         Call this on the loop, like `stop`.
         """
@@ -411,7 +411,7 @@ class _Session:
 
     @property
     def has_broken_of_late(self) -> bool:
-        """Return True if this connection, or another of the process, broke or was not to be had."""
+        """Return True if a connection of the process broke or could not be opened lately."""
         return time.monotonic() < self._breaks.at + PATIENCE_SECONDS
 
     def drop(self) -> None:

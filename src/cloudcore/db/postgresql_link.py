@@ -1,11 +1,11 @@
-"""Connections to PostgreSQL that are given up when the server says nothing for long.
+"""Connections to PostgreSQL that are given up when the server is silent for long.
 
-If packets are dropped on the way, or a proxy in between lives on without its server, a statement
-looks as one that takes long: nothing comes, and no connection breaks. So whenever nothing came for
-`SILENT_SECONDS`, the server is asked on another connection what it does for this one. If it works
-on the statement, it is waited for. If it does not, or does not answer either, the connection is
-closed, and its statement fails as one whose connection broke, or with `ServerSilent`. Then, and
-after a new connection was not answered, none is opened for two seconds.
+If packets are dropped on the way, or a proxy in between survives its server, a dead connection
+looks like a long statement: nothing arrives, and nothing breaks. So after `SILENT_SECONDS` of
+silence, the server is asked on another connection for the state of this one. If it works on the
+statement, the wait goes on. If it does not, or does not answer either, the connection is closed,
+and its statement fails as if the connection had broken, or with `ServerSilent`. Then, and after a
+new connection was not answered, none is opened for two seconds.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ _IS_AT_WORK: Final = (
 
 
 class ServerSilent(psycopg.OperationalError):
-    """The server says nothing, also on a new connection: it is of no use to try again at once."""
+    """The server is silent, also on a new connection: an immediate retry is useless."""
 
 
-class Link(psycopg.Connection):
+class GuardedConnection(psycopg.Connection):
     """A connection that notices when its server is silent."""
 
     looks: _Looks | None = None
@@ -72,7 +72,7 @@ class Link(psycopg.Connection):
     """
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Run what waits for the connection; raise OperationalError if it is given up."""
+        """Wait for the connection's result; raise OperationalError if it is given up."""
         return super().wait(self._noticing(gen), interval, timeout)
 
     def _noticing(self, gen: PQGen[T]) -> Generator[Any, Any, T]:
@@ -117,7 +117,7 @@ class _Bounded(psycopg.Connection):
 
 
 class _Looks:
-    """Asks a server what it does, for all connections of this process, one question at a time."""
+    """Asks a server for the states of connections, one question at a time for the whole process."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -126,7 +126,7 @@ class _Looks:
         self._refused_since: float | None = None
 
     def check(self) -> None:
-        """Raise `ServerSilent` if the server was so just now."""
+        """Raise `ServerSilent` if the server was silent a moment ago."""
         if time.monotonic() < self._silent_at + PAUSE_SECONDS:
             raise ServerSilent("the server is silent; it is asked again soon")
 
@@ -192,13 +192,13 @@ def connect(url: str) -> psycopg.Connection:
     """Open a connection to the primary in autocommit mode.
 
     Raises:
-        psycopg.OperationalError: there is none to be had; `ServerSilent`, if nothing answers.
+        psycopg.OperationalError: none can be opened; `ServerSilent`, if nothing answers.
 
     """
     looks = _looks_of(url)
     looks.check()
     try:
-        raw = Link.connect(
+        raw = GuardedConnection.connect(
             url,
             autocommit=True,
             prepare_threshold=0,

@@ -1,7 +1,8 @@
-"""Locks that processes of several machines take in turn, held in the PostgreSQL that they share.
+"""Locks between processes of several machines, held in the PostgreSQL that they share.
 
-A lock is of a connection of its own (an advisory lock of its session), so it ends with the process
-that holds it, and with the connection: long work checks now and then that it still holds it.
+A lock belongs to a connection of its own (an advisory lock of its session), so it ends with the
+process that holds it, and with the connection: long work checks now and then that it still holds
+it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class HeldLock:
         """Check that the lock was held until now. Blocks.
 
         Raises:
-            LockLost: perhaps it was not.
+            LockLost: it may have been lost.
 
         """
         try:
@@ -55,7 +56,7 @@ class HeldLock:
 
 
 class SharedLock:
-    """A lock that many hold together, or one alone. All of its calls block."""
+    """A lock with many shared holders, or one exclusive holder. All of its calls block."""
 
     def __init__(self, url: str, name: str) -> None:
         """Name the lock, for all processes of an install with the database at `url`."""
@@ -64,10 +65,10 @@ class SharedLock:
 
     @contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold it together with others in the block; a breaking connection does not end the block.
+        """Hold it shared in the block; a connection that breaks does not end the block.
 
         Raises:
-            LockTaken: one holds it alone, or waits for that.
+            LockTaken: another process holds it exclusively, or waits for that.
             Unavailable: the database cannot be reached.
 
         """
@@ -76,7 +77,7 @@ class SharedLock:
 
     @contextmanager
     def alone(self) -> Iterator[HeldLock]:
-        """Hold it alone in the block, if nobody has it now.
+        """Hold it exclusively in the block, if no other process has it now.
 
         Raises:
             LockTaken: others hold it.
@@ -88,9 +89,9 @@ class SharedLock:
 
     @contextmanager
     def alone_within(self, patience_seconds: float) -> Iterator[HeldLock]:
-        """Wait until nobody else has it, then hold it alone in the block, for as long as it takes.
+        """Wait until no other process has it, then hold it exclusively in the block.
 
-        Whoever wants to share it from now on is refused, so that the wait ends.
+        Meanwhile others that want to share it are refused, so that the wait ends.
 
         Raises:
             LockTaken: others hold it after `patience_seconds`.

@@ -1,14 +1,14 @@
-"""Watch a PostgreSQL database for commits of any process: ask for its snapshot, again and again.
+"""Watch a PostgreSQL database for commits of any process: poll its snapshot.
 
 A snapshot names the transactions that are not visible: those from `xmax` on, and a list of those
 before it that still run. A transaction that writes has a number, is in one of the two until it
 commits, and in neither afterwards. So two equal snapshots mean that nothing became visible between
-them, whoever wrote it and by whatever program; no writer has to tell anybody, and nothing can get
-lost. `NOTIFY` would: it takes one lock for the whole server until its transaction is on disk, so
-that commits no longer share a flush (16 writers: half the rate, measured on PostgreSQL 15).
+them, by any process or program; no writer has to announce anything, and nothing can get lost.
+`NOTIFY` would be slower: it takes one lock for the whole server until its transaction is on disk,
+so that commits no longer share a flush (16 writers: half the rate, measured on PostgreSQL 15).
 
-The question costs some 20 µs of processor time here and 30 in the server. It is asked only while
-somebody wants to know.
+A poll costs some 20 µs of processor time here and 30 in the server. It is made only while something
+wants to know.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ _REFUSED: Final = "commits cannot be watched; until they can, requests ask the d
 
 
 class CommitWatch:
-    """Asks for the snapshot on a connection and thread of its own, both made at the first use."""
+    """Polls the snapshot on a connection and thread of its own, both made at the first use."""
 
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
-        """Open the connection by `connect`, and again when it broke."""
+        """Open the connection by `connect`, and again after it broke."""
         self._connect = connect
         self._refusals = Refusals()
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class CommitWatch:
         self._changes = 0
 
     def changes(self) -> int | None:
-        """Return how many changes were seen; None if what happened lately is not known.
+        """Return the number of changes seen; None if the recent past is not known.
 
         An equal number means that nothing became visible between the questions before the two
         calls; so it misses at most the last `KNOWN_SECONDS`, and usually `EVERY_SECONDS`.
@@ -72,7 +72,7 @@ class CommitWatch:
         return self._changes
 
     def stop(self) -> None:
-        """Ask no more; the thread ends when it has its answer."""
+        """Stop polling; the thread ends when it has its answer."""
         with self._lock:
             self._stopped.set()
             self._wanted.set()

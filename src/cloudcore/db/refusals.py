@@ -1,7 +1,7 @@
 """Errors of a database that is full, read-only or unreachable: log them, and answer callers.
 
-A full disk is told from one that failed: SQLite reports both as "disk I/O error". A driver's
-message may name hosts, ports, users, files and statements: it is for the operator only.
+A full disk is distinguished from one that failed: SQLite reports both as "disk I/O error". A
+driver's message may name hosts, ports, users, files and statements: it is for the operator only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DiskFull(Unavailable):
 
     @property
     def advice(self) -> str:
-        """Return what an operator of this machine is told."""
+        """Return the advice for an operator of this machine."""
         return f"the disk that holds {self.path} is full; free some room"
 
 

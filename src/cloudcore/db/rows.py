@@ -6,7 +6,7 @@ A batch is small, so that no transaction holds up other writers for long.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
     BindParameter,
@@ -34,7 +34,7 @@ def columns(table: Table, names: Iterable[str]) -> Select[Any]:
 
 
 def given(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Return the condition that each of these columns is the parameter of its name."""
+    """Return the condition that each of these columns equals the parameter of its name."""
     return and_(*(column == bindparam(column.key) for column in columns))
 
 
@@ -49,9 +49,9 @@ def insert_new(table: Table, names: Iterable[str]) -> Insert:
 
 
 def insert_or_change(table: Table, names: Sequence[str], changed: Sequence[str] = ()) -> Insert:
-    """Return the insertion of a row, or the change of the row that has its primary key.
+    """Return the insertion of a row, or the change of the row with its primary key.
 
-    What is `changed` then is all but the key by default.
+    By default, all columns but the key are `changed`.
     """
     key = [column.name for column in table.primary_key]
     new = insert(table).values(bound(names))
@@ -59,6 +59,24 @@ def insert_or_change(table: Table, names: Sequence[str], changed: Sequence[str] 
     return new.on_conflict_do_update(
         index_elements=key, set_={name: new.excluded[name] for name in others}
     )
+
+
+T = TypeVar("T")
+
+
+def find_one(
+    tx: Connection, make: Callable[..., T], statement: Statement, /, **parameters: object
+) -> T | None:
+    """Return what `make` makes of the row that a query finds, or None if it finds no row."""
+    row = tx.row(statement, **parameters)
+    return None if row is None else make(*row)
+
+
+def find_all(
+    tx: Connection, make: Callable[..., T], statement: Statement, /, **parameters: object
+) -> list[T]:
+    """Return what `make` makes of each row that a query finds."""
+    return [make(*row) for row in tx.rows(statement, **parameters)]
 
 
 def count(tx: Connection, statement: Statement, /, **parameters: object) -> int:

@@ -12,6 +12,7 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     ColumnElement,
+    ForeignKeyConstraint,
     Index,
     MetaData,
     String,
@@ -43,6 +44,12 @@ def partial_index(
 ) -> Index:
     """Return an index, on both databases, of the rows alone that meet a condition."""
     return Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
+
+
+def foreign_key(table: str, /, ondelete: str | None = None, **columns: str) -> ForeignKeyConstraint:
+    """Return a foreign key of several columns, each given with the column of `table` it names."""
+    named = [f"{table}.{name}" for name in columns.values()]
+    return ForeignKeyConstraint(list(columns), named, ondelete=ondelete)
 
 
 def one_of(column: str, *values: str) -> CheckConstraint:

@@ -37,16 +37,16 @@ _Headers = ctypes.c_char * (2 * HEADER_BYTES)
 
 
 class CommitCount:
-    """Counts the moments at which something was found to be committed to one open database."""
+    """Counts the commits to an open database that were noticed."""
 
     def __init__(self, headers: ctypes.Array[ctypes.c_char]) -> None:
-        """Read `headers`, the two at the beginning of the index."""
+        """Read `headers`, the two at the start of the index."""
         self._headers = headers
         self._seen = b""
         self._changes = 0
 
     def value(self) -> int:
-        """Return a number that is another one if anything was committed since the last call.
+        """Return a number that differs if anything was committed since the last call.
 
         Call it only while a connection of this process has the database open.
         """
@@ -132,10 +132,10 @@ class SqliteDatabase(ChangesByThread):
         self._writer.put(pending)
 
     def version(self) -> int | None:
-        """Return a number that is another one after a commit, of this process or another.
+        """Return a number that differs after a commit, of this process or another.
 
         It is counted where SQLite's own readers look for commits; where that is not known, it is
-        ``data_version``, which sees those of all other connections, so of the writer's too.
+        ``data_version``, which changes with commits of all other connections, also the writer's.
         """
         if self._commits is not None:
             return self._commits.value()
@@ -148,7 +148,8 @@ class SqliteDatabase(ChangesByThread):
     async def close(self) -> None:
         """Commit the accepted changes and close; the last process to close checkpoints the log.
 
-        Its files stay, empty log and index, so that a full disk has room to open the database.
+        Its files remain, with an empty log and index, so that the database can be opened on a full
+        disk.
         """
         self._writer.stop()
         await asyncio.to_thread(self._writer.join)

@@ -1,6 +1,6 @@
-"""One connection to a SQLite file, with the settings and the rights that all of ours have.
+"""One connection to a SQLite file, with common settings and file modes; and errors for callers.
 
-And what callers are told when SQLite fails: by the disk, by another program, by damage.
+The errors are of the disk, of another program, and of damage.
 """
 
 from __future__ import annotations
@@ -70,12 +70,12 @@ def unusable(path: Path, error: Exception, verb: str) -> Unavailable:
 
 
 def translated(error: BaseException, path: Path) -> BaseException:
-    """Return what a caller is told of an error: itself, if it is a bug."""
+    """Return the error for callers; a bug is returned unchanged."""
     return refused(error, path) if primary_code(error) in _NOT_NOW else error
 
 
 def refused(error: BaseException, path: Path) -> Unavailable:
-    """Return the refusal of what cannot be done now."""
+    """Return the refusal of a call that cannot be done now."""
     code = primary_code(error) or primary_code(error.__cause__) or 0
     sentence = _NOT_NOW.get(code, _REFUSED)
     unavailable = _refusals.unavailable(sentence, error)
@@ -83,7 +83,7 @@ def refused(error: BaseException, path: Path) -> Unavailable:
 
 
 def primary_code(error: BaseException | None) -> int | None:
-    """Return SQLite's code of an error without what makes it particular, or None."""
+    """Return the primary code of SQLite's error, or None."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
@@ -235,7 +235,7 @@ def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) 
 
 @contextmanager
 def reading(path: Path) -> Iterator[Connection]:
-    """Open a database that nobody writes to, for queries on this thread."""
+    """Open a database that no process writes to, for queries on this thread."""
     raw = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True, isolation_level=None
     )

@@ -24,11 +24,11 @@ from sqlalchemy.types import TypeEngine
 
 
 class _PostgresqlCompiler(PGCompiler):
-    """Writes ``column IN (listed)`` as ``column = ANY(array)``.
+    """Compiles ``column IN (listed)`` as ``column = ANY(array)``.
 
     That is a condition of an index, as ``IN (1, 2)`` is. A semijoin may be one too, if the planner
-    knows the table. Of a table that was never analyzed it believes that few rows share an owner, so
-    it reads them all, and only then looks which are wanted.
+    knows the table. For a table that was never analyzed the planner assumes that few rows share an
+    owner, so it reads all of them and filters afterwards.
     """
 
     def visit_in_op_binary(self, binary: Any, _operator: Any, **kwargs: Any) -> str:  # noqa: ANN401
@@ -47,11 +47,11 @@ class Statement:
     """A statement for both databases; parameters are bound by name."""
 
     def __init__(self, construct: ClauseElement, *, is_whole: bool = False) -> None:
-        """Make a statement; `is_whole`: what it changes is the whole change that runs it.
+        """Make a statement; `is_whole`: it is the only statement of the change that runs it.
 
         So PostgreSQL commits it at once, without BEGIN and COMMIT, if it is the first of its
-        change. It must leave everything as it was if no row is changed by it, as ``execute`` counts
-        them, or if a constraint refuses it, which counts as none. Only then others may follow.
+        change. It must change nothing if it reports no changed rows, or if a constraint refuses it,
+        which counts as none. Only then others may follow.
         """
         self._construct = construct
         self.is_whole = is_whole
@@ -150,13 +150,13 @@ def _unseen_postgresql(element: _Unseen, compiler: Any, **kwargs: Any) -> str:  
 
 
 def unseen(parameter: str, kind: TypeEngine[Any]) -> Any:  # noqa: ANN401 - like a column
-    """Return a parameter of type `kind` whose value PostgreSQL does not plan with.
+    """Return a parameter of type `kind` that PostgreSQL plans without its value.
 
     PostgreSQL plans the first five executions for their values, then once for any value, and keeps
-    that plan unless it looks dearer than the first ones, with the cost of making them. For a page
-    of a long list it does: it is reckoned with a tenth of the list, for want of a limit. So each
+    that plan unless it looks dearer than the first ones, with the cost of planning them. For a page
+    of a long list it does: without a limit, it is estimated at a tenth of the list. So each
     execution would be planned, which takes longer than reading the page. With the limit, the range
-    and the owner of the list unseen, all the plans look the same, and the one is kept.
+    and the owner of the list unseen, all the plans look the same, and the generic one is kept.
     """
     return _Unseen(bindparam(parameter, type_=kind))
 
@@ -179,11 +179,11 @@ def _unindexed_postgresql(element: _Unindexed, compiler: Any, **kwargs: Any) -> 
 
 
 def unindexed(column: Any) -> Any:  # noqa: ANN401 - like a column
-    """Return `column` for a condition that SQLite must not look for an index of.
+    """Return `column` for a condition that SQLite must not use an index for.
 
-    Use: ``unindexed(owner) == …, id.in_(listed("ids"))``. SQLite believes that an owner has ten
-    rows and that a list has 25 elements. So it would read all that the owner has, and only then
-    look which are wanted (https://www.sqlite.org/optoverview.html#uplus).
+    Use: ``unindexed(owner) == …, id.in_(listed("ids"))``. SQLite assumes that an owner has ten rows
+    and that a list has 25 elements. So it would read all rows of the owner, and filter afterwards
+    (https://www.sqlite.org/optoverview.html#uplus).
     """
     return _Unindexed(column)
 

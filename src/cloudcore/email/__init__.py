@@ -1,7 +1,7 @@
-"""Email: from where an account sends mail, to whom never again, and what became of each message.
+"""Email: sending identities, messages and their delivery, suppressions, templates, dedicated IPs.
 
 `resources` describes all kinds but dedicated IPs. The files of their names are their routes and
 rules: `sending_identities`, `suppressions`, `templates`, `dedicated_ips`. `messages` accepts and
-sends mail, `bounces` reads what comes back. `needs` has the ports: the transport of mail, a
+sends mail, `bounces` reads bounces and complaints. `needs` has the ports: the transport of mail, a
 resolver, and the operator's terms.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option, method_act
 from cloudcore.email.dedicated_ip import DEDICATED_IP
 from cloudcore.email.resources import IP_POOL, MESSAGE, SENDING_IDENTITY, SUPPRESSION, TEMPLATE
 from cloudcore.resources.commands import noun_of
@@ -57,21 +57,9 @@ COMMANDS: Final = (
         DEDICATED_IP,
         words="addresses that only this account sends mail from",
         acts=(
-            Act(
-                verb="pause",
-                words="accept no more mail for one",
-                path="pause",
-                takes_key=True,
-                answer="dedicated_ip",
-                said="Paused {address}",
-            ),
-            Act(
-                verb="resume",
-                words="go on with one that is paused",
-                path="resume",
-                takes_key=True,
-                answer="dedicated_ip",
-                said="Resumed {address}",
+            method_act("pause", "accept no more mail for one", "dedicated_ip", "Paused {address}"),
+            method_act(
+                "resume", "go on with one that is paused", "dedicated_ip", "Resumed {address}"
             ),
         ),
     ),
@@ -81,13 +69,11 @@ COMMANDS: Final = (
         created="{value} is {status}; 'entrepot identities record {value}' says what it waits for",
         acts=(
             Act(verb="record", words="show the record that a domain publishes", run=_show_record),
-            Act(
-                verb="verify",
-                words="look for the record of a domain now, or send an address a new link",
-                path="verify",
-                takes_key=True,
-                answer="identity",
-                said="Checking {value}",
+            method_act(
+                "verify",
+                "look for the record of a domain now, or send an address a new link",
+                "identity",
+                "Checking {value}",
             ),
         ),
     ),

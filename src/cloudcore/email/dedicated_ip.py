@@ -1,7 +1,7 @@
-"""What a dedicated IP is: an address that only one account sends from, and how it warms up.
+"""Describe dedicated IPs: addresses from which one account sends, and their warm-up.
 
-Mail servers trust an address that they do not know by and by. So a new one sends little on its
-first day, and more on each day after it (E6); what goes beyond that leaves from the shared address.
+Mail servers come to trust an unknown address gradually. So a new one sends little on its first day,
+and more on each following day (E6); mail beyond that leaves from the shared address.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
 
 
 def seen(of: DedicatedIP, now: int) -> DedicatedIP:
-    """Return an address with its status and percentage of a moment."""
+    """Return an address with its status and percentage at a moment."""
     if of.warmup_started_at is None:
         return of
     age = _age(of, now)
@@ -64,7 +64,7 @@ def seen(of: DedicatedIP, now: int) -> DedicatedIP:
 
 
 def room(of: DedicatedIP, now: int) -> int | None:
-    """Return how many more recipients an address may send to today; None if there is no limit."""
+    """Return how many more recipients an address may send to today; None if unlimited."""
     age = 0 if of.warmup_started_at is None else _age(of, now)
     if age >= len(CAPS):
         return None
@@ -72,7 +72,7 @@ def room(of: DedicatedIP, now: int) -> int | None:
 
 
 def sent_today(of: DedicatedIP, now: int) -> int:
-    """Return how many recipients were counted today, or on a later day if a clock went back."""
+    """Return the recipients counted today, or on a later day if a clock went back."""
     return of.sent if of.day >= now // DAY else 0
 
 
@@ -90,15 +90,16 @@ def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
 
 
 def share(of: DedicatedIP, recipients: int, now: int) -> float:
-    """Return what today's recipients and these are of the cap; that of the last day if warmed."""
+    """Return the part of the cap that today's recipients and these are; the last day's if warm."""
     left, sent = room(of, now), sent_today(of, now)
     return (sent + recipients) / (CAPS[-1] if left is None else max(1, left + sent))
 
 
 def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> DedicatedIP:
-    """Return an address with one more outcome; it is paused if too many of the last bounced.
+    """Return an address with one more outcome; it is paused if too many of the last ones bounced.
 
-    `was_sent` says that the message was counted as taken before it bounced; that count is changed.
+    `was_sent` means that the message was counted as accepted before it bounced; that count is
+    changed.
     """
     bits = int.from_bytes(of.outcomes, "big") or 1
     taken = ~bits & (bits + 1)  # the lowest 0
@@ -117,7 +118,7 @@ def with_outcome(of: DedicatedIP, *, bounced: bool, was_sent: bool = False) -> D
 
 
 def _age(of: DedicatedIP, now: int) -> int:
-    """Return how many days ago the warm-up began."""
+    """Return the days since the warm-up began."""
     assert of.warmup_started_at is not None
     return max(0, now // DAY - of.warmup_started_at // DAY)
 

@@ -151,12 +151,12 @@ HANDLERS: Final = (
 
 
 def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:
-    """Insert a dedicated IP with an address of the inventory that nobody has.
+    """Insert a dedicated IP with a free address of the inventory.
 
     Raises:
         Conflict: there is none.
         NotFound: its pool was deleted meanwhile.
-        QuotaExceeded: the account has as many as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     lock_account(tx, new.account_id)
@@ -174,7 +174,7 @@ def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> Dedic
 
 
 def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: int) -> DedicatedIP:
-    """Pause a dedicated IP, or, with ``new``, go on with one that is paused.
+    """Pause a dedicated IP, or resume it (``new``).
 
     Raise `NotFound` if it was deleted meanwhile.
     """
@@ -187,7 +187,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
 
 
 async def tell_others(needs: EmailNeeds) -> None:
-    """Log which addresses accounts have that are not, or no more, in the inventory."""
+    """Log the accounts' addresses that are not in the inventory."""
     find = partial(sender_rows.others, addresses=needs.dedicated_ips, limit=_MOST_NAMED)
     found = await needs.database.read(find)
     if found:

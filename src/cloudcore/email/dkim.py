@@ -1,4 +1,4 @@
-"""DKIM (RFC 6376): the keys of domains, what their records say, and signatures of messages."""
+"""DKIM (RFC 6376): keys of domains, their records, and signatures of messages."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ def open_key(keyring: Keyring, identity: SendingIdentity) -> bytes:
 
 
 def record_value(public: str) -> str:
-    """Return what the record of a public key says (RFC 6376 §3.6.1)."""
+    """Return the record of a public key (RFC 6376 §3.6.1)."""
     return f"v=DKIM1; k=rsa; p={public}"
 
 
 def is_record_of(text: bytes, public: str) -> bool:
-    """Return True if a TXT record lets this key sign mail (RFC 6376 §3.6.1)."""
+    """Return True if a TXT record allows this key to sign mail (RFC 6376 §3.6.1)."""
     pairs = [each.partition("=") for each in text.decode("ascii", "replace").split(";")]
     tags = {name.strip(): "".join(value.split()) for name, _, value in pairs}
     return (
@@ -83,11 +83,11 @@ def is_record_of(text: bytes, public: str) -> bool:
 
 
 def signed(message: bytes, identity: SendingIdentity, open_key: OpenKey) -> bytes:
-    """Return a message with the signature of a domain; that of an address stays as it is.
+    """Return a message with the signature of a domain; its other signatures stay.
 
-    The message is as SMTP carries it, with CRLF. It takes milliseconds of a core, so call it in a
-    thread. The signature covers the body and `_SIGNED`, and that there is no other sender
-    (RFC 6376 §8.15).
+    The message is in the form of SMTP, with CRLF. It takes milliseconds of a core, so call it in a
+    thread. The signature covers the body and `_SIGNED`, and that there is no other sender (RFC 6376
+    §8.15).
     """
     if identity.kind != "domain":
         return message

@@ -75,7 +75,7 @@ def _expiry() -> Sequence[Forget]:
 
 def _job_kinds(needs: EmailNeeds) -> Sequence[JobKind]:
     from cloudcore.email import identity_verification  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.email.messages.sending import Postman  # noqa: PLC0415 - SQLAlchemy
+    from cloudcore.email.messages.delivery import Postman  # noqa: PLC0415 - SQLAlchemy
 
     return (identity_verification.WORK.job_kind(needs), Postman(needs=needs).job_kind())
 

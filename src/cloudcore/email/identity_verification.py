@@ -1,8 +1,8 @@
-"""Verify sending identities: look for the DKIM record of a domain, or mail a link to an address.
+"""Verify sending identities: look up the DKIM record of a domain, or mail a link to an address.
 
-The record is looked for again and again: no mail may be sent from a domain whose owner has removed
-it. Nothing changes while no name server answers. The token of the link is derived from the root key
-and a nonce, which each new mail changes; only its hash is stored.
+The record is looked up again and again, as no mail may be sent from a domain whose owner has
+removed it. Nothing changes while no name server answers. The token of the link is derived from the
+root key and a nonce, which each new mail changes; only its hash is stored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cloudcore.errors import InvalidInput, TooManyConfirmations
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.web.ratelimit import Budget, count_request
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
@@ -45,7 +45,7 @@ OF_ACCOUNT: Final = Budget(limit=300, window_seconds=_HOUR, is_extended=False)
 
 
 class BadToken(InvalidInput):
-    """The token confirms nothing: unknown, expired or superseded, which is not told."""
+    """The token is unknown, expired or superseded; the answer is the same for all."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class BadToken(InvalidInput):
 
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
-    """Return an address that waits for its confirmation by a new token."""
+    """Return an address with a new token, waiting for its confirmation."""
     nonce = urlsafe_b64encode(os.urandom(24)).decode()
     return structs.replace(
         identity,
@@ -68,9 +68,9 @@ def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIde
 
 
 def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
-    """Count a mail that asks for a confirmation: addresses may be of strangers.
+    """Count a confirmation mail, as the address may be a stranger's.
 
-    Raise `TooManyConfirmations` if the address, or others of the account, were asked too often.
+    Raise `TooManyConfirmations` if the address, or others of the account, got too many.
     """
     local, _, domain = identity.value.rpartition("@")
     address = sha256(f"{local.partition('+')[0]}@{domain}".encode()).hexdigest()
@@ -89,7 +89,7 @@ def count_mail(tx: Connection, identity: SendingIdentity, now: int) -> None:
 
 
 def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
-    """Verify the address that a token confirms; raise `BadToken` if it confirms none."""
+    """Verify the address of a token; raise `BadToken` if there is none."""
     found = lock_confirmed_by(tx, _hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:
         raise BadToken
@@ -112,7 +112,7 @@ def confirm(tx: Connection, token: str, now: int) -> SendingIdentity:
 def mail_of(
     identity: SendingIdentity, account: str, keyring: Keyring, url: str, sender: str
 ) -> EmailMessage:
-    """Return the mail with the link; `account` is who wants to send, `url` the platform's base."""
+    """Return the mail with the link; `account` names the sender, `url` is the platform's base."""
     assert identity.confirmation_nonce is not None
     query = urlencode({"token": _token(keyring, identity.id, identity.confirmation_nonce)})
     mail = EmailMessage(policy=SMTP)
@@ -147,18 +147,18 @@ _PAUSES: Final = {"pending": 300, "verified": 3600, "failed": 3600}
 """Seconds between two looks for a record, by status."""
 _PAGE: Final = 100
 
-Outcome = Came[SendingIdentity] | Again[SendingIdentity]
+Outcome = StepDone[SendingIdentity] | StepRetry[SendingIdentity]
 
 
-def wish(identity: SendingIdentity, now: int) -> Wish | None:
-    """Return what is to be done with an identity now."""
+def goal(identity: SendingIdentity, now: int) -> Goal | None:
+    """Return the next work of an identity."""
     if identity.check_at is None or identity.check_at > now:
         return None
-    return Wish("look" if identity.kind == "domain" else "ask", identity.asked)
+    return Goal("look" if identity.kind == "domain" else "ask", identity.asked)
 
 
 def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
-    """Return what is wrong with the TXT records of a domain's selector; None if nothing is."""
+    """Return the error in the TXT records of a domain's selector; None if there is none."""
     assert identity.dkim_selector is not None
     assert identity.dkim_public is not None
     name = record_name(identity.dkim_selector, identity.value)
@@ -172,13 +172,13 @@ def problem_of(identity: SendingIdentity, texts: list[bytes]) -> Problem | None:
     return None
 
 
-async def _look(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcome:
-    """Look for the record of a domain."""
+async def _look(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
+    """Look up the record of a domain."""
     assert found.dkim_selector is not None
     try:
         texts = await needs.resolver.texts(record_name(found.dkim_selector, found.value))
     except DnsFailed as error:
-        return Again(faults=[Problem("DNS_UNREACHABLE", str(error))])
+        return StepRetry(faults=[Problem("DNS_UNREACHABLE", str(error))])
     problem = problem_of(found, texts)
 
     def change(current: SendingIdentity, now: int) -> SendingIdentity:
@@ -199,55 +199,55 @@ async def _look(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outco
             faults=tuple(each for each in current.faults if problem and each.code == problem.code),
         )
 
-    return Came(
+    return StepDone(
         change=change, also=partial(_tell, needs), faults=[] if problem is None else [problem]
     )
 
 
-async def _ask(found: SendingIdentity, needs: EmailNeeds, _turn: Turn) -> Outcome:
-    """Send the mail that asks for the confirmation of an address."""
+async def _ask(found: SendingIdentity, needs: EmailNeeds, _attempt: StepAttempt) -> Outcome:
+    """Send the confirmation mail of an address."""
 
     def change(current: SendingIdentity, _now: int) -> SendingIdentity:
         is_same = current.asked == found.asked
         return structs.replace(current, check_at=None) if is_same else current
 
     if found.confirmation_nonce is None:
-        return Came(change=change)
+        return StepDone(change=change)
     if needs.mail is None:
         words = "this install sends no mail: its operator has set no smarthost"
-        return Came(change=change, faults=[Problem("MAIL_NOT_AVAILABLE", words)])
+        return StepDone(change=change, faults=[Problem("MAIL_NOT_AVAILABLE", words)])
     account = await needs.database.read(handle_of, found.account_id)
     mail = mail_of(found, account, needs.keyring, needs.url, needs.mail.sender)
     try:
         await needs.mail.send(mail)
     except MailRefused as error:
         if error.is_permanent:
-            return Came(change=change, faults=[Problem("MAIL_REFUSED", str(error))])
-        return Again(faults=[Problem("MAIL_UNREACHABLE", str(error))])
-    return Came(change=change)
+            return StepDone(change=change, faults=[Problem("MAIL_REFUSED", str(error))])
+        return StepRetry(faults=[Problem("MAIL_UNREACHABLE", str(error))])
+    return StepDone(change=change)
 
 
 def _tell(
     needs: EmailNeeds, tx: Connection, before: SendingIdentity, after: SendingIdentity
 ) -> None:
-    """Tell that a domain is verified, or is not any more."""
+    """Publish an event if a domain has become verified, or unverified."""
     if before.status != after.status:
         tell_status(needs, tx, after)
 
 
 def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) -> None:
-    """Tell the status of an identity, which has changed."""
+    """Publish the status of an identity, which has changed."""
     event = VERIFIED if identity.status == "verified" else FAILED
     needs.events.tell(tx, identity.account_id, event, [identity.told], identity.updated_at)
 
 
 WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(
-    IDENTITY_ROWS, wish=wish, steps={"look": Step(_look, 60, 3600), "ask": Step(_ask, 30, 3600)}
+    IDENTITY_ROWS, goal=goal, steps={"look": Step(_look, 60, 3600), "ask": Step(_ask, 30, 3600)}
 )
 
 
 async def check_due(needs: EmailNeeds) -> None:
-    """Wake the work of domains whose record is to be looked for again."""
+    """Wake the work of domains whose record is due for a lookup."""
     now, after = needs.clock(), -1
     while found := await needs.database.read(list_due, now, after, _PAGE):
         for account_id, identity_id, _ in found:

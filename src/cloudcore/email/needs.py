@@ -1,4 +1,4 @@
-"""What email depends on."""
+"""Dependencies of email."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RESOLVER: Final[Port[tuple[str, int] | None]] = Port("email.resolver")
 
 
 class ReturnMail(NamedTuple):
-    """Where what mail servers send back arrives."""
+    """The address of the mail server for return paths."""
 
     domain: str = ""
     """Of return paths; empty: messages have none of ours, and nothing is read."""
@@ -37,7 +37,7 @@ RETURN_MAIL: Final[Port[ReturnMail]] = Port("email.return_mail")
 
 
 class SendingTerms(NamedTuple):
-    """How the mail of accounts is sent."""
+    """The operator's terms for the mail of accounts."""
 
     sender: MailSender | None = None
     """Hands it over, or None if the install sends none."""
@@ -84,7 +84,7 @@ class EmailNeeds:
 
     @property
     def return_key(self) -> bytes:
-        """Return the key that return paths are made with (`cloudcore.email.bounces.verp`)."""
+        """Return the key of return paths (`cloudcore.email.bounces.verp`)."""
         return self.keyring.derive("email return path")
 
 

@@ -1,8 +1,8 @@
 """Describe IP pools, sending identities, suppressions, templates and messages.
 
-Mail comes from a *sending identity*: a domain or an address that the account was shown to own. A
-*suppression* is an address that gets no mail from the account. A *message* is mail that was
-accepted for some recipients, each with a status of its own.
+Mail comes from a *sending identity*: a domain or an address whose ownership the account has proved.
+A *suppression* is an address that gets no mail from the account. A *message* is accepted mail to
+some recipients, each with a status of its own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Status = Literal["pending", "verified", "failed"]
 VERIFIED: Final = "email.identity.verified"
 FAILED: Final = "email.identity.failed"
 CONFIRM: Final = "email:ConfirmIdentity"
-"""What the audit log calls the use of a link; no policy names it."""
+"""The action of a used link in the audit log; no policy names it."""
 WARNINGS: Final = frozenset({"DNS_UNREACHABLE", "MAIL_UNREACHABLE"})
 """Faults that may go by themselves."""
 _MOST_CHARACTERS: Final = 253
@@ -111,7 +111,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
 
     @property
     def told(self) -> dict[str, object]:
-        """Return what events say of it."""
+        """Return the data of its events."""
         return {
             "identity": {"id": self.id, "crn": SENDING_IDENTITY.crn_of(self), "name": self.value},
             "status": self.status,
@@ -119,7 +119,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
 
 
 def normal(value: str, kind: Kind) -> str:
-    """Return an address or a domain as they are compared: in lower case, the domain in ASCII.
+    """Return an address or a domain in canonical form: in lower case, the domain in ASCII.
 
     Raises:
         InvalidInput: mail cannot be from it (RFC 5321, RFC 5890).
@@ -140,7 +140,7 @@ def normal(value: str, kind: Kind) -> str:
 
 
 def selector_of(identity_id: str) -> str:
-    """Return the selector of a domain's key: another one for each identity."""
+    """Return the selector of a domain's key, which is different for each identity."""
     return f"m{identity_id.replace('-', '')[-16:]}"
 
 
@@ -179,7 +179,7 @@ SENDING_IDENTITY: Final = Resource(
 
 
 UNSUBSCRIBE: Final = "email:Unsubscribe"
-"""What the audit log calls it when a recipient wants no more mail; no policy names it."""
+"""The action of an unsubscription in the audit log; no policy names it."""
 
 
 class Suppression(Record, frozen=True, kw_only=True):
@@ -204,10 +204,10 @@ class Suppression(Record, frozen=True, kw_only=True):
 
 
 def folded(address: str) -> str:
-    """Return an address as addresses are compared: in lower case, its domain in ASCII.
+    """Return an address in canonical form: in lower case, its domain in ASCII.
 
     Raises:
-        InvalidInput: it is no address that mail can go to (RFC 5321, RFC 5890).
+        InvalidInput: mail cannot go to it (RFC 5321, RFC 5890).
 
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
@@ -238,7 +238,7 @@ MAX_SOURCE: Final = 100_000
 
 
 class Template(Record, frozen=True, kw_only=True):
-    """The subject and the body of messages, with places for variables."""
+    """The subject and the body of messages, with variables."""
 
     name: Annotated[
         str,
@@ -296,7 +296,7 @@ reported as unwanted; ``suppressed``: not sent, because the address was suppress
 """
 STATUSES: Final[tuple[MessageStatus, ...]] = get_args(MessageStatus)
 WAITING: Final = frozenset({"queued", "deferred"})
-"""What is still to be sent."""
+"""Statuses of unsent messages."""
 MESSAGES: Final = Sku("email.messages", "Messages, by recipient", "1000 messages", 1000)
 RecipientKind = Literal["to", "cc", "bcc"]
 MOST_RECIPIENTS: Final = 50
@@ -304,7 +304,7 @@ MOST_RECIPIENTS: Final = 50
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """Mail that was accepted for some recipients, and what became of it."""
+    """Mail that was accepted for some recipients, with its status."""
 
     sender: Annotated[str, own(hidden=True)]
     to: Annotated[list[str], own(heading="TO")] = field(default_factory=list)
@@ -327,13 +327,13 @@ class Message(Record, frozen=True, kw_only=True):
 
 
 def status_of(statuses: Iterable[str]) -> MessageStatus:
-    """Return the status of a message whose recipients have these."""
+    """Return the status of a message from those of its recipients."""
     known = set(statuses)
     return next(each for each in STATUSES if each in known)
 
 
 def _identity(named: str) -> str:
-    """Return what an identity's domain, address, id or CRN is found by."""
+    """Return the lookup key of an identity from a domain, an address, an id or a CRN."""
     return named.rpartition("identity/")[2].lower()
 
 

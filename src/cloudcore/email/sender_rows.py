@@ -1,4 +1,4 @@
-"""Rows of sending identities, IP pools and dedicated IPs; no two accounts have one address."""
+"""Rows of sending identities, IP pools and dedicated IPs; an address belongs to one account."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _HAS_WAITING: Final = Statement(
 def lock_pool(
     tx: Connection, account_id: str, region: str, ip_pool_id: str
 ) -> Sequence[DedicatedIP]:
-    """Return the addresses of a pool that may send; until `tx` ends nobody else counts on them."""
+    """Return the active addresses of a pool, locked until `tx` ends."""
     where = {"account_id": account_id, "region": region, "ip_pool_id": ip_pool_id}
     return [
         DEDICATED_IP_ROWS.record_of(row)
@@ -72,24 +72,24 @@ def lock_pool(
 
 
 def lock_address(tx: Connection, account_id: str, region: str, address: str) -> DedicatedIP | None:
-    """Return an address of an account, and block changes of it; None if it has it no more."""
+    """Return an address of an account and lock it; None if the account no longer has it."""
     row = tx.row(_LOCK_ADDRESS, account_id=account_id, region=region, address=address)
     return None if row is None else DEDICATED_IP_ROWS.record_of(row)
 
 
 def taken(tx: Connection, addresses: Sequence[str]) -> frozenset[str]:
-    """Return which of these addresses some account has."""
+    """Return which of these addresses belong to any account."""
     return frozenset(row[0] for row in tx.rows(_TAKEN, addresses=text_list(addresses)))
 
 
 def others(tx: Connection, addresses: Sequence[str], limit: int) -> Sequence[str]:
-    """Return addresses that some account has and that are none of these."""
+    """Return the addresses of accounts that are none of these."""
     rows = tx.rows(_OTHERS, addresses=text_list(addresses), limit=limit)
     return [row[0] for row in rows]
 
 
 def has_waiting(tx: Connection, account_id: str, address: str) -> bool:
-    """Return True if something waits to be sent from an address."""
+    """Return True if unsent mail leaves from an address."""
     row = tx.row(_HAS_WAITING, account_id=account_id, address=address)
     return row is not None and bool(row[0])
 
@@ -132,11 +132,11 @@ _LOCK_CONFIRMED_BY: Final = Statement(
 
 
 def list_due(tx: Connection, now: int, after: int, limit: int) -> list[tuple[str, str, int]]:
-    """Return account, id and time of identities with work that is due, earliest first."""
+    """Return account, id and due time of identities with due work, earliest first."""
     return [(*row,) for row in tx.rows(_LIST_DUE, now=now, after=after, limit=limit)]
 
 
 def lock_confirmed_by(tx: Connection, token_hash: bytes) -> SendingIdentity | None:
-    """Return the identity that a token confirms, and block changes of it; None if there is none."""
+    """Return the identity of a token and lock it; None if there is none."""
     row = tx.row(_LOCK_CONFIRMED_BY, hash=token_hash)
     return None if row is None else IDENTITY_ROWS.record_of(row)

@@ -1,4 +1,4 @@
-"""The sending identities of accounts, their rules, and which one a sender has."""
+"""The sending identities of accounts: their rules, and the identity of a sender."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class DkimRecord(ResponseBody):
 
 
 def _check(new: SendingIdentity, old: SendingIdentity | None, now: int) -> SendingIdentity:
-    """Complete a new identity: its value in the normal form, and the selector of a domain."""
+    """Complete a new identity: its value in canonical form, and the selector of a domain."""
     if old is not None:
         return new
     value, selector = normal(new.value, new.kind), None
@@ -59,7 +59,7 @@ def _before_save(
 
 
 def _before_delete(tx: Connection, found: SendingIdentity) -> None:
-    """Refuse to delete the key that messages are still to be signed with."""
+    """Refuse to delete a key that unsent messages need."""
     waiting = rows.find_waiting(tx, found.account_id, found.id)
     if waiting is not None:
         words = "a message from it waits to be sent; delete it once that is sent or has failed"
@@ -104,12 +104,12 @@ IDENTITIES: Final = Methods(
 def verify(
     tx: Connection, identity: SendingIdentity, keyring: Keyring, now: int
 ) -> SendingIdentity:
-    """Let the record of a domain be looked for now, or let an address be sent a new link.
+    """Request a lookup of a domain's record now, or a new link for an address.
 
     Raises:
         NotFound: it was deleted meanwhile.
         Conflict: the address is verified.
-        TooManyConfirmations: the address, or those of the account, were sent too many.
+        TooManyConfirmations: the address, or those of the account, got too many.
 
     """
     WORK.wake(tx, identity, now)  # first: a step too locks its job, and then the record
@@ -124,9 +124,9 @@ def verify(
 
 
 def for_sender(tx: Connection, account_id: str, region: str, address: str) -> SendingIdentity:
-    """Return the verified identity that mail from an address is sent by; until `tx` ends it stays.
+    """Return the verified identity of a sender's address, locked until `tx` ends.
 
-    It is that of the address, else that of its domain; none of a domain above it.
+    It is that of the address, or else that of its domain; a domain above it does not count.
 
     Raises:
         InvalidInput: there is none.

@@ -1,4 +1,4 @@
-"""``/v1/suppressions``, and the links by which recipients end the mail of an account (RFC 8058).
+"""``/v1/suppressions``, and the unsubscribe links of recipients (RFC 8058).
 
 The token of a link has all that is needed, since links are opened long after the message was
 deleted.
@@ -60,7 +60,7 @@ class SourceMessage(ResponseBody):
 
 
 def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
-    """Refuse an expiry in the past, and fold the address of a new one."""
+    """Refuse an expiry in the past; bring the address of a new one into canonical form."""
     is_new = old is None or new.expires_at != old.expires_at
     if is_new and new.expires_at is not None and new.expires_at <= now:
         raise InvalidInput("expires_at: is past", field="expires_at", reason="out_of_range")
@@ -68,7 +68,7 @@ def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
 
 
 def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) -> Suppression:
-    """Delete an expired suppression of the address: it keeps nobody from another one."""
+    """Delete an expired suppression of the address, so that a new one can be made."""
     if old is None:
         tx.execute(
             _REMOVE_EXPIRED,
@@ -83,8 +83,8 @@ def _replace_expired(tx: Connection, new: Suppression, old: Suppression | None) 
 def add_automatic(tx: Connection, new: Suppression) -> Suppression | None:
     """Insert one that the platform makes; return None if the address is suppressed already.
 
-    It is made also when the account has as many as it may have: the quota is a bound on what
-    requests create, and mail that goes on to this address harms the sender of all accounts.
+    It ignores the quota: that bounds what requests create, and further mail to this address harms
+    the reputation of all accounts.
     """
     try:
         return ROWS.add(tx, _replace_expired(tx, new, None))
@@ -111,7 +111,7 @@ SUPPRESSIONS: Final = Methods(
 def suppressed(
     tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
 ) -> frozenset[str]:
-    """Return which of these folded addresses get no mail of an account now (E1, E4)."""
+    """Return which of these canonical addresses are suppressed for an account now (E1, E4)."""
     wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
     return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
 
@@ -121,7 +121,7 @@ _MAC_BYTES: Final = 16
 
 
 class Unsubscription(msgspec.Struct, array_like=True, frozen=True):
-    """Who gets no more mail of whom."""
+    """A recipient, and the account whose mail it refuses."""
 
     account_id: str
     region: str
@@ -150,7 +150,7 @@ def unsubscribe_token(keyring: Keyring, of: Unsubscription) -> str:
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> Unsubscription | None:
-    """Return who gets no more mail of whom, or None if the token is not ours."""
+    """Return the unsubscription of a token, or None if the token is not ours."""
     with suppress(ValueError):  # no base64, or not of ASCII
         read = urlsafe_b64decode(f"{token}{'=' * (-len(token) % 4)}")
         mac, said = read[:_MAC_BYTES], read[_MAC_BYTES:]

@@ -1,9 +1,9 @@
-"""The language of email templates: the part of Jinja2 that ends soon, whatever it is given.
+"""The language of email templates: the part of Jinja2 whose renderings always end soon.
 
-A template has values, conditions, loops over what it is given, arithmetic of numbers, and the
-filters and tests below; it calls and assigns nothing, and sees data alone, no attribute of an
-object. A rendering has so much work that it may do: each turn of a loop, each filter and each
-comparison counts as much as it has to look at.
+A template has values, conditions, loops over its variables, arithmetic of numbers, and the filters
+and tests below; it calls and assigns nothing, and sees only data, no attribute of an object. The
+work of a rendering is bounded: each iteration, each filter and each comparison costs as much as the
+size of its input.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jinja2.utils import missing, pass_context
 from markupsafe import escape
 
 MAX_WORK: Final = 1_000_000
-"""What one rendering may look at: about characters, turns of loops and parts of the template."""
+"""The most work of a rendering: about characters, iterations and parts of the template."""
 MAX_TOKENS: Final = 10_000
 MAX_DEPTH: Final = 40
 MAX_LOOPS: Final = 8
@@ -64,7 +64,7 @@ _NODES: Final = (
 
 
 class TooMuch(TemplateError):
-    """A rendering does more than it may."""
+    """A rendering exceeds its work."""
 
 
 class Missing(TemplateRuntimeError):
@@ -76,21 +76,21 @@ class Missing(TemplateRuntimeError):
 
 
 class Work:
-    """What a rendering has done."""
+    """The work of a rendering so far."""
 
     def __init__(self) -> None:
-        """Begin."""
+        """Start at zero."""
         self._left = MAX_WORK
 
     def spend(self, amount: int) -> None:
-        """Count more; raise `TooMuch` if that is more than a rendering may do."""
+        """Add work; raise `TooMuch` if that exceeds the bound."""
         self._left -= amount
         if self._left < 0:
             raise TooMuch("it takes too long with these variables")
 
 
 class _Required(StrictUndefined):
-    """A value that is not there; its use raises `Missing`."""
+    """An absent value; its use raises `Missing`."""
 
     def __init__(
         self,
@@ -109,13 +109,13 @@ class _Language(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
 
     def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - a value
-        """Return a field of an object of JSON, or what a loop tells of itself."""
+        """Return a field of a JSON object, or of the loop variable."""
         if isinstance(obj, LoopContext) and attribute in _LOOP:
             return getattr(obj, attribute)
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - a value
-        """Return a field of an object of JSON, or an item of a list."""
+        """Return a field of a JSON object, or an item of a list."""
         if isinstance(obj, dict) and isinstance(argument, str) and argument in obj:
             return obj[argument]
         if isinstance(obj, list) and type(argument) is int and 0 <= argument < len(obj):
@@ -144,7 +144,7 @@ class _Language(ImmutableSandboxedEnvironment):
 
 
 def _weight(value: object) -> int:
-    """Return how much there is to look at in a value."""
+    """Return the size of a value."""
     waiting, found = [value], 0
     while waiting:
         each = waiting.pop()
@@ -160,7 +160,7 @@ def _weight(value: object) -> int:
 
 
 def _counted(of: Callable[..., Any], gets: str = "") -> Callable[..., Any]:
-    """Return a filter that counts what it is given."""
+    """Return a filter that costs the size of its input."""
 
     @pass_context
     def counted(context: Context, value: Any, *given: Any, **named: Any) -> Any:  # noqa: ANN401
@@ -177,7 +177,7 @@ def _work(context: Context) -> Work:
 
 @pass_context
 def _join(context: Context, value: Any, d: Any = "") -> Any:  # noqa: ANN401 - values
-    """Join the items of a list; what comes out counts."""
+    """Join the items of a list; the result costs its size."""
     values = list(value)
     _work(context).spend(_weight(values) + len(values) * _weight(d))
     return filters.do_join(context.eval_ctx, values, d)
@@ -185,7 +185,7 @@ def _join(context: Context, value: Any, d: Any = "") -> Any:  # noqa: ANN401 - v
 
 @pass_context
 def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN401 - values
-    """Return what a loop goes over; each of its turns counts."""
+    """Return the items of a loop; each iteration costs."""
     values = list(value)
     _work(context).spend(1 + len(values) * size)
     return values
@@ -193,13 +193,13 @@ def _turns(context: Context, value: Any, size: int) -> list[Any]:  # noqa: ANN40
 
 @pass_context
 def _trim(context: Context, value: Any, chars: Any = None) -> str:  # noqa: ANN401 - values
-    """Take characters away at both ends; each is looked for in all of `chars`."""
+    """Strip characters at both ends; each is searched in all of `chars`."""
     _work(context).spend(_weight(value) * max(1, _weight(chars)))
     return filters.do_trim(value, chars)
 
 
 def _int(value: Any, default: int = 0, base: int = 10) -> Any:  # noqa: ANN401 - a value
-    """Return a whole number of at most 63 bits: to calculate with longer ones takes long."""
+    """Return a whole number of at most 63 bits, as longer ones are slow to calculate with."""
     found: Any = filters.do_int(value, default, base)
     if isinstance(found, int) and abs(found) >= _MOST:
         raise TooMuch("int gives a number of more than 63 bits")
@@ -211,7 +211,7 @@ def _items(value: Any) -> list[Any]:  # noqa: ANN401 - values
 
 
 def _round(value: Any, precision: int = 0) -> float:  # noqa: ANN401 - a value
-    """Return a number rounded; Jinja2's own also makes numbers of any size."""
+    """Round a number; Jinja2's own function makes numbers of any size."""
     return round(float(value), max(0, min(int(precision), 20)))
 
 
@@ -244,7 +244,7 @@ _FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 def _divisible_by(value: Any, of: Any) -> bool:  # noqa: ANN401 - values
-    """Tell whether a number is a multiple; % of a text would format it, to any length."""
+    """Return True if a number is a multiple; % of a text would format it, to any length."""
     for each in (value, of):
         if isinstance(each, Undefined):
             str(each)  # raises `Missing`
@@ -275,7 +275,7 @@ _TURNS: Final = " turns"
 
 
 def language(*, is_html: bool) -> _Language:
-    """Return the language; of HTML, values are escaped."""
+    """Return the language; in HTML, values are escaped."""
     made = _Language(
         autoescape=is_html,
         undefined=_Required,
@@ -294,10 +294,10 @@ def language(*, is_html: bool) -> _Language:
 
 
 def read(of: _Language, source: str) -> nodes.Template:
-    """Return the tree of a template.
+    """Parse a template.
 
     Raises:
-        TemplateSyntaxError: it is none, or has what the language has not.
+        TemplateSyntaxError: it is malformed, or uses something outside the language.
 
     """
     line = 1
@@ -317,7 +317,7 @@ def read(of: _Language, source: str) -> nodes.Template:
 
 
 def counting(tree: nodes.Template) -> nodes.Template:
-    """Return the tree with all that takes time counted."""
+    """Return the tree with counters around everything that takes time."""
     for each in list(tree.find_all(nodes.For)):
         size = 1 + sum(1 for _ in each.find_all(nodes.Node))
         each.iter = _filtered(cast("nodes.Expr", each.iter), _TURNS, nodes.Const(size))
@@ -329,7 +329,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 
 def start() -> dict[str, Any]:
-    """Return what a rendering counts with."""
+    """Return the work counter of a rendering."""
     return {_WORK: Work()}
 
 
@@ -338,7 +338,7 @@ def _filtered(node: nodes.Expr, name: str, *given: nodes.Expr) -> nodes.Filter:
 
 
 def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
-    """Yield all nodes, with the line, the depth and the loops in which each is."""
+    """Yield all nodes, each with its line, its depth and its enclosing loops."""
     waiting: list[tuple[nodes.Node, int, int, int]] = [(tree, 1, 0, 0)]
     while waiting:
         each, line, depth, loops = waiting.pop()
@@ -349,7 +349,7 @@ def _walk(tree: nodes.Template) -> Iterator[tuple[nodes.Node, int, int, int]]:
 
 
 def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
-    """Return what a node is that the language has not; empty if it has it."""
+    """Return the name of a node outside the language; empty if it is allowed."""
     if depth > MAX_DEPTH or loops > MAX_LOOPS:
         return "too much is nested"
     if isinstance(each, nodes.Filter | nodes.Test):
@@ -367,7 +367,7 @@ def _wrong(each: nodes.Node, depth: int, loops: int) -> str:
 
 
 def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
-    """Return what is wrong with a filter or test; empty if nothing is."""
+    """Return the error in a filter or test; empty if there is none."""
     if each.dyn_args or each.dyn_kwargs:
         return "* and ** cannot be used"
     if isinstance(each, nodes.Test):
@@ -377,7 +377,7 @@ def _wrong_call(each: nodes.Filter | nodes.Test) -> str:
 
 
 def _wrong_constant(value: object) -> str:
-    """Return what is wrong with a constant; empty if nothing is."""
+    """Return the error in a constant; empty if there is none."""
     if isinstance(value, str):
         try:
             value.encode()

@@ -39,13 +39,13 @@ _FAILURES: Final = (
     TypeError,
     ValueError,
 )
-"""What filters and operators raise for values that they are not for."""
+"""Exceptions of filters and operators for unsuitable values."""
 _HTML: Final = language.language(is_html=True)
 _TEXT: Final = language.language(is_html=False)
 
 
 class Rendered(Struct, frozen=True):
-    """What a message says."""
+    """The rendered parts of a message."""
 
     subject: str
     html: str | None
@@ -53,7 +53,7 @@ class Rendered(Struct, frozen=True):
 
 
 def variables_of(template: Template) -> list[str]:
-    """Return the names of the variables that a template uses, sorted.
+    """Return the names of the variables of a template, sorted.
 
     Raises:
         InvalidInput: the syntax of a part is wrong; the message has the line and the reason.
@@ -77,11 +77,11 @@ def variables_of(template: Template) -> list[str]:
 
 
 def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
-    """Return what a template says with these variables, which are values of JSON.
+    """Render a template with these variables, which are JSON values.
 
     Raises:
-        InvalidInput: a variable is missing (`params` says which), a value is none that it can use,
-            the subject has a line break, or it would be too long or take too long.
+        InvalidInput: a variable is missing (`params` names it) or unusable, the subject has a
+            line break, or the result is too long or takes too long.
 
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
@@ -135,7 +135,7 @@ ROWS: Final = Rows(TEMPLATE)
 
 
 def _check(new: Template, old: Template | None, _now: int) -> Template:
-    """Refuse what cannot be rendered; find the variables."""
+    """Refuse a template that cannot be rendered; find its variables."""
     if new.html is None and new.text is None:
         raise InvalidInput("text: needed, or html", field="text", reason="missing")
     sources = (new.subject, new.html, new.text)

@@ -1,4 +1,4 @@
-"""``/v1/email-unsubscriptions``: what the recipients of mail open to get no more of it.
+"""``/v1/email-unsubscriptions``: the unsubscribe links of recipients.
 
 Opening a link changes nothing; the POST of a mail program, or of the page's button, does.
 """

@@ -1,7 +1,7 @@
-"""Which address a message leaves from, within what a warm-up allows; and what comes of it.
+"""Choose the source address of a message within the warm-up caps, and count outcomes.
 
-All is counted in the transaction that accepts the message, with the addresses of the pool locked:
-no two senders count on the same room, and what was counted outlives a restart.
+Everything is counted in the transaction that accepts the message, with the addresses of the pool
+locked: no two senders use the same room, and counts survive a restart.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from cloudcore.events import Events
 def sources_of(
     tx: Connection, account_id: str, region: str, ip_pool_id: str | None, count: int, now: int
 ) -> Sequence[str | None]:
-    """Return the addresses that mail to `count` recipients leaves from, and count it.
+    """Return the source addresses of mail to `count` recipients, and count them.
 
-    Each is the address of the pool that has used least of what it may send today. None stands for
-    the shared address: there is no pool, or no address in it has room (E6).
+    Each is the address of the pool that has used least of its cap of today. None stands for the
+    shared address: there is no pool, or no address in it has room (E6).
     """
     if ip_pool_id is None or count == 0:
         return [None] * count
@@ -55,10 +55,10 @@ def sources_of(
 
 
 def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: int) -> Recipient:
-    """Return a recipient that is tried on another day than it was counted on, with its new source.
+    """Count a recipient that is retried on another day again, and return it with its new source.
 
-    What is sent on a day is within the cap of that day, whenever it was accepted. The message is
-    locked before the addresses, as where an outcome is noted.
+    Mail sent on a day is within the cap of that day, whenever it was accepted. The message is
+    locked before the addresses, as where an outcome is stored.
     """
     with suppress(NotFound):
         MESSAGES.lock(tx, of.account_id, of.message_id)
@@ -71,10 +71,10 @@ def counted_again(tx: Connection, of: Recipient, ip_pool_id: str | None, now: in
 def note_outcome(
     tx: Connection, events: Events, of: Recipient, now: int, *, was_sent: bool = False
 ) -> None:
-    """Note at its address whether mail to a recipient was taken or bounced.
+    """Count at its source address whether mail to a recipient was accepted or bounced.
 
-    `was_sent` says that it was noted as taken before. The address is paused, and its owner told, if
-    over a tenth of the last thousand bounced.
+    `was_sent` means that it was counted as accepted before. The address is paused, and an event is
+    published, if over a tenth of the last thousand bounced.
     """
     if of.source_ip is None or of.status not in ("sent", "bounced"):
         return

@@ -1,4 +1,4 @@
-"""What an audit log records: the values, and the port through which they are recorded."""
+"""Events of the audit log, and the port through which they are recorded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_USER_AGENT = 256
 
 
 class AuditClient(NamedTuple):
-    """The request that did something."""
+    """The client of a request."""
 
     plane: str
     source_ip: str | None
@@ -23,7 +23,7 @@ class AuditClient(NamedTuple):
 
 
 class AuditEvent(NamedTuple):
-    """Something that was done, or refused."""
+    """An action that was done or refused."""
 
     id: str
     owner_id: str
@@ -39,7 +39,7 @@ class AuditEvent(NamedTuple):
     source: Source | None
     """Who is behind the principal."""
     client: AuditClient | None
-    """None for what the service does by itself."""
+    """None for actions of the platform itself."""
     details: Mapping[str, object] = {}
     """JSON; never a secret, never a document."""
     outcome: str = "succeeded"
@@ -56,7 +56,7 @@ class Auditor(Protocol):
     """Records events."""
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
-        """Insert an event, in the transaction of what it tells."""
+        """Insert an event, in the transaction of the change."""
         ...
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:

@@ -80,7 +80,7 @@ class Matched(NamedTuple):
 
 
 class Trace:
-    """What a decision came from, written by `decide` if it is asked to."""
+    """The statements that decided, recorded by `decide` if a trace is given."""
 
     def __init__(self) -> None:
         self.identity: Matched | None = None

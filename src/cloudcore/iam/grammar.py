@@ -56,12 +56,12 @@ def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
 
 
 def refusal(field: str, reason: str, words: str, **params: Any) -> InvalidInput:  # noqa: ANN401
-    """Return the error for an invalid field: `reason` is a code, `words` say what is required."""
+    """Return the error for an invalid field: `reason` is a code, `words` the requirement."""
     return InvalidInput(f"{field}: {words}", field=field, reason=reason, **params)
 
 
 def nearest(value: str, known: Iterable[str]) -> list[str]:
-    """Return up to three of the `known` words that `value` may be a misspelling of, best first."""
+    """Return up to three of the `known` words that are similar to `value`, best first."""
     by_lower = {each.lower(): each for each in known}
     near = get_close_matches(value[:_MAX_COMPARED].lower(), by_lower, n=_SUGGESTIONS)
     return [by_lower[each] for each in near]

@@ -87,17 +87,19 @@ def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -
     Without `salt` (that of the person's e-mail address) a random one is used.
     """
     salt = salt or os.urandom(SALT_BYTES)
-    parts = (salt, cost.derive(password, salt))
-    return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
+    return _stored(cost, salt, cost.derive(password, salt))
 
 
 def unusable_password(salt: bytes) -> str:
-    """Return the scrypt string of no password, for a person who signs in by other means.
+    """Return a scrypt string that no password matches, for a person who signs in otherwise.
 
     It has the `salt` of the person's e-mail address, so a sign-in takes as long as with a password.
     """
-    parts = (salt, os.urandom(_HASH_BYTES))
-    return "$".join(["scrypt", *map(str, COST), *(base64.b64encode(p).decode() for p in parts)])
+    return _stored(COST, salt, os.urandom(_HASH_BYTES))
+
+
+def _stored(cost: Cost, *parts: bytes) -> str:
+    return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
 
 
 def salt_of(kept: str) -> bytes:
@@ -134,8 +136,8 @@ def _parse(kept: str) -> _StoredPassword:
     return _StoredPassword(_Parameters(cost, base64.b64decode(salt)), base64.b64decode(expected))
 
 
-class Asker(NamedTuple):
-    """A client that needs a password hash computed."""
+class PasswordClient(NamedTuple):
+    """A client that waits for a password hash."""
 
     subject: str
     """The principal, or the client address if unknown."""
@@ -144,7 +146,7 @@ class Asker(NamedTuple):
 
 
 class PasswordChecks:
-    """The threads that hash passwords; few, because each check takes 32 MiB and a core.
+    """The threads that hash passwords; two, because each check takes 32 MiB and a core.
 
     One per process. Known and unknown clients wait in two queues that are served in turn; the
     clients of a queue are served in turn as well, so one check does not wait for all checks of
@@ -162,50 +164,50 @@ class PasswordChecks:
         self._places: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         self._was_known = False
 
-    async def match(self, password: str, kept: Sequence[str], asker: Asker) -> list[bool]:
+    async def match(self, password: str, kept: Sequence[str], client: PasswordClient) -> list[bool]:
         """Return, for each stored password in `kept`, True if it matches; see `match_passwords`.
 
         Raises:
             Unavailable: too many passwords wait to be hashed, of this client or in total.
 
         """
-        return await self._run(asker, match_passwords, password, kept)
+        return await self._run(client, match_passwords, password, kept)
 
-    async def hash(self, password: str, asker: Asker, salt: bytes) -> str:
+    async def hash(self, password: str, client: PasswordClient, salt: bytes) -> str:
         """Return the scrypt string to store, with the salt of the person's e-mail address.
 
         Raises:
             Unavailable: as in `match`.
 
         """
-        return await self._run(asker, hash_password, password, COST, salt)
+        return await self._run(client, hash_password, password, COST, salt)
 
-    async def _run(self, asker: Asker, work: Callable[[*Ts], T], *args: *Ts) -> T:
-        places = self._places[asker.is_known]
-        if places[asker.subject] >= MAX_WAITING_EACH:
+    async def _run(self, client: PasswordClient, work: Callable[[*Ts], T], *args: *Ts) -> T:
+        places = self._places[client.is_known]
+        if places[client.subject] >= MAX_WAITING_EACH:
             raise _too_many()
-        if places.total() >= MAX_WAITING and (places[asker.subject] or not self._displace(asker)):
+        if places.total() >= MAX_WAITING and (places[client.subject] or not self._displace(client)):
             raise _too_many()
-        places[asker.subject] += 1
+        places[client.subject] += 1
         try:
-            await self._turn(asker)
+            await self._turn(client)
             try:
                 loop = asyncio.get_running_loop()
                 return await loop.run_in_executor(self._threads, work, *args)
             finally:
                 self._give_turn()
         finally:
-            places[asker.subject] -= 1
-            if not places[asker.subject]:
-                del places[asker.subject]
+            places[client.subject] -= 1
+            if not places[client.subject]:
+                del places[client.subject]
 
-    async def _turn(self, asker: Asker) -> None:
+    async def _turn(self, client: PasswordClient) -> None:
         """Wait for a thread."""
         if self._running < _CHECKS_AT_ONCE:
             self._running += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines[asker.is_known].setdefault(asker.subject, deque()).append(turn)
+        self._lines[client.is_known].setdefault(client.subject, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -236,9 +238,9 @@ class PasswordChecks:
                 return turn
         return None
 
-    def _displace(self, asker: Asker) -> bool:
+    def _displace(self, client: PasswordClient) -> bool:
         """Refuse the last check of the client that has most; return False if none has several."""
-        line = self._lines[asker.is_known].values()
+        line = self._lines[client.is_known].values()
         longest = max(line, key=len, default=deque[asyncio.Future[None]]())
         if len(longest) <= 1:
             return False

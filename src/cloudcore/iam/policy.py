@@ -1,4 +1,4 @@
-"""Parse policy documents, strictly, and cache parsed ones: an ignored part might have been a deny.
+"""Parse policy documents strictly, because an ignored part might be a deny; cache parsed ones.
 
 Tenants decide how many policies there are and how much memory each takes: a list of networks takes
 sixty times its text. So the cache is bounded by bytes, not by the number of entries.
@@ -6,7 +6,6 @@ sixty times its text. So the cache is bounded by bytes, not by the number of ent
 
 from __future__ import annotations
 
-import json
 import re
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -18,7 +17,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
 from cloudcore.iam.grammar import Form, as_list, as_object, as_text, nearest, refusal
 from cloudcore.iam.patterns import Patterns
-from cloudcore.json_size import unique_members
 from cloudcore.resource_names import UUID_PATTERN
 
 
@@ -42,7 +40,7 @@ MAX_STATEMENTS: Final = 50
 EVERYONE: Final = "*"
 """The principal that matches everyone, signed in or not."""
 SERVICE: Final = "crn:iam:::service/"
-"""What the CRN of a service of the platform begins with: it is of no account."""
+"""Prefix of the CRNs of the platform's services, which belong to no account."""
 TRUST_ACTION: Final = "iam:AssumeRole"
 
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
@@ -104,7 +102,7 @@ class PolicyStatement(NamedTuple):
     conditions: Conditions = NO_CONDITIONS
 
 
-class About(NamedTuple):
+class ActionStatements(NamedTuple):
     """The statements of a policy about one action."""
 
     denies: tuple[PolicyStatement, ...]
@@ -116,45 +114,18 @@ class Policy:
     """A parsed document, indexed by action on demand."""
 
     statements: tuple[PolicyStatement, ...]
-    _by_action: dict[str, About] = field(default_factory=dict, compare=False, repr=False)
+    _by_action: dict[str, ActionStatements] = field(default_factory=dict, compare=False, repr=False)
 
-    def about(self, action: str) -> About:
+    def about(self, action: str) -> ActionStatements:
         """Return the statements about `action`, which must be an action that a route declares."""
         about = self._by_action.get(action)
         if about is None:
             spoken = [each for each in self.statements if each.actions.match(action)]
-            about = self._by_action[action] = About(
+            about = self._by_action[action] = ActionStatements(
                 tuple(each for each in spoken if each.effect is Effect.DENY),
                 tuple(each for each in spoken if each.effect is Effect.ALLOW),
             )
         return about
-
-
-def parse_policy(document: bytes | str, kind: PolicyKind | ResourceRules) -> Policy:
-    """Parse a policy document.
-
-    Raises:
-        InvalidInput: with ``field``, a path such as ``statements[2].actions``, and ``reason``.
-
-    """
-    return policy_of(read_document(document), kind)
-
-
-def read_document(document: bytes | str) -> Any:  # noqa: ANN401 - JSON, not yet checked
-    """Parse a document as JSON, without checking that it is a policy.
-
-    Raises:
-        InvalidInput: it is too large, is not JSON in UTF-8, or has a duplicate key.
-
-    """
-    try:
-        encoded = document if isinstance(document, bytes) else document.encode()
-        check_size(encoded)
-        return json.loads(
-            encoded.decode(), object_pairs_hook=unique_members, parse_constant=_no_constant
-        )
-    except (ValueError, RecursionError):
-        raise refusal("document", "not_json", "not JSON, or an object names a key twice") from None
 
 
 def check_size(document: bytes) -> None:
@@ -164,7 +135,12 @@ def check_size(document: bytes) -> None:
 
 
 def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noqa: ANN401 - JSON, not yet checked
-    """Convert parsed JSON to a policy; see `parse_policy`."""
+    """Return the policy in a document of parsed JSON.
+
+    Raises:
+        InvalidInput: with ``field``, a path such as ``statements[2].actions``, and ``reason``.
+
+    """
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":
         raise refusal("version", _reason(top, "version"), 'must be "1"')
@@ -255,10 +231,6 @@ def _check_among(actions: tuple[str, ...], allowed: frozenset[str], words: str, 
 
 def _listed(actions: frozenset[str]) -> str:
     return ", ".join(sorted(actions)) or "nothing"
-
-
-def _no_constant(constant: str) -> None:
-    raise ValueError(constant)
 
 
 K = TypeVar("K", bound=Hashable)

@@ -1,4 +1,4 @@
-"""Principals: of a request, from a verified token and current rows; of a key that signs requests.
+"""Principals of requests and of signing key pairs, and the setting for founders of organizations.
 
 Also the setting for who may create organizations and accounts.
 """
@@ -41,7 +41,7 @@ def stored_source(source: Source | None) -> str | None:
 
 
 def read_source(text: str | None) -> Source | None:
-    """Return the source that a column holds; or None if it holds none."""
+    """Return the source in a column, or None if it is null."""
     return None if text is None else msgspec.json.decode(text, type=Source)
 
 
@@ -66,11 +66,11 @@ class Principal(NamedTuple):
     container_password_id: str | None = None
     """For a role, the id of the container password that stands for a person in it."""
     source: Source | None = None
-    """Who is behind a role session, the caller itself otherwise."""
+    """The person or program behind a role session; otherwise the caller itself."""
 
 
 class SignatureKey(NamedTuple):
-    """A key pair in force."""
+    """An active key pair that signs requests."""
 
     access_key_id: str
     secret: str
@@ -94,7 +94,7 @@ class SignatureKeys(Protocol):
     """Finds key pairs."""
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
-        """Return the key pair of a public id; None if there is none in force."""
+        """Return the active key pair of a public id, or None."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""How a service of the platform acts in a role of an account: what families ask of identity.
+"""Port for services of the platform that act in roles of accounts; identity implements it.
 
-A role lets a service in as it lets in anyone: its trust policy allows the service's principal,
-``crn:iam:::service/<service>``. Who makes the service act in a role, as the owner of an instance
-pool does, must be allowed `PASS_ROLE` on it; else whoever may make a pool could act in each role
-that trusts the service.
+The trust policy of a role must allow the service's principal, ``crn:iam:::service/<service>``. A
+caller that makes the service act in a role, such as the owner of an instance pool, needs
+`PASS_ROLE` on it; otherwise a right to create pools would include every role that trusts the
+service.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PASS_ROLE: Final = "iam:PassRole"  # noqa: S105 - an action
 
 
 class RoleRefused(Exception):
-    """A role does not let the service in (any more); the message says why in one line."""
+    """A role does not admit the service, or no longer does; the message is the reason."""
 
 
 class PassedRole(NamedTuple):
@@ -47,7 +47,7 @@ class RoleSession(NamedTuple):
     role_id: str
 
     def __repr__(self) -> str:
-        """Return what is no secret."""
+        """Return the public part."""
         return f"RoleSession({self.id!r})"
 
 
@@ -57,7 +57,7 @@ class ServiceRoles(Protocol):
     def resolve(
         self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> PassedRole:
-        """Return the role that `value` in a request's `field` means: an id, a name or a CRN.
+        """Return the role that `value` in a request's `field` names by id, name or CRN.
 
         `authorize` is the caller's right to `PASS_ROLE`; see `cloudcore.resource_references` for
         what it raises besides.
@@ -81,11 +81,11 @@ class ServiceRoles(Protocol):
         *,
         is_wanted: Callable[[Connection], bool] = lambda _tx: True,
     ) -> RoleSession:
-        """Begin a session of a role for what is called `name`, such as an instance, by its id.
+        """Begin a session of a role under a `name`, such as the id of an instance.
 
-        It lasts `seconds`, at least 900 and at most as long as the role allows. Those that began
-        before go on. `is_wanted` returns False if what it is for is gone, and else holds that until
-        the session is stored: then none begins after `end`.
+        It lasts `seconds`, at least 900 and at most as long as the role allows. Earlier sessions
+        continue. `is_wanted` returns False if the resource of the session is gone, and otherwise
+        locks it until the session is stored: then none begins after `end`.
 
         Raises:
             RoleRefused: the role was deleted, does not trust the service, its account is suspended,
@@ -95,22 +95,22 @@ class ServiceRoles(Protocol):
         ...
 
     async def live(self, session_ids: Sequence[str]) -> Collection[str]:
-        """Return those sessions that are neither over nor revoked."""
+        """Return those sessions that are neither expired nor revoked."""
         ...
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
-        """Revoke all sessions of what is called `name`, in both forms; there may be none.
+        """Revoke all sessions under a `name`, if any, in both forms.
 
-        Call it after the row of that was locked or deleted.
+        Lock or delete the row of their resource first.
         """
         ...
 
     def platform_role(
         self, tx: Connection, account_id: str, name: str, policy: Mapping[str, Any], now: int
     ) -> str:
-        """Return the id of a role of the service's own in an account; make it if there is none.
+        """Return the id of the service's own role in an account; create it if it is missing.
 
-        It trusts the service alone, and has this identity policy alone. Its owner sees both, and
+        It trusts only the service, and has only this identity policy. The account sees both, and
         can change neither.
         """
         ...
@@ -121,9 +121,9 @@ class ServiceRoles(Protocol):
 
 
 SERVICE_ROLES: Final[Port[Callable[[str], ServiceRoles]]] = Port("platform.service_roles")
-"""Returns what acts as the service of a name: that of the family, ``compute``."""
+"""Returns the port for a service, by its family's name, such as ``compute``."""
 
 
 def service_crn(service: str) -> str:
-    """Return a service as trust policies name it."""
+    """Return the CRN of a service, as trust policies name it."""
     return SERVICE + service

@@ -1,4 +1,4 @@
-"""What policies can name: the kinds of resources of all families, with their actions and CRNs.
+"""The names that policies may have: kinds of resources of all families, their actions and CRNs.
 
 An identity policy may name only actions and resources that exist: a typing error in a deny would
 allow, and one in an allow would puzzle. Only a document that is being stored is checked. One that
@@ -42,7 +42,7 @@ class StoredPolicy(NamedTuple):
 
 
 class OwnPolicy(NamedTuple):
-    """How the policies of resources of a kind are found and read."""
+    """The policies of resources of a kind: find one, and its rules."""
 
     find: Callable[[Connection, Crn], StoredPolicy | None]
     """Returns the policy of a resource of its CRN, or None. The CRN names the account by id."""
@@ -116,7 +116,7 @@ class _Form(NamedTuple):
 
 
 class Vocabulary:
-    """What policies of an installation can name, and the templates of policies."""
+    """The actions and kinds of resources of an installation, and its policy templates."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Identity: who the caller is and what it may do. Every other family may depend on its ports.
+"""Identity: accounts, principals, credentials and rights; other families may use its ports.
 
 `routes`, `services`, `rows` and `tables` are the resources of ``/v1``: accounts, organizations,
 people, service accounts, roles, policies, identity providers. `oauth` is sign-in and token

@@ -29,7 +29,7 @@ _MAX_ORGANIZATIONS: Final = 20
 def record_sign_in(
     ctx: RequestContext, tx: Connection, user: User, action: str = SIGN_IN, **details: str | None
 ) -> None:
-    """Record that a person signed in, in the transaction that begins the session."""
+    """Record a person's sign-in, in the transaction that begins the session."""
     crn = person_crn(user.organization_id, user.id)
     owners = organizations_of(user.id, tx)
     source = Source(crn, user.email)
@@ -39,8 +39,8 @@ def record_sign_in(
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
     """Record what a sign-in at a provider changed, in its transaction.
 
-    The provider is the principal: it said who the person is, and of which groups. The person's
-    sign-in itself is recorded when the code is exchanged.
+    The provider is the principal: it named the person and the groups. The person's sign-in itself
+    is recorded when the code is exchanged.
     """
     user, provider = made.user, made.provider
     person = person_crn(user.organization_id, user.id)
@@ -63,7 +63,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
 
 
 def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
-    """Count a wrong password for the persons of its e-mail address; of nobody's, nothing is kept.
+    """Count a wrong password for each person of the e-mail address; there may be none.
 
     No query is made now, so that it takes as long as for an address that nobody has.
     """
@@ -87,7 +87,7 @@ def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None
 
 
 def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
-    """Count a key pair that was refused: a wrong secret, or what is suspended."""
+    """Count a key pair that was refused: its secret is wrong, or its owner suspended."""
     source = source_of_program(owner.account_id, owner.service_account)
     ctx.note_refusal(
         SIGN_IN,
@@ -101,7 +101,7 @@ def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
 def record_program_sign_out(
     ctx: RequestContext, tx: Connection, account_id: str, service_account: str, ended: str
 ) -> None:
-    """Record that a token or login of a service account was revoked; `ended` says which."""
+    """Record that a token or login of a service account was revoked: `ended` is which of them."""
     source = source_of_program(account_id, service_account)
     details, owners = {"ended": ended}, [account_id]
     ctx.audit(tx, SIGN_OUT, owners, principal=source.crn, source=source, details=details)

@@ -10,11 +10,11 @@ from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address, person_crn
 from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account, hold_adding, is_any_account
+from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
-from cloudcore.identity.rows.users import User
+from cloudcore.identity.rows.users import User, new_user
 from cloudcore.identity.services.accounts import (
     ADMIN,
     AccountAddition,
@@ -80,17 +80,8 @@ async def create_first_account(
     check_handle(handle)
     password = new_password()
     email = email_address(email)
-    salt = first_salt(keyring, email)
-    user = User(
-        id=new_id(),
-        email=email,
-        password=passwords.hash_password(password, salt=salt),
-        must_change_password=True,
-        organization_id=new_id(),
-        status="active",
-        created_at=now,
-        updated_at=now,
-    )
+    hashed = passwords.hash_password(password, salt=first_salt(keyring, email))
+    user = new_user(new_id(), email, hashed, new_id(), now)
     ids = FirstIds(new_id(), new_id(), new_id(), new_id())
     plan = _Plan(
         ids=ids,
@@ -112,16 +103,11 @@ async def create_first_account(
 
 def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
     hold_adding(tx)
-    if is_any_account(tx):
+    if has_accounts(tx):
         raise Conflict("this install has an account already")
     now, user = plan.now, plan.user
-    organization = Organization(
-        id=plan.organization_id,
-        name=_ORGANIZATION,
-        is_personal=False,
-        created_at=now,
-        updated_at=now,
-    )
+    names = {"id": plan.organization_id, "name": _ORGANIZATION}
+    organization = Organization(**names, is_personal=False, created_at=now, updated_at=now)
     organizations.add_organization(tx, organization)
     add_person(tx, user._replace(home_organization_id=plan.organization_id))
     MEMBERS.add(tx, Membership(plan.organization_id, user.id, "owner", now))

@@ -14,7 +14,7 @@ from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.tables import access_keys, container_passwords, roles
 
 Used = tuple[Literal["key", "role", "password"], str]
-"""What was used: its kind, and the id of its row."""
+"""Something used: its kind, and the id of its row."""
 
 
 def _note(table: Table) -> Statement:
@@ -36,7 +36,7 @@ _NOTE: Final = {
 
 
 def note_uses(tx: Connection, uses: Mapping[Used, int]) -> None:
-    """Record what was used in the hours that begin at these moments."""
+    """Set the last use of rows; the moments are beginnings of hours."""
     # In one order, so that two processes lock rows alike and never deadlock.
     for kind, note in _NOTE.items():
         for (_, used_id), hour in sorted(each for each in uses.items() if each[0][0] == kind):
@@ -50,7 +50,7 @@ _HOUR: Final = 3600 * MICROSECONDS
 
 
 class LastUses:
-    """The uses in this process since the last flush; one write per hour and what was used.
+    """The uses in this process since the last flush; one write per row and hour.
 
     A process notes each principal in a dictionary only, so that a request waits for no write.
     """

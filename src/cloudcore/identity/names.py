@@ -24,7 +24,7 @@ def iam_crn(scope_id: str, kind: str, name: str) -> str:
 
 
 def source_of_program(account_id: str, name: str) -> Source:
-    """Return a service account as who is behind a request."""
+    """Return a service account as the `Source` of a request."""
     return Source(iam_crn(account_id, "service-account", name), name)
 
 

@@ -1,4 +1,4 @@
-"""What identity depends on, and what it offers: to authenticate callers, and keys that sign."""
+"""Dependencies of identity's routes, and its offers: authentication of callers, signing keys."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class IdentityNeeds:
     prepare_addition: PrepareAddition
     """Prepares what another family adds to each new account."""
     login_permission: PermissionToLogIn
-    """Returns what a role of an account must be allowed, to log container clients in."""
+    """Returns the permission that a role of an account needs to log container clients in."""
 
 
 async def open_needs(opening: Opening) -> IdentityNeeds:
@@ -82,7 +82,7 @@ async def _open_tokens(opening: Opening) -> AccessTokens:
 
 
 async def _open_uses(opening: Opening) -> LastUses:
-    """Return what notes uses; it writes them when it ends."""
+    """Return the recorder of last uses; it flushes when the process ends."""
     uses = LastUses(opening.install.database, opening.install.clock)
     await opening.resources.enter_async_context(
         recording(FLUSH_SECONDS, uses.flush, "uses of keys and roles")

@@ -1,4 +1,4 @@
-"""Recovery by the operator: new credentials for who lost them, and lost rights in an account."""
+"""Recovery by the operator: reset passwords, add access keys, restore the role `admin`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
-from cloudcore.identity.names import iam_crn, missing, person_crn
+from cloudcore.identity.names import missing, person_crn
 from cloudcore.identity.rows import policies, roles, users
 from cloudcore.identity.rows.accounts import (
     Account,
@@ -25,7 +25,7 @@ from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions, revoke_sessions_of_role
 from cloudcore.identity.rows.users import PEOPLE, USERS, User
-from cloudcore.identity.services.accounts import ADMIN, new_admin_policy, new_admin_role
+from cloudcore.identity.services.accounts import ADMIN, encoded, new_admin_policy, new_admin_role
 from cloudcore.identity.services.members import lock_organization, organization_of
 from cloudcore.identity.services.service_accounts import (
     MAX_ACTIVE,
@@ -115,7 +115,7 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
             raise Conflict("there are several accounts; name one with --account HANDLE")
         account = accounts[0] if accounts else None
     else:
-        account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+        account = _account_of(tx, handle)
     if account is None:
         raise NotFound(f"there is no account {handle or ''}".rstrip())
     program = SERVICE_ACCOUNTS.find_named(tx, account.id, name)
@@ -125,6 +125,10 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
         if status != "active":
             raise Conflict(f"the {what} is suspended; a person who owns it resumes it")
     return account, program
+
+
+def _account_of(tx: Connection, handle: str) -> Account | None:
+    return find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
 
 
 def add_key(
@@ -173,16 +177,16 @@ def restore_admin(
 ) -> tuple[Account, list[HostChange]]:
     """Give a member of an account's organization the role `admin` with all rights.
 
-    Create or repair role, trust, policy and assignment; return the changes, none if all was well.
-    The policy `admin` allows everything afterwards, wherever else it is attached, and is the only
-    one of the role: another could only deny. A trust policy that denies is replaced.
+    Create or repair role, trust, policy and assignment; return the changes, if any. Afterwards the
+    policy `admin` allows everything, wherever else it is attached, and is the only one of the role:
+    another could only deny. A trust policy that denies is replaced.
 
     Raises:
         NotFound: there is no such account, or no such member of its organization.
         Conflict: the account or the person is suspended.
 
     """
-    account = find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+    account = _account_of(tx, handle)
     if account is None:
         raise NotFound(f"there is no account {handle}")
     organization_id = organization_of(tx, account.id)
@@ -199,10 +203,10 @@ def restore_admin(
         )
     role, changes = _restore_role(tx, account.id, person, new_id, now)
     changes += _restore_policies(tx, role, new_id, now)
-    if ASSIGNMENTS.add(tx, Assignment(role.id, person.id, now)) or roles.keep_assignment(
+    if ASSIGNMENTS.add(tx, Assignment(role.id, person.id, now)) or roles.make_assignment_manual(
         tx, role.id, person.id
     ):
-        changes.append(HostChange("iam:AssignRole", _role_crn(role)))
+        changes.append(HostChange("iam:AssignRole", ROLES.crn_of(role)))
     return account, changes
 
 
@@ -214,7 +218,7 @@ def _restore_role(
     fresh = new_admin_role(new_id(), account_id, crn, now)
     if role is None:
         ROLES.add(tx, fresh)
-        return fresh, [HostChange("iam:CreateRole", _role_crn(fresh))]
+        return fresh, [HostChange("iam:CreateRole", ROLES.crn_of(fresh))]
     trust: dict[str, Any] = msgspec.json.decode(role.trust_policy)
     own = {"effect": "allow", "principals": [crn]}
     denies = any(each["effect"] == "deny" for each in trust["statements"])
@@ -225,14 +229,14 @@ def _restore_role(
     if is_trusted and not denies:
         return role, []
     # The names of the kept statements mean whom they meant before, so their ids stay.
-    added = _encoded({**trust, "statements": [*trust["statements"], own]})
+    added = encoded({**trust, "statements": [*trust["statements"], own]})
     if denies or not _is_trust_policy(added):
         changed = role._replace(trust_policy=fresh.trust_policy, trust_ids="{}", updated_at=now)
         revoke_sessions_of_role(tx, role.id, now)
     else:
         changed = role._replace(trust_policy=added, updated_at=now)
     ROLES.save(tx, changed)
-    return changed, [HostChange("iam:UpdateRole", _role_crn(role))]
+    return changed, [HostChange("iam:UpdateRole", ROLES.crn_of(role))]
 
 
 def _is_trust_policy(text: str) -> bool:
@@ -255,7 +259,7 @@ def _restore_policies(
     if policy is None:
         POLICIES.add(tx, fresh)
         policy = fresh
-        changes.append(HostChange("iam:CreatePolicy", _policy_crn(policy)))
+        changes.append(HostChange("iam:CreatePolicy", POLICIES.crn_of(policy)))
     elif msgspec.json.decode(policy.document) != msgspec.json.decode(fresh.document):
         policy = policy._replace(
             document=fresh.document,
@@ -264,13 +268,13 @@ def _restore_policies(
             updated_at=now,
         )
         POLICIES.save(tx, policy)
-        changes.append(HostChange("iam:UpdatePolicy", _policy_crn(policy)))
+        changes.append(HostChange("iam:UpdatePolicy", POLICIES.crn_of(policy)))
     for each in policies.list_policies_of(tx, account_id, role.id):
         if each.id != policy.id:
             _detach(tx, each, role)
-            changes.append(HostChange("iam:DetachPolicy", _policy_crn(each)))
+            changes.append(HostChange("iam:DetachPolicy", POLICIES.crn_of(each)))
     if ATTACHMENTS.add(tx, Attachment(new_id(), account_id, policy.id, None, role.id, now)):
-        changes.append(HostChange("iam:AttachPolicy", _policy_crn(policy)))
+        changes.append(HostChange("iam:AttachPolicy", POLICIES.crn_of(policy)))
     return changes
 
 
@@ -279,15 +283,3 @@ def _detach(tx: Connection, policy: PolicyRow, role: Role) -> None:
     for each in ATTACHMENTS.list(tx, of, "", "", _MAX_ATTACHMENTS):
         if each.role_id == role.id:
             ATTACHMENTS.remove(tx, of, each.id)
-
-
-def _role_crn(role: Role) -> str:
-    return iam_crn(role.account_id, "role", role.name)
-
-
-def _policy_crn(policy: PolicyRow) -> str:
-    return iam_crn(policy.account_id, "policy", policy.name)
-
-
-def _encoded(document: dict[str, Any]) -> str:
-    return msgspec.json.encode(document).decode()

@@ -141,7 +141,7 @@ roles = Table(
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
     UniqueConstraint("account_id", "name"),
-    # The ids that names in the trust policy had when it was written; see `identity.documents`.
+    # The ids that names in the trust policy had when it was written; see `rights.documents`.
     Column("trust_ids", Text, nullable=False, server_default=text("'{}'")),
     Column("last_used_at", Moment),
     UniqueConstraint("id", "account_id"),
@@ -171,7 +171,7 @@ policies = Table(
     Column("revision", BigInteger, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
-    # The ids that names in the document had when it was written; see `identity.documents`.
+    # The ids that names in the document had when it was written; see `rights.documents`.
     Column("account_ids", Text, nullable=False, server_default=text("'{}'")),
     UniqueConstraint("account_id", "name"),
     UniqueConstraint("id", "account_id"),

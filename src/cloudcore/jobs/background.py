@@ -1,8 +1,8 @@
 """Run background tasks of a process beside its requests.
 
 Every serving process runs a worker and a scheduler; all processes share one queue and one schedule
-(`cloudcore.jobs`). Its own chores, such as writing what it noted in memory, it repeats by itself.
-Work under a lease is cancelled when the lease is lost.
+(`cloudcore.jobs`). A process repeats its own chores by itself, such as writing notes in memory to
+the database. Work under a lease is cancelled when the lease is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class BesideRequests:
-    """Does work beside the requests until it is stopped."""
+    """A background task that runs until it is stopped."""
 
     name: str
 
@@ -32,15 +32,15 @@ class BesideRequests:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Do the work until `stop`; when cancelled, give up what is under way."""
+        """Run until `stop`; when cancelled, abandon the current work."""
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Look now whether there is something to do."""
+        """Look for work now."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Begin nothing more; `run` returns when what is under way has ended."""
+        """Begin nothing more; `run` returns when the current work has ended."""
         self._is_stopping = True
         self._woken.set()
 
@@ -55,7 +55,7 @@ class BesideRequests:
 async def running(*workers: BesideRequests) -> AsyncIterator[None]:
     """Run workers during the block; then wait up to `_STOP_SECONDS` for all their current steps.
 
-    All are told to stop at once: a process has not much more than this to stop (`serving.server`).
+    All are stopped at the same time: a process has little more time than this (`serving.server`).
     """
     tasks = [asyncio.create_task(_keep_running(each), name=each.name) for each in workers]
     try:
@@ -113,7 +113,7 @@ async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> Non
 async def recording(
     seconds: float, chore: Callable[[], Awaitable[object]], noted: str
 ) -> AsyncIterator[None]:
-    """Write what a process notes in memory every `seconds` during the block, and at its end."""
+    """Write a process's notes in memory every `seconds` during the block, and at its end."""
     try:
         async with repeated(seconds, chore):
             yield
@@ -122,7 +122,7 @@ async def recording(
 
 
 async def last_turn(chore: Callable[[], Awaitable[object]], noted: str) -> None:
-    """Write what a process noted in memory before it stops; log a failure and go on."""
+    """Write a process's notes in memory before it stops; log a failure and go on."""
     try:
         await chore()
     except PlatformError as error:

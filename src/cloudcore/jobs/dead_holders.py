@@ -4,11 +4,11 @@ A locked file per worker process shows other processes of this machine that it h
 releases the lock when the process ends for any reason, so a file that can be locked belongs to a
 dead worker. This holds only for files made since this machine was booted: several machines may
 share the folder, and a network file system may lose their locks. So a file is named by its worker's
-id and by the boot. It has no content, and needs no room on a full disk.
+id and by the boot. It is empty, and needs no room on a full disk.
 
-A job or turn of a dead worker is due at once. But what it did may be why it died: a job at whose
-step workers have died `QUICK_ATTEMPTS` times, and a chore whose last turn ended so, wait for the
-end of the lease, so that the process does not die again and again with no time for other work.
+A job or chore of a dead worker is due at once. But the work may be the cause of the death: a job in
+whose step workers have died `QUICK_ATTEMPTS` times, and a chore whose last turn ended so, wait for
+the end of the lease, so that processes do not die again and again with no time for other work.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class WorkerLocks:
     def hold(self, worker_id: str) -> Iterator[None]:
         """Hold the lock of a new worker id in the block; delete the files of long dead workers.
 
-        On a disk that has no room even for an empty file, hold none: others wait for the end of
-        this worker's leases when it dies.
+        On a disk without room even for an empty file, hold none: if this worker dies, others wait
+        for the end of its leases.
         """
         try:
             self._forget_dead()
@@ -201,7 +201,7 @@ class DeadHolders:
     def __init__(
         self, database: Database, clock: Clock, dead: Callable[[], Collection[str]]
     ) -> None:
-        """Ask `dead` for the ids of dead workers, among which may be those of long ago."""
+        """Read the ids of dead workers from `dead`; some may have died long ago."""
         self._database = database
         self._clock = clock
         self._dead = dead
@@ -211,7 +211,7 @@ class DeadHolders:
         """Free the leases of those that have died since the last look.
 
         Raises:
-            Unavailable: the database cannot do so now; the next look tries again.
+            Unavailable: the database is not available now; the next look tries again.
 
         """
         dead = set(self._dead())
@@ -221,13 +221,13 @@ class DeadHolders:
             self._freed |= new
 
     async def free(self, *holders: str) -> None:
-        """Free the leases of workers that run nothing any more."""
+        """Free the leases of workers that are known to have stopped."""
         await self._database.write_relaxed(free_leases, sorted(holders), self._clock())
 
 
 @asynccontextmanager
 async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[None]:
-    """Free what dead workers held, now and during the block; at its end, what this one holds."""
+    """Free the leases of dead workers, now and during the block; at its end, those of this one."""
     try:
         await dead.look()
     except PlatformError as error:

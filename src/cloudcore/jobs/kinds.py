@@ -104,5 +104,5 @@ class JobKind:
 
 
 def doubled(first: float, longest: float, times: int) -> float:
-    """Return a pause that was doubled some times, but is not longer than the longest."""
+    """Return a pause doubled `times` times, up to the longest."""
     return min(first * 2.0 ** min(times, _LARGEST_DOUBLING), longest)

@@ -259,7 +259,7 @@ def end_run(tx: Connection, run_id: str, now: int, fault: Fault | None = None) -
 
 
 def remove_runs(tx: Connection, scope_id: str) -> None:
-    """Delete the runs over a deleted resource."""
+    """Delete the runs of a deleted resource."""
     tx.execute(_REMOVE, scope_id=scope_id)
 
 
@@ -317,13 +317,12 @@ def run_kind(
     clock: Clock,
     ended: Ended = lambda _: None,
     ending: Ending = lambda _tx, _run, _job: None,
-    max_attempts: int | None = MAX_ATTEMPTS,
 ) -> JobKind:
     """Return the kind of job for the runs that `start_run` starts under the same name."""
     return JobKind(
         name=name,
         step=partial(_take_step, step, database, clock, ended, ending),
-        max_attempts=max_attempts,
+        max_attempts=MAX_ATTEMPTS,
         gave_up=partial(_fail, ending),
         gave_up_committed=partial(_tell, ended),
     )

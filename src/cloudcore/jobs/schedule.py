@@ -1,8 +1,9 @@
 """The schedule: periodic chores, each run by one worker at a time.
 
 A chore's row holds the start of its next turn. The worker that takes the turn leases the row,
-renews the lease while the chore runs, and then sets the next turn. If it dies, the row is due again
-when that is known, at the latest at the end of the lease, and another worker takes the turn.
+renews the lease while the chore runs, and then sets the next turn. If the worker dies, the row is
+due again when its death is known, at the latest at the end of the lease, and another worker takes
+the turn.
 
 Turns begin at multiples of the period since the epoch. So chores of the same period are due at the
 same moment and cost one query and one lease, and every other worker one query.
@@ -83,7 +84,7 @@ class Scheduler(BesideRequests):
         chance: Callable[[], float] = random.random,
         holder: str | None = None,
     ) -> None:
-        """Take turns of `chores`; `holder` is the id of this process, if others know its death."""
+        """Take turns of `chores`; `holder` is this process's id, if others can detect its death."""
         super().__init__()
         self._database = database
         self._holder = holder
@@ -149,7 +150,7 @@ class Scheduler(BesideRequests):
             if not due:
                 return
             token, until = self._new_id(), later(now, self._pace.lease_seconds)
-            terms = schedule_rows.LeaseTerms(token, until, self._holder)
+            terms = schedule_rows.TurnTerms(token, until, self._holder)
             leased = await self._database.write_relaxed(schedule_rows.lease, due, terms, now)
         except Unavailable as error:
             _log.warning("the schedule cannot be read: %s", error)

@@ -84,7 +84,7 @@ def list_due(tx: Connection, names: Sequence[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
 
 
-class LeaseTerms(NamedTuple):
+class TurnTerms(NamedTuple):
     """The parameters of a scheduler's lease."""
 
     token: str
@@ -93,7 +93,7 @@ class LeaseTerms(NamedTuple):
     """Id of the worker process, by which its death is known."""
 
 
-def lease(tx: Connection, names: Sequence[str], terms: LeaseTerms, now: int) -> list[str]:
+def lease(tx: Connection, names: Sequence[str], terms: TurnTerms, now: int) -> list[str]:
     """Lease those of `names` that are still due, and return their names."""
     rows = tx.rows(
         _LEASE,

@@ -1,4 +1,4 @@
-"""The tables of jobs, of the schedule, and of runs, and figures of what is in them.
+"""The tables of jobs, of the schedule and of runs, and their figures for metrics.
 
 A job is *queued* until a worker first leases it, then *running* until it has *succeeded* or
 *failed*. Between two attempts it stays running, without a lease, so a state never goes back.

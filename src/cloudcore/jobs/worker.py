@@ -77,7 +77,7 @@ class JobWorker(BesideRequests):
     ) -> None:
         """Run jobs of `kinds`; call `ended` with the state of each that has ended.
 
-        `holder` is the id of this process, if others know its death.
+        `holder` is the id of this process, if others can detect its death.
         """
         super().__init__()
         self._database = database
@@ -106,7 +106,7 @@ class JobWorker(BesideRequests):
             await asyncio.gather(*self._under_way, return_exceptions=True)
 
     def give_up(self) -> None:
-        """Begin nothing more, and cancel what is under way: others resume it after its lease."""
+        """Begin nothing more, and cancel the current steps: others resume them after the leases."""
         self._gave_up = True
         self.stop()
         for task in self._under_way:
@@ -258,7 +258,7 @@ def _fail(
 
 
 def described(job: Job, error: Exception) -> tuple[str, str, bool]:
-    """Return what the job's owner may see of an error: code, message, and True if permanent."""
+    """Return the public description of an error: code, message, and True if permanent."""
     if isinstance(error, StepFailed):
         return error.code, error.message, error.is_permanent
     _log.error("a step of job %s (%s) failed", job.id, job.kind, exc_info=error)

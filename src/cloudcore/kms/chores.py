@@ -1,4 +1,4 @@
-"""Delete the keys whose time has come, and record it in the audit log."""
+"""Delete keys whose deletion is due, and record it in the audit log."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record
+from cloudcore.command_line import Deletion, Invocation, Noun, Option, Record, method_act
 from cloudcore.kms.key import KEY
 from cloudcore.resources.commands import noun_of
 
@@ -18,40 +18,32 @@ def _created(run: Invocation, key: Record) -> str:
     return run.text(f"Created {{name}}{advice if key['key_spec'] == 'aes-256' else ''}", key)
 
 
-def _done(verb: str, words: str, said: str, question: str = "") -> Act:
-    """Return a command that does one thing to a key."""
-    return Act(
-        verb=verb,
-        words=words,
-        path=verb,
-        takes_key=True,
-        answer="key",
-        said=said,
-        question=question,
-    )
-
-
 KEYS: Final[Noun] = replace(
     noun_of(
         KEY,
         words="keys that encrypt what the account stores",
         acts=(
-            _done("enable", "let a key be used again", "{name} is enabled"),
-            _done(
+            method_act("enable", "let a key be used again", "key", "{name} is enabled"),
+            method_act(
                 "disable",
                 "stop all use of a key: what it seals can be neither read nor written",
+                "key",
                 "{name} is disabled: what it seals can be neither pulled nor pushed until it is "
                 "enabled",
-                "Disable the key {name}? What it seals can be neither pulled nor pushed then.",
+            )._replace(
+                question="Disable the key {name}? What it seals can be neither pulled nor pushed "
+                "then."
             ),
-            _done(
+            method_act(
                 "rotate",
                 "give a key new material for what is sealed from now on; the old still opens",
+                "key",
                 "{name} has version {current_version}",
             ),
-            _done(
+            method_act(
                 "cancel-deletion",
                 "cancel the deletion of a key, which is disabled then",
+                "key",
                 "{name} stays, disabled; 'entrepot keys enable {name}' lets it be used",
             ),
         ),

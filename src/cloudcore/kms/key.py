@@ -1,4 +1,4 @@
-"""What a key is."""
+"""The record and the resource of keys."""
 
 from __future__ import annotations
 

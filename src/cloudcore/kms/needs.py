@@ -1,4 +1,4 @@
-"""What keys depend on, and what they offer: to make keys, and to seal under them."""
+"""The needs of keys, and their ports: to make keys, and to seal under them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Providers: who wraps the material of keys, so that no row holds it in the open.
+"""Providers, which wrap the material of keys, so that no row has it in plain text.
 
-That of AWS KMS asks through boto3, which finds credentials where it always does (environment,
-files, role of the machine).
+The one for AWS KMS uses boto3, which finds credentials in its usual places (environment, files,
+role of the machine).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudcore.keyring import Keyring, KeyringError
 
 
 class VersionRef(NamedTuple):
-    """The version of a key that material belongs to; wraps are bound to it."""
+    """The version of a key to which material belongs; wraps are bound to it."""
 
     account_id: str
     key_id: str
@@ -91,7 +91,7 @@ class EmbeddedProvider:
 
 
 class Providers:
-    """The providers of an install: one wraps what is new, each unwraps what it has wrapped."""
+    """The providers of an install: one wraps new material, each unwraps its own."""
 
     def __init__(self, current: Provider, *others: Provider) -> None:
         self.current: Final = current

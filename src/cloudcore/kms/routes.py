@@ -155,9 +155,7 @@ async def _commit_state(
 ) -> Reply[ResponseBody]:
     """Change the state of a key; if it has that already, there is nothing to record."""
     key, now = await KEYS.authorized(ctx, key_id), ctx.clock()
-    return await ctx.commit(
-        change, key, now, wrap=KEYS.one, told=lambda made: {} if made.updated_at == now else None
-    )
+    return await ctx.commit(change, key, now, wrap=KEYS.one, told=KEYS.changed_at(now))
 
 
 @delete(

@@ -1,7 +1,7 @@
-"""The tables of keys and their versions, their queries, and what a request's ``kms_key`` means.
+"""The tables of keys and their versions, their queries, and references to keys in requests.
 
-That is an id, a name or a CRN. A key of another account or region looks like one that does not
-exist, and a CRN tells only whether it is this account's and region's.
+A reference is an id, a name or a CRN. A key of another account or region looks like one that does
+not exist, and a CRN reveals only whether it is of this account and region.
 """
 
 from __future__ import annotations
@@ -179,13 +179,13 @@ _LIST_WITHOUT_PLATFORM: Final = Statement(
 
 
 async def keys_by_account(database: Database) -> Mapping[str, int]:
-    """Return how many keys each account has made, and not scheduled for deletion."""
+    """Return the number of keys that each account has made and not scheduled for deletion."""
     rows = await database.read(lambda tx: tx.rows(_COUNT_EACH))
     return {row[0]: row[1] for row in rows}
 
 
 def hold_key(tx: Connection, account_id: str, key_id: str) -> KeyState | None:
-    """Return the state of a key of an account, or None; it stays so until `tx` ends.
+    """Return the state of a key of an account, or None; it does not change until `tx` ends.
 
     Others may hold the key too.
     """
@@ -200,7 +200,7 @@ def find_platform_key(tx: Connection, account_id: str) -> Key | None:
 
 
 def forget_key(tx: Connection, account_id: str, key_id: str, now: int) -> None:
-    """Delete a key that has no versions: its name is gone, and its record stays."""
+    """Mark a key without versions as deleted: its record stays, without its name."""
     tx.execute(_FORGET, account_id=account_id, key_id=key_id, now=now)
 
 
@@ -248,7 +248,7 @@ def list_accounts_without_platform_key(tx: Connection, limit: int) -> list[str]:
 
 
 def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) -> Key:
-    """Return the key that something is to be bound to; see `resolve` and `check_bindable`.
+    """Return the key to bind something to; see `resolve` and `check_bindable` for errors.
 
     `authorize` raises unless the caller may use the key (``kms:UseKey``).
     """
@@ -258,7 +258,7 @@ def key_to_bind(tx: Connection, scope: Scope, value: str, authorize: Authorize) 
 
 
 def key_to_use(tx: Connection, account_id: str, key_id: str) -> Key:
-    """Return the key of an account under which something is to be encrypted or decrypted.
+    """Return the key of an account with which to encrypt or decrypt.
 
     Raises:
         KeyMissing: it does not exist, or was deleted.

@@ -1,4 +1,4 @@
-"""What kinds of keys there are, and in which state one can be used, and for what."""
+"""The kinds of keys, their usages, and the states in which they can be used."""
 
 from __future__ import annotations
 

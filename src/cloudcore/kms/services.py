@@ -23,7 +23,7 @@ from cloudcore.kms.rows import (
     list_accounts_without_platform_key,
 )
 from cloudcore.kms.rules import SLOW, KeyUnusable, check_encrypts, new_material
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from cloudcore.threads import SLOW_KEYS
 
 PLATFORM_NAME: Final = "platform"
@@ -43,8 +43,8 @@ class RotatedMeanwhile(Conflict):
         super().__init__("other requests rotate the key; see its versions before another try")
 
 
-def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> Use:
-    """Refuse a customer's key for which there is no room or no name; return how many there are.
+def check_can_create(tx: Connection, account_id: str, region: str, name: str) -> QuotaUse:
+    """Refuse a customer's key without room or with a name in use; return how many there are.
 
     Raise `Conflict` if the account has an undeleted key of this name, `QuotaExceeded` if the
     account has as many as it may have.
@@ -110,7 +110,7 @@ def disable_key(tx: Connection, key: Key, now: int) -> Key:
 
 
 def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
-    """Let a key be deleted in some days; until then it cannot be used, but be taken back.
+    """Schedule the deletion of a key; until then it cannot be used, but be restored.
 
     Raise `Conflict` if its deletion is pending already, it was deleted, or it is the platform key.
     """
@@ -123,7 +123,7 @@ def schedule_deletion(tx: Connection, key: Key, days: int, now: int) -> Key:
 
 
 def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
-    """Take back the deletion of a key, which is disabled then.
+    """Cancel the deletion of a key, which is then disabled.
 
     Raise `Conflict` if no deletion is pending, or its time has come.
     """
@@ -138,7 +138,7 @@ def cancel_deletion(tx: Connection, key: Key, now: int) -> Key:
 
 
 def rotate_key(tx: Connection, version: KeyVersion, now: int) -> Key:
-    """Give a key a new version, under which everything is encrypted from now on.
+    """Give a key a new version, which encrypts from now on.
 
     Raises:
         KeyUnusable: it is disabled, or its deletion is pending.
@@ -286,9 +286,9 @@ class KeyMaker:
 
 
 def delete_due_key(tx: Connection, account_id: str, key_id: str, now: int) -> Key | None:
-    """Erase the material and the name of a key whose time has come.
+    """Erase the material and the name of a key whose deletion is due.
 
-    Return the key as it was, or None if its deletion was taken back meanwhile.
+    Return the key as read before, or None if its deletion was cancelled meanwhile.
     """
     found = KEY_ROWS.lock(tx, account_id, key_id)
     if found.state != "pending_deletion" or (found.deletion_at or now) > now:

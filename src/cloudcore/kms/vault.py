@@ -1,4 +1,4 @@
-"""Encrypt under keys without showing their material: the port that other families use.
+"""Encrypt under keys without showing their material: the port for other families.
 
 Every call reads the state of the key, so one that is disabled or deleted is refused from the next
 call on, in every process. Only opened material is kept, for at most `MAX_AGE_SECONDS`; so a
@@ -6,7 +6,6 @@ provider that withdraws its own key is obeyed by then.
 
     sealed = format (1 byte, 0x01) | version (4 bytes, big endian) | nonce (12 bytes)
              | AES-256-GCM ciphertext with its tag of 16 bytes
-
     associated data = "<purpose>:<account id>:<key id>:<version>:" in ASCII, then the caller's own
 
 Nonces are random, so a version should encrypt no more than 2^32 values (NIST SP 800-38D, 8.3);
@@ -78,9 +77,9 @@ def open_sealed(
 
 
 def version_of(sealed: bytes) -> int:
-    """Return the number of the key version that a value was sealed under.
+    """Return the number of the key version that sealed a value.
 
-    Raise `CiphertextInvalid` if it has not the form of a sealed value.
+    Raise `CiphertextInvalid` if it does not have the form of a sealed value.
     """
     if len(sealed) < OVERHEAD or not sealed.startswith(_FORMAT):
         raise CiphertextInvalid
@@ -101,7 +100,7 @@ MAX_AGE_SECONDS: Final = 300
 
 
 class Wrapped(NamedTuple):
-    """A data key that is wrapped under a key."""
+    """A data key, wrapped under a key."""
 
     key_id: str
     wrapped: bytes
@@ -110,14 +109,14 @@ class Wrapped(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A value that was encrypted, and the version that did it."""
+    """An encrypted value, and the version that encrypted it."""
 
     value: bytes
     version: int
 
 
 class LookedAt(NamedTuple):
-    """Keys that a transaction has found usable, for the calls that follow it."""
+    """Keys found usable by a transaction, for the calls that follow it."""
 
     refs: Sequence[VersionRef]
     rows: Mapping[VersionRef, KeyVersion | None]
@@ -163,7 +162,7 @@ class Vault:
         return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
     def wrap_if_open(self, looked_at: LookedAt, data_key: bytes, aad: bytes) -> bytes | None:
-        """Wrap a data key like `wrap_looked_at` if that waits for nothing; return None if not."""
+        """Wrap a data key like `wrap_looked_at` if that needs no wait; else return None."""
         (ref,) = looked_at.refs
         if looked_at.rows[ref] is not None:
             return None
@@ -212,7 +211,7 @@ class Vault:
         return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
 
     def look(self, tx: Connection, account_id: str, key_id: str) -> LookedAt:
-        """Find a key usable, to wrap under its current version after this transaction.
+        """Check that a key is usable, to wrap under its current version after this transaction.
 
         Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
@@ -224,10 +223,10 @@ class Vault:
         return LookedAt([ref], {ref: self._read_version(tx, ref)})
 
     def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:
-        """Find the keys of these wraps usable, to unwrap them after this transaction.
+        """Check that the keys of these wraps are usable, to unwrap them after this transaction.
 
-        Raise `CiphertextInvalid` if a wrap has not the form of one, or no version of its key made
-        it, `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
+        Raise `CiphertextInvalid` if a wrap does not have the form of one, or no version of its key
+        made it, `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
         for key_id in sorted({each.key_id for each in wraps}):
@@ -235,7 +234,7 @@ class Vault:
         return LookedAt(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
     def opened_until(self, looked_at: LookedAt) -> int:
-        """Return when the first of these keys, if open, has to be opened anew; 0 if one is not."""
+        """Return when the first of these keys must be opened again; 0 if one is not open."""
         first = 0
         for ref in looked_at.refs:
             kept = self._opened.get(ref)

@@ -30,11 +30,11 @@ from cloudcore.web.bodies import ResourceRef
 
 
 def check_vip(vip: str, ranges: Ranges) -> None:
-    """Refuse an address that load balancers cannot have.
+    """Check that load balancers can have an address.
 
     Raises:
         Conflict: the operator has given no addresses to load balancers.
-        InvalidInput: it is none of them; an empty one stands for any.
+        InvalidInput: it is outside them; an empty one stands for any.
 
     """
     if not ranges:
@@ -49,7 +49,7 @@ def check_vip(vip: str, ranges: Ranges) -> None:
 
 
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
-    """Reserve the address that a load balancer wants, or a free one; return it.
+    """Reserve the requested address of a load balancer, or a free one; return it.
 
     Raises:
         Conflict: it is taken, or none is free.
@@ -67,7 +67,7 @@ def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
 
 
 def _is_host(address: IPv4Address | IPv6Address, network: IPv4Network | IPv6Network) -> bool:
-    """Return True if `network.hosts` has an address."""
+    """Return True if an address is one of `network.hosts()`."""
     if address not in network:
         return False
     if network.num_addresses <= 2:  # RFC 3021, RFC 6164
@@ -141,13 +141,13 @@ def create(
 ) -> LoadBalancer:
     """Insert a load balancer with its address, its interface and its certificates.
 
-    `subnet` and what is in `named` are references of the request.
+    `subnet` and the values of `named` are references of the request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `_resolved`.
         Conflict: its name or address is taken, no address is free, or a certificate cannot be
             served.
-        QuotaExceeded: the account has as many as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     place = asked.account_id, asked.region
@@ -188,12 +188,12 @@ def update(
     right_to: RightTo,
     now: int,
 ) -> LoadBalancer:
-    """Change fields of a load balancer; what concerns its proxies is brought about by its work.
+    """Change fields of a load balancer; its work brings its proxies to them.
 
     Raises:
         Conflict: it is being deleted, or a certificate cannot be served.
-        InvalidInput, AccessDenied, NotFound: as `_resolved`; `InvalidInput` also if a listener has
-            no backend of its protocol then.
+        InvalidInput, AccessDenied, NotFound: as `_resolved`; `InvalidInput` also if a listener
+            would have no backend of its protocol.
 
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
@@ -219,9 +219,9 @@ def update(
 
 
 def delete(tx: Connection, found: LoadBalancer, now: int) -> None:
-    """Let a load balancer be torn down.
+    """Begin to tear a load balancer down.
 
-    Raise `NotFound` if it is gone meanwhile.
+    Raise `NotFound` if it is gone.
     """
     WORK.delete(tx, ROWS.lock(tx, found.account_id, found.id), now)
 
@@ -234,7 +234,7 @@ def _hold(tx: Connection, of: LoadBalancer, ids: Any, parts: Parts) -> None:  # 
 def _resolved(
     tx: Connection, of: LoadBalancer, changes: Mapping[str, Any], parts: Parts, right_to: RightTo
 ) -> dict[str, Any]:
-    """Return changes of a load balancer with what the references in them mean.
+    """Return changes of a load balancer with their references resolved.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`;

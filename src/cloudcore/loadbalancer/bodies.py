@@ -1,4 +1,4 @@
-"""What requests and answers have of listeners, backends and targets, and what is refused."""
+"""Bodies of requests and answers about listeners, backends and targets, and their checks."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class ReplicaRecord(ResponseBody):
 
 
 def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
-    """Return the listeners of a request; their certificates have references instead of ids."""
+    """Return the listeners of a request; ids of certificates are still references."""
     check_distinct("listeners", "port", (each.port for each in given))
     for number, each in enumerate(given):
         if (each.certificate is not None) != (each.protocol == "https"):
@@ -193,7 +193,7 @@ def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
 
 
 def read_backends(given: Sequence[GivenBackend]) -> tuple[Backend, ...]:
-    """Return the backends of a request; their pools have references instead of ids."""
+    """Return the backends of a request; ids of pools are still references."""
     check_distinct("backends", "name", (each.name for each in given))
     found = []
     for number, each in enumerate(given):
@@ -209,7 +209,7 @@ def read_backends(given: Sequence[GivenBackend]) -> tuple[Backend, ...]:
 
 
 def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> None:
-    """Refuse listeners that name no backend, or one of another protocol."""
+    """Check that each listener names a backend of its protocol."""
     protocols = {each.name: each.protocol for each in backends}
     for number, each in enumerate(listeners):
         wanted = "tcp" if each.protocol == "tcp" else "http"
@@ -221,7 +221,7 @@ def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> N
 
 
 def address_of(name: str, text: str) -> str:
-    """Return an IP address in its usual form; refuse what is none."""
+    """Return an IP address in its canonical form; raise `InvalidInput` for anything else."""
     try:
         found = ip_address(text)
     except ValueError:
@@ -260,7 +260,7 @@ def _health_check(where: str, given: GivenHealthCheck | None) -> HealthCheck:
 
 
 def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
-    """Refuse a list with the same twice."""
+    """Raise `InvalidInput` if a list has a value twice."""
     seen = list(values)
     if len(set(seen)) < len(seen):
         _refuse(name, f"two have the same {what}", "duplicate")

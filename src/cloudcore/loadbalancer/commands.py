@@ -18,11 +18,11 @@ _SUBNET: Final = Option(
     "subnet", "the subnet that it is in: name, id or CRN; fixed", is_required=True
 )
 _HEALTH: Final = (
-    Cell("BACKEND", "backend"),
-    Cell("ADDRESS", "address"),
+    "backend",
+    "address",
     Cell("INSTANCE", "instance_id", "whole"),
     Cell("PORT", "port", "number"),
-    Cell("STATE", "state"),
+    "state",
 )
 
 

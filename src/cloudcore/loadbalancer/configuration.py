@@ -1,8 +1,8 @@
-"""Write a plan as the configuration of a proxy: HAProxy's, or that of our own.
+"""Write a plan as the configuration of HAProxy or of the embedded proxy.
 
-Nothing that an account wrote reaches either as it is: names of backends and ids of targets become
-digests, addresses and ports were parsed, files are named by their content. The one text is the path
-of a health check, which the plan has checked, and which stands in quotes.
+No text of an account reaches either unchanged: names of backends and ids of targets become digests,
+addresses and ports were parsed, and files are named by their content. The one text is the path of a
+health check, which the plan has checked, and which is quoted.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CIPHERS: Final = ":".join(
 
 
 class ProcessLimits(NamedTuple):
-    """What a replica may use."""
+    """The most that a replica may use."""
 
     connections: int
     drain_seconds: int
@@ -58,25 +58,25 @@ class ProcessLimits(NamedTuple):
 
 
 def target_name(target: TargetPlan) -> str:
-    """Return what a proxy calls a target; another place has another name."""
+    """Return a proxy's name of a target; another address or socket has another name."""
     place = (target.id, target.address or "", str(target.port), target.socket or "")
     return f"target_{_digest(chr(0).join(place))}"
 
 
 def backend_name(name: str) -> str:
-    """Return what a proxy calls a backend."""
+    """Return a proxy's name of a backend."""
     return f"backend_{_digest(name)}"
 
 
 def configuration_digest(text: str) -> str:
-    """Return what a proxy tells of the configuration that it has."""
+    """Return the digest by which a proxy reports its configuration."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def proxy_document(
     plan: ProxyPlan, certificates: Mapping[str, bytes], limits: ProcessLimits
 ) -> str:
-    """Return the configuration of the embedded proxy, one line; the certificates are in it."""
+    """Return the configuration of the embedded proxy, one line with the certificates in it."""
     return json.dumps(
         {
             "vip": plan.vip,
@@ -117,8 +117,8 @@ def haproxy_configuration(
 ) -> str:
     """Return HAProxy's configuration (2.6), which is read in the folder of the replica.
 
-    `show info` tells the digest of the rest as its `description`. `certificates` says in which
-    file of the folder lies what the plan calls so.
+    Its `description`, which `show info` reports, is the digest of the rest. `certificates` maps the
+    plan's certificates to files of the folder.
     """
     lines = [*_defaults(limits), *_frontends(plan, certificates), *_backends(plan)]
     head = list(_global(limits))
@@ -127,7 +127,7 @@ def haproxy_configuration(
 
 
 def described(text: str) -> str:
-    """Return the digest that a configuration of HAProxy has as its description."""
+    """Return the digest in the description of a configuration of HAProxy."""
     return text.split("    description ", 1)[1].split("\n", 1)[0]
 
 

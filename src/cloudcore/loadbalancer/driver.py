@@ -1,7 +1,7 @@
 """The interface of proxy drivers, and the plan that the replicas of a load balancer carry out.
 
-A plan that cannot be carried out, or that could be read in two ways, cannot be made: its parts
-check themselves and raise `PlanRefused`.
+A plan that is impossible or ambiguous cannot be made: its parts check themselves and raise
+`PlanRefused`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ MOST_THRESHOLD: Final = 100
 
 
 class PlanRefused(ValueError):
-    """A plan holds what no proxy may be told."""
+    """A part of a plan is not allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealthPlan:
-    """How a target is found healthy: it takes a connection, or answers a GET with 2xx or 3xx."""
+    """A health check: a target accepts a connection, or answers a GET with 2xx or 3xx."""
 
     protocol: Literal["tcp", "http"] = "tcp"
     path: str | None = None
@@ -52,7 +52,7 @@ class HealthPlan:
 
 @dataclass(frozen=True, slots=True)
 class TargetPlan:
-    """What serves: at an address and port, or behind a Unix socket."""
+    """A target, at an address and port or behind a Unix socket."""
 
     id: str
     """What `seen` calls it; any text, and no proxy gets to see it."""
@@ -115,7 +115,7 @@ class ListenerPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProxyPlan:
-    """All that the replicas of one balancer do; they all do the same."""
+    """The plan of all replicas of one balancer."""
 
     balancer_id: str
     vip: str
@@ -168,12 +168,15 @@ TargetStatus = Literal["healthy", "unhealthy", "draining", "unknown"]
 
 
 class ProxyFailed(Exception):
-    """A replica could not be started or reloaded; the text says why. What ran before goes on."""
+    """A replica could not be started or reloaded; the text has the reason.
+
+    The former one runs on.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaMetrics:
-    """What a replica has done since it was started or, with HAProxy, reloaded."""
+    """Counters of a replica since it was started or, with HAProxy, reloaded."""
 
     bytes_in: int = 0
     """From clients."""
@@ -187,7 +190,7 @@ class ReplicaMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSeen:
-    """A replica that this machine has something of."""
+    """The state of a replica on this machine."""
 
     replica: int
     is_alive: bool
@@ -198,13 +201,13 @@ class ReplicaSeen:
 
 
 class ProxyDriver(Protocol):
-    """Runs replicas as processes that outlive this one."""
+    """Runs replicas as processes that outlive the service."""
 
     def check(self) -> None:
-        """Return if this machine can run replicas.
+        """Check that this machine can run replicas.
 
         Raises:
-            DriverUnusable: what is missing.
+            DriverUnusable: it cannot; the message names what is missing.
 
         """
         ...
@@ -216,14 +219,14 @@ class ProxyDriver(Protocol):
         certificates: Mapping[str, bytes],
         netns: Path | None,
     ) -> None:
-        """Start a replica, or reload it if anything differs; return when it does what is planned.
+        """Start a replica, or reload it if anything differs; return when it carries out the plan.
 
-        No connection is dropped by a reload. `certificates` are the files that listeners name:
-        PEM of the chain and of the key. `netns` is the network namespace that a replica is started
-        in; None is the machine's.
+        A reload drops no connection. `certificates` are the files that listeners name: PEM of the
+        chain and of the key. `netns` is the network namespace that a replica is started in; None is
+        the machine's.
 
         Raises:
-            ProxyFailed: it cannot do what is planned.
+            ProxyFailed: it cannot carry out the plan.
 
         """
         ...
@@ -231,15 +234,15 @@ class ProxyDriver(Protocol):
     async def stop(self, balancer_id: str, replica: int) -> None:
         """Let a replica finish its connections, then end it and delete its files.
 
-        Connections that have not ended after the driver's `drain_seconds` are cut. No error if
-        there is nothing.
+        Connections that last longer than the driver's `drain_seconds` are cut. Do nothing if there
+        is no such replica.
         """
         ...
 
     async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
-        """Return the replicas of a balancer that this machine has something of."""
+        """Return the replicas of a balancer on this machine."""
         ...
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the balancers that this machine has something of."""
+        """Return the ids of the balancers that have anything on this machine."""
         ...

@@ -1,4 +1,4 @@
-"""The driver of the embedded proxy, which needs nothing but Python; low ports take root."""
+"""The driver of the embedded proxy, which needs only Python; low ports need root."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudcore.loadbalancer.configuration import (
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics
 from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask
-from cloudcore.nodes.kept_process import Kept
+from cloudcore.nodes.detached_process import DetachedProcess
 
 _RUN: Final = "run"
 """The folder that the proxy may write to, also as nobody."""
@@ -55,13 +55,13 @@ class EmbeddedDriver(Replicas):
         # Elsewhere it could not have low ports later, nor reach sockets in others' folders.
         return netns is not None and not plan.dials_sockets
 
-    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:
+    async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
         while True:
             try:
                 state = await _ask(folder, f"apply {text}")
                 break
             except (OSError, ValueError) as error:  # it may be about to begin
-                if not kept.is_alive:
+                if not process.is_alive:
                     raise ProxyFailed(f"the proxy does not answer: {error}") from None
             await asyncio.sleep(POLL_SECONDS)
         if state["error"] is not None:

@@ -1,4 +1,4 @@
-"""The driver of HAProxy (2.6): a master for each replica, whose workers follow each other."""
+"""The driver of HAProxy (2.6): a master for each replica, which replaces its worker on a reload."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cloudcore.loadbalancer.configuration import (
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics, TargetStatus
 from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask, replace_file
-from cloudcore.nodes.kept_process import OUTPUT, Kept
+from cloudcore.nodes.detached_process import OUTPUT, DetachedProcess
 from cloudcore.nodes.node import DriverUnusable
 
 PROGRAM_PATH: Final = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin"
@@ -35,7 +35,7 @@ _VERIFIED: Final = "verified.cfg"
 _MOST_OUTPUT_BYTES: Final = 1024 * 1024
 _RELOADING: Final = "Reloading HAProxy"
 _FAILED: Final = "Loading failure!"
-"""What a master writes last when what it has reloaded does not do; the old worker goes on."""
+"""The last line of a master whose reload failed; the old worker goes on."""
 _POLLS_A_SIGNAL: Final = 15
 _NO_STATE: Final = b"1\n"
 """The version of the form, and no server."""
@@ -44,7 +44,7 @@ _MIGRATING: Final = 'echo 1 >/proc/sys/net/ipv4/tcp_migrate_req; exec "$0" "$@"'
 
 
 class HaproxyDriver(Replicas):
-    """Runs HAProxy, which reads its configuration anew at each SIGUSR2."""
+    """Runs HAProxy, which reads its configuration again at each SIGUSR2."""
 
     configuration_name = "haproxy.cfg"
 
@@ -90,7 +90,7 @@ class HaproxyDriver(Replicas):
         program = (_program(), "-W", "-db", "-f", self.configuration_name)
         return program if netns is None else ("/bin/sh", "-c", _MIGRATING, *program)
 
-    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:  # noqa: ARG002
+    async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:  # noqa: ARG002
         try:
             state = await ask(folder, SOCKET_NAME, "show servers state")
         except OSError:
@@ -98,9 +98,9 @@ class HaproxyDriver(Replicas):
         replace_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
         os.truncate(folder / OUTPUT, 0)  # it is appended to
         # A signal kills a master that is about to begin, and one that just begins may lose it.
-        while kept.is_alive:
-            if _catches(kept, signal.SIGUSR2):
-                kept.signal(signal.SIGUSR2)
+        while process.is_alive:
+            if _catches(process, signal.SIGUSR2):
+                process.signal(signal.SIGUSR2)
             for _ in range(_POLLS_A_SIGNAL):
                 await asyncio.sleep(POLL_SECONDS)
                 if _RELOADING in _output(folder):
@@ -135,10 +135,10 @@ class HaproxyDriver(Replicas):
                 file.unlink()
 
 
-def _catches(kept: Kept, number: signal.Signals) -> bool:
+def _catches(process: DetachedProcess, number: signal.Signals) -> bool:
     """Return True if a process has a handler of a signal (proc(5))."""
     try:
-        status = Path(f"/proc/{kept.pid}/status").read_text()
+        status = Path(f"/proc/{process.pid}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return False
     caught = int(status.partition("\nSigCgt:")[2].split(None, 1)[0], 16)
@@ -158,7 +158,7 @@ def _program() -> str:
 
 
 async def _verify(folder: Path, text: str) -> None:
-    """Raise `ProxyFailed` if HAProxy would not take the configuration."""
+    """Raise `ProxyFailed` if HAProxy rejects the configuration."""
     replace_file(folder / _VERIFIED, text.encode())
     checked = await asyncio.create_subprocess_exec(
         *(_program(), "-c", "-f", _VERIFIED),

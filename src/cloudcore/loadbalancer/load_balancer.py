@@ -1,4 +1,4 @@
-"""What a load balancer is: an address, what listens there, and where that leads to."""
+"""Describe load balancers: an address, its listeners, and their backends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ListenerProtocol = Literal["tcp", "http", "https"]
 BackendProtocol = Literal["tcp", "http"]
 MOST_REPLICAS: Final = 4
 GET_POOL: Final = "compute:GetInstancePool"
-"""What a caller needs on a pool that is a target."""
+"""The action that a caller needs on a pool that is a target."""
 HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
 FAILED: Final = "loadbalancer.load_balancer.failed"
 DEGRADED: Final = "loadbalancer.load_balancer.degraded"
@@ -45,7 +45,7 @@ class Listener(Struct, frozen=True, omit_defaults=True):
 
 
 class HealthCheck(Struct, frozen=True):
-    """How a target is found to be well."""
+    """A health check: a target accepts a connection, or answers a GET with 2xx or 3xx."""
 
     protocol: BackendProtocol = "tcp"
     path: str | None = None
@@ -59,7 +59,7 @@ class HealthCheck(Struct, frozen=True):
 
 
 class Target(Struct, frozen=True, omit_defaults=True):
-    """Where connections lead to: an address, or all instances of a pool."""
+    """A destination of connections: an address, or all instances of a pool."""
 
     port: int
     address: str = ""
@@ -76,7 +76,7 @@ class Backend(Struct, frozen=True):
 
 
 class SeenTarget(Struct, frozen=True, omit_defaults=True):
-    """A target as the proxies see it; a pool's are its instances."""
+    """A target with its health as the proxies report it; a pool's targets are its instances."""
 
     backend: str
     id: str
@@ -159,7 +159,7 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "load_balancer": {"id": self.id, "crn": self.crn, "name": self.name},
             "vip": self.vip,

@@ -1,4 +1,4 @@
-"""What load balancers have served: sums of what each replica counts since its last start."""
+"""Metrics of load balancers: sums of the counters of each replica since its last start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 
 class Counters(Struct, frozen=True, omit_defaults=True):
-    """What was served."""
+    """Counters of a replica or of a load balancer."""
 
     bytes_in: int = 0
     """From clients."""
@@ -53,7 +53,7 @@ class OneMetrics(ResponseBody):
 
 
 def counters_of(metrics: ReplicaMetrics) -> Counters:
-    """Return what a replica tells."""
+    """Return the counters that a replica reports."""
     return Counters(
         metrics.bytes_in,
         metrics.bytes_out,
@@ -64,7 +64,7 @@ def counters_of(metrics: ReplicaMetrics) -> Counters:
 
 
 def note_served(tx: Connection, found: LoadBalancer, new: Mapping[int, Counters], now: int) -> None:
-    """Add what replicas have served since it was noted last, by their numbers."""
+    """Add what replicas have counted since the last call, by their numbers."""
     known = rows.metrics_of(tx, found.account_id, found.id)
     for number, counts in new.items():
         total, last = (_decode(each) for each in known.get(number, ("{}", "{}")))
@@ -73,7 +73,7 @@ def note_served(tx: Connection, found: LoadBalancer, new: Mapping[int, Counters]
 
 
 def served(tx: Connection, account_id: str, balancer_id: str) -> Counters:
-    """Return what all replicas of a load balancer have served."""
+    """Return the sum over all replicas of a load balancer."""
     total = Counters()
     for text, _ in rows.metrics_of(tx, account_id, balancer_id).values():
         total = added(total, _decode(text))
@@ -81,7 +81,7 @@ def served(tx: Connection, account_id: str, balancer_id: str) -> Counters:
 
 
 def shown(total: Counters) -> OneMetrics:
-    """Return what an answer has of them."""
+    """Return the answer for counters."""
     responses = {each: getattr(total, f"responses_{each}") for each in CLASSES}
     return OneMetrics(
         metrics=MetricsRecord(
@@ -95,7 +95,7 @@ def shown(total: Counters) -> OneMetrics:
 
 
 def since(last: Counters, now: Counters) -> Counters:
-    """Return what came since; a replica that counts less than before was started anew."""
+    """Return the difference of two readings; a lower one means that the replica was restarted."""
     pairs = list(zip(structs.astuple(last), structs.astuple(now), strict=True))
     if any(new < old for old, new in pairs):
         return now

@@ -102,7 +102,7 @@ class Parts:
 
 
 PROXIES: Final[Port[ProxyDriver]] = Port("loadbalancer.proxies")
-"""What runs proxies on this machine."""
+"""The driver of proxies on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Make what the proxies of a load balancer are to do from the rows, as they are at the moment."""
+"""Make the plan of a load balancer's proxies from the rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_POOL = "POOL_DELETED"
 
 
 class Rendered(NamedTuple):
-    """What the proxies are to do, and where connections go then."""
+    """A plan, and the targets in it."""
 
     plan: ProxyPlan
     targets: tuple[SeenTarget, ...]
@@ -37,7 +37,7 @@ class Rendered(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """Where the proxies of a load balancer may connect to."""
+    """The addresses that the proxies of a load balancer may connect to."""
 
     subnets: Ranges
     """Those of the VPC: no target is outside."""
@@ -63,7 +63,7 @@ def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
 
 
 def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None) -> Rendered:
-    """Return what the proxies of a load balancer are to do now."""
+    """Return the present plan of a load balancer's proxies."""
     reach = _reach(tx, found, dialled)
     before = {(each.backend, each.id): each for each in found.targets}
     backends, targets, problems = [], [], []
@@ -88,7 +88,7 @@ def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | 
 
 
 def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bool:
-    """Return True if a target is outside now that was not, or is outside no more."""
+    """Return True if a target has left the allowed addresses since the last plan, or is back."""
     given = {
         (backend.name, _ident(each)): each.address
         for backend in found.backends

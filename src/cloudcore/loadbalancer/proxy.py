@@ -1,10 +1,10 @@
-"""The embedded proxy: a program of its own, one for each replica, that outlives the service.
+"""The embedded proxy: a program, one for each replica, that outlives the service.
 
     python -m cloudcore.loadbalancer.proxy CONFIGURATION CONTROL
 
 It reads its configuration (`configuration.proxy_document`), and listens on the Unix socket CONTROL
-for lines: `state` is answered by a line of JSON that tells health and metrics, and so is `apply`
-with a new configuration, once it is in force: connections stay. After SIGUSR1 it takes no new
+for lines: `state` is answered by a line of JSON with health and metrics, and so is `apply` with a
+new configuration, once that is in force; connections stay. After SIGUSR1 it accepts no new
 connections and ends with the last that it has; SIGTERM ends it at once.
 
 It imports the standard library alone.
@@ -44,7 +44,7 @@ _NAMESPACE_SETTINGS: Final = {
 
 
 class Listener:
-    """A port, and what is done with its connections."""
+    """A port, and the handler of its connections."""
 
     def __init__(self, address: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -64,7 +64,7 @@ class Listener:
         self.tls: ssl.SSLContext | None = None
 
     def accept(self, most: int) -> Iterator[tuple[socket.socket, str]]:
-        """Yield the connections that wait, and where they come from."""
+        """Yield the waiting connections, with the addresses of their clients."""
         for _ in range(most):
             try:
                 accepted, peer = self.socket.accept()
@@ -75,7 +75,7 @@ class Listener:
 
 
 class Proxy:
-    """All that the program has."""
+    """The state of the program."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, Listener] = {}
@@ -90,7 +90,7 @@ class Proxy:
         self.drain_seconds = 0.0
 
     def apply(self, text: str) -> None:
-        """Do what a configuration says; raise OSError, and go on as before, if it cannot be."""
+        """Apply a configuration; if that is impossible, raise OSError and go on as before."""
         plan = json.loads(text)
         contexts = {
             name: _tls_of(pem.encode()) for name, pem in sorted(plan["certificates"].items())
@@ -133,7 +133,7 @@ class Proxy:
             asyncio.get_running_loop().add_reader(listener.socket, self._accept, listener)
 
     def _end(self, listener: Listener) -> None:
-        """Take no more connections but those that wait already."""
+        """Accept no more connections but those that wait already."""
         asyncio.get_running_loop().remove_reader(listener.socket)
         self._accept(listener, _BACKLOG)
         listener.socket.close()
@@ -183,7 +183,7 @@ class Proxy:
             client.close()
 
     async def drain(self) -> None:
-        """Take no more connections; return when there are none, or the time is over."""
+        """Accept no more connections; return when there are none, or the time is over."""
         self._is_draining = True
         while self._listeners:
             self._end(self._listeners.popitem()[1])
@@ -191,7 +191,7 @@ class Proxy:
             await asyncio.wait(self._connections, timeout=self.drain_seconds)
 
     async def control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a line of the service."""
+        """Answer a line of the control socket."""
         with contextlib.suppress(OSError, ValueError):
             async with asyncio.timeout(_HANDSHAKE_SECONDS):
                 line = (await reader.readline()).decode()
@@ -222,7 +222,7 @@ class Proxy:
 
 
 def _tls_of(pem: bytes) -> ssl.SSLContext:
-    """Return a context that serves a chain and its key, which Python reads from a file alone."""
+    """Return a TLS context for a chain and its key, which Python reads only from a file."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
@@ -239,7 +239,7 @@ def _tls_of(pem: bytes) -> ssl.SSLContext:
 
 
 async def channel_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> Channel:
-    """Return both directions of an accepted connection, once TLS is agreed on; raise OSError."""
+    """Return both directions of an accepted connection, after its TLS handshake; raise OSError."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(BUFFER_BYTES, loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -253,7 +253,7 @@ async def channel_of(accepted: socket.socket, tls: ssl.SSLContext | None) -> Cha
 
 
 def _descriptors_for(connections: int) -> int:
-    """Raise the limit of descriptors, and return how many connections it allows: two for each."""
+    """Raise the limit of descriptors; return how many connections it allows, with two for each."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft = min(hard, 2 * connections + _OTHER_DESCRIPTORS)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -261,7 +261,7 @@ def _descriptors_for(connections: int) -> int:
 
 
 def _give_up_root() -> None:
-    """Become nobody, in a network namespace whose low ports are everybody's."""
+    """Become the user nobody, in a network namespace with low ports open to all users."""
     for name, value in _NAMESPACE_SETTINGS.items():
         Path("/proc/sys/net/ipv4", name).write_text(value)
     os.setgroups([])
@@ -284,7 +284,7 @@ async def _run(text: str, control: str) -> None:
 
 
 def main() -> None:
-    """Run until a signal ends it."""
+    """Run until a signal ends the program."""
     configuration, control = sys.argv[1:]
     text = Path(configuration).read_text()
     folder, name = os.path.split(control)

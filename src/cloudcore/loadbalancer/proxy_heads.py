@@ -1,7 +1,7 @@
-"""Heads and bodies of HTTP/1.1 for the embedded proxy, read strictly (RFC 9112).
+"""Heads and bodies of HTTP/1.1 for the embedded proxy, parsed strictly (RFC 9112).
 
-What two readers could take for different requests is refused, and what is passed on is written
-anew from what was read. It imports the standard library alone.
+Ambiguous input is refused, and messages to pass on are written from the parsed values. It imports
+the standard library alone.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _OF_ONE_CONNECTION: Final = frozenset(
 )
 _WRITTEN_ANEW: Final = frozenset(b"host content-length x-forwarded-for x-forwarded-proto".split())
 _NEVER_NAMED: Final = frozenset((b"host", b"content-length", b"transfer-encoding"))
-"""What `Connection` may not take away."""
+"""Fields that `Connection` may not remove."""
 
 Fields = list[tuple[bytes, bytes]]
 
 
 class Malformed(Exception):
-    """What was read is no message, or one that another reader could read otherwise."""
+    """The input is not a message, or is an ambiguous one."""
 
     def __init__(self, status: int = 400) -> None:
         super().__init__(status)
@@ -51,7 +51,7 @@ UNTIL_CLOSE: Final = -2
 
 @dataclass(slots=True)
 class Head:
-    """A head, without what is of one connection alone."""
+    """A head, without the fields that concern one connection alone."""
 
     fields: Fields
     length: int
@@ -80,7 +80,7 @@ class Request(Head):
         return self.length == 0 and self.method in (b"GET", b"HEAD", b"OPTIONS")
 
     def passed_on(self, client: str, protocol: str) -> bytes:
-        """Return the head for a target. What clients say of the last hop is not believed."""
+        """Return the head for a target; clients' forwarding fields are replaced."""
         addresses = b", ".join([*self.forwarded_for, client.encode()])
         lines = [
             b"%b %b HTTP/1.1" % (self.method, self.target),
@@ -102,7 +102,7 @@ class Response(Head):
     """The length that it tells of a body that does not come: to HEAD, and of 304."""
 
     def passed_on(self, length: int, *, is_last: bool) -> bytes:
-        """Return the head for the client, to which the body goes framed so."""
+        """Return the head for the client, with this framing of the body."""
         lines = [self.line, *(b"%b: %b" % field for field in self.fields), *_framing(length)]
         if self.announced is not None:
             lines.append(b"Content-Length: " + self.announced)
@@ -154,7 +154,7 @@ def _listed(values: Iterable[bytes]) -> list[bytes]:
 
 
 def _length(fields: Fields) -> int | None:
-    """Return the length of the body, or None if no field tells one; refuse two that may differ."""
+    """Return the length of the body, or None without such a field; refuse contradictory ones."""
     counted, coded = _of(fields, b"content-length"), _of(fields, b"transfer-encoding")
     if coded:
         if counted or len(coded) > 1 or coded[0].lower() != b"chunked":
@@ -168,7 +168,7 @@ def _length(fields: Fields) -> int | None:
 
 
 def _kept(fields: Fields, also: frozenset[bytes]) -> tuple[Fields, set[bytes]]:
-    """Return the fields to pass on, and what `Connection` names."""
+    """Return the fields to pass on, and the names in `Connection`."""
     named = {name.lower() for name in _listed(_of(fields, b"connection"))}
     if named & _NEVER_NAMED:
         raise Malformed
@@ -178,13 +178,13 @@ def _kept(fields: Fields, also: frozenset[bytes]) -> tuple[Fields, set[bytes]]:
 
 
 def _upgrade(fields: Fields, named: set[bytes]) -> bytes | None:
-    """Return `websocket` if that is asked for; no other protocol is passed on."""
+    """Return `websocket` if that is requested; no other protocol is passed on."""
     asked = [protocol.lower() for protocol in _of(fields, b"upgrade")]
     return b"websocket" if asked == [b"websocket"] and b"upgrade" in named else None
 
 
 async def read_request(reader: asyncio.StreamReader) -> Request:
-    """Return the next head of a client.
+    """Read the next head from a client.
 
     Raise `Malformed`, with the status to answer, or EOFError if the connection has ended.
     """
@@ -216,7 +216,7 @@ async def read_request(reader: asyncio.StreamReader) -> Request:
 
 
 def _target(method: bytes, target: bytes, hosts: list[bytes], minor: int) -> tuple[bytes, bytes]:
-    """Return path and query, and the host; that of an absolute target counts (RFC 9112 §3.2.2)."""
+    """Return path and query, and the host; an absolute target's host wins (RFC 9112 §3.2.2)."""
     if len(hosts) > 1 or (minor == 1 and not hosts):
         raise Malformed
     host = hosts[0] if hosts else b""
@@ -232,7 +232,7 @@ def _target(method: bytes, target: bytes, hosts: list[bytes], minor: int) -> tup
 
 
 async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response:
-    """Return the head that a target answers; raise `Malformed`, or EOFError if there is none."""
+    """Read the head of a target's answer; raise `Malformed`, or EOFError if there is none."""
     first, *lines = await _read_lines(reader)
     parsed = _STATUS.fullmatch(first)
     if parsed is None:
@@ -263,9 +263,9 @@ async def read_response(reader: asyncio.StreamReader, method: bytes) -> Response
 
 
 async def parts_of(reader: asyncio.StreamReader, length: int) -> AsyncIterator[bytes]:
-    """Yield the content of a body as it comes.
+    """Yield the content of a body as it arrives.
 
-    Raise `Malformed` where its framing is broken, EOFError if it ends early.
+    Raise `Malformed` if its framing is broken, EOFError if it ends early.
     """
     if length == UNTIL_CLOSE:
         while part := await reader.read(READ_BYTES):
@@ -287,7 +287,7 @@ async def parts_of(reader: asyncio.StreamReader, length: int) -> AsyncIterator[b
 
 
 def framed(part: bytes, length: int) -> bytes:
-    """Return a part of a body of such a length as it is sent."""
+    """Return a part of a body with the framing in which it is sent."""
     return b"%x\r\n%b\r\n" % (len(part), part) if length == CHUNKED else part
 
 

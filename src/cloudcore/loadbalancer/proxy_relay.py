@@ -1,4 +1,4 @@
-"""Pass what clients send on to targets, and back: streams, and HTTP/1.1 one request at a time.
+"""Relay clients' streams, and their HTTP/1.1 one request at a time, to targets and back.
 
 It imports the standard library alone: it is part of a program of its own.
 """
@@ -33,11 +33,11 @@ _LINGER_BYTES: Final = 256 * 1024
 
 
 class ClientGone(Exception):
-    """A client has ended its connection within a request."""
+    """A client has closed its connection within a request."""
 
 
 class Metrics:
-    """What a proxy has done since it began."""
+    """The counters of a proxy since its start."""
 
     def __init__(self) -> None:
         self.bytes_in = 0
@@ -47,11 +47,11 @@ class Metrics:
         self.answers: dict[str, int] = {}
 
     def count_in(self, count: int) -> None:
-        """Count bytes that a client has sent."""
+        """Count bytes from a client."""
         self.bytes_in += count
 
     def count_out(self, count: int) -> None:
-        """Count bytes that a client was sent."""
+        """Count bytes to a client."""
         self.bytes_out += count
 
     def count_answer(self, status: int) -> None:
@@ -61,7 +61,7 @@ class Metrics:
 
 
 async def relay_stream(client: Channel, backend: Backend, metrics: Metrics) -> None:
-    """Pass both directions on until both have ended, or nothing came for a while."""
+    """Relay both directions until both have ended, or a while passes without data."""
     server = await backend.connect()
     if server is not None:
         await _relay_both(client, server, metrics)
@@ -149,7 +149,10 @@ class Conversation:
         return False
 
     async def _refuse(self, status: int) -> None:
-        """Answer an error, and take a little of what the client still sends, so that it reads."""
+        """Answer an error.
+
+        Read a little of what the client still sends, so that it sees the answer.
+        """
         if self._is_answered:
             self._client.writer.transport.abort()
             return
@@ -175,7 +178,7 @@ class Conversation:
         await self._client.writer.drain()
 
     async def _pass_on(self, request: Request) -> bool:
-        """Have a target answer; one that says nothing is replaced if the request allows it."""
+        """Have a target answer; if it does not and the request is repeatable, try another one."""
         for target in self._backend.in_turn():
             try:
                 server = await target.connect()
@@ -216,7 +219,7 @@ class Conversation:
     async def _response(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the final head, having passed on those before it."""
+        """Return the final head; pass on those before it."""
         while True:
             response = await self._response_beside(request, server, body)
             if response.status == 101 and None in (response.upgrade, request.upgrade):
@@ -229,7 +232,7 @@ class Conversation:
     async def _response_beside(
         self, request: Request, server: Channel, body: asyncio.Task[None] | None
     ) -> Response:
-        """Return the next head; raise what is wrong with the body if that comes first."""
+        """Return the next head; raise the error of the request's body if that comes first."""
         head = asyncio.ensure_future(read_response(server.reader, request.method))
         try:
             if body is not None:
@@ -243,7 +246,7 @@ class Conversation:
             head.cancel()
 
     async def _send_body(self, request: Request, server: Channel, idle: asyncio.Timeout) -> None:
-        """Send the body; what the target does not take is not sent to it."""
+        """Send the body; bytes that the target does not take are dropped."""
         try:
             async for part in parts_of(self._client.reader, request.length):
                 self._metrics.bytes_in += len(part)

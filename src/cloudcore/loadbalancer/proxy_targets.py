@@ -1,4 +1,4 @@
-"""The backends of the embedded proxy: which targets are healthy, and whose turn it is.
+"""The backends of the embedded proxy: health checks, and the choice of targets.
 
 It imports the standard library alone: it is part of a program of its own.
 """
@@ -23,12 +23,12 @@ class Channel(NamedTuple):
     writer: asyncio.StreamWriter
 
     def close(self) -> None:
-        """Close it once what was written is sent."""
+        """Close it after all written bytes are sent."""
         self.writer.close()
 
 
 class Target:
-    """What serves, at its address and port or behind its Unix socket."""
+    """A target, at its address and port or behind its Unix socket."""
 
     def __init__(self, name: str, place: str | list[Any]) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class Target:
         self._checks: asyncio.Task[None] | None = None
 
     def set(self, health: dict[str, Any], *, is_draining: bool) -> None:
-        """Take what the plan says; health that was found before stays."""
+        """Apply the plan; the known health stays."""
         self.is_draining = is_draining
         if health != self._health:
             self._health = health
@@ -48,13 +48,13 @@ class Target:
             self._checks = asyncio.get_running_loop().create_task(self._check_again_and_again())
 
     def forget(self) -> None:
-        """End its checks."""
+        """Stop its health checks."""
         if self._checks is not None:
             self._checks.cancel()
 
     @property
     def is_usable(self) -> bool:
-        """Return True if it gets new connections; also before its first check has ended."""
+        """Return True if it gets new connections, also before its first check has ended."""
         return not self.is_draining and self._is_healthy is not False
 
     @property
@@ -65,7 +65,7 @@ class Target:
         return {None: "unknown", True: "healthy", False: "unhealthy"}[self._is_healthy]
 
     async def connect(self, seconds: float = CONNECT_SECONDS) -> Channel:
-        """Return a new connection; raise OSError if there is none in so long."""
+        """Return a new connection; raise OSError if it fails or takes too long."""
         async with asyncio.timeout(seconds):
             if isinstance(self._place, str):
                 opened = await asyncio.open_unix_connection(self._place, limit=BUFFER_BYTES)
@@ -120,7 +120,7 @@ class Backend:
         self._turn = 0
 
     def set(self, planned: dict[str, Any]) -> None:
-        """Take what the plan says; targets that stay keep their health and their connections."""
+        """Apply the plan; targets that stay keep their health and their connections."""
         before, self.targets = self.targets, {}
         for one in planned["targets"]:
             name = one["name"]
@@ -130,18 +130,18 @@ class Backend:
             target.forget()
 
     def forget(self) -> None:
-        """End the checks of its targets."""
+        """Stop the health checks of its targets."""
         for target in self.targets.values():
             target.forget()
 
     def in_turn(self) -> Iterator[Target]:
-        """Yield each usable target once, first the one whose turn it is."""
+        """Yield each usable target once, in round-robin order."""
         usable = [target for target in self.targets.values() if target.is_usable]
         self._turn = (self._turn + 1) % max(1, len(usable))
         yield from (*usable[self._turn :], *usable[: self._turn])
 
     async def connect(self) -> Channel | None:
-        """Return a connection to the next target that takes one, or None if no target does."""
+        """Return a connection to the next target that accepts one, or None if none does."""
         for target in self.in_turn():
             with contextlib.suppress(OSError):
                 return await target.connect()

@@ -1,7 +1,7 @@
-"""What both drivers share: a folder for each replica, and the process that it keeps.
+"""The common part of both drivers: a folder for each replica, and its process.
 
-Whoever dies between two steps, the folder is there before its process and goes after it: so
-`known` and `stop` find all that there is.
+The folder exists before its process and is deleted after it. So after a crash at any moment,
+`known` and `stop` find everything.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from cloudcore.loadbalancer.driver import (
     ReplicaSeen,
     TargetStatus,
 )
-from cloudcore.nodes import kept_process
-from cloudcore.nodes.kept_process import Kept, LaunchFailed
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 
 Targets = Mapping[tuple[str, str], TargetStatus]
 """By what the proxy calls the backend and the target."""
@@ -47,13 +47,13 @@ _ANSWER_SECONDS: Final = 5
 POLL_SECONDS: Final = 0.02
 _SIGNAL_SECONDS: Final = 0.3
 _NAMES: Final = "names.json"
-"""What the names of backends and targets mean that the proxy knows."""
+"""The file that maps a proxy's names to backends and targets."""
 _LAUNCH_LOCK: Final = "process.lock"
-"""Held by a launch of `kept_process`."""
+"""Held by a launch of `detached_process`."""
 
 
 class Replicas(ABC):
-    """Keeps the replicas of one kind of proxy."""
+    """Runs the replicas of one kind of proxy."""
 
     configuration_name: str
     """The file that a replica of this kind has, and of no other."""
@@ -81,9 +81,9 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         limits: ProcessLimits,
     ) -> tuple[str, str]:
-        """Write what the configuration names; return it, and the digest that it is known by.
+        """Write the files of the configuration; return it, and its digest.
 
-        Raise `ProxyFailed` if the proxy would not take it.
+        Raise `ProxyFailed` if the proxy would reject it.
         """
 
     @abstractmethod
@@ -92,19 +92,19 @@ class Replicas(ABC):
 
     @abstractmethod
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:
-        """Return True if a replica that is started by root can be nobody's."""
+        """Return True if a replica started by root can become an unprivileged user."""
 
     @abstractmethod
-    async def _reload(self, folder: Path, kept: Kept, text: str) -> None:
-        """Tell a replica that its configuration is another."""
+    async def _reload(self, folder: Path, process: DetachedProcess, text: str) -> None:
+        """Make a replica read its new configuration."""
 
     @abstractmethod
     async def _digest_of(self, folder: Path) -> str | None:
-        """Return the digest of what a replica does, or None if it does not answer."""
+        """Return the digest of a replica's configuration, or None if it does not answer."""
 
     @abstractmethod
     async def _state_of(self, folder: Path) -> tuple[Targets, ReplicaMetrics]:
-        """Return what a replica tells; raise OSError if it does not."""
+        """Return the state that a replica reports; raise OSError if it does not."""
 
     async def apply(
         self,
@@ -117,24 +117,24 @@ class Replicas(ABC):
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)
         async with _held(folder, is_made=True):
-            kept = kept_process.find(folder)
-            if kept is not None and not (folder / self.configuration_name).exists():
-                await self._end(kept)  # the operator has chosen another driver
-                kept = None
-            if kept is None:
+            process = detached_process.find(folder)
+            if process is not None and not (folder / self.configuration_name).exists():
+                await self._end(process)  # the operator has chosen another driver
+                process = None
+            if process is None:
                 _clear(folder)
             sockets = _linked(folder, plan)
             limits = self._limits(plan, netns)
             text, digest = await self._write(folder, plan, certificates, limits)
-            if kept is not None and await self._digest_of(folder) == digest:
+            if process is not None and await self._digest_of(folder) == digest:
                 return
             replace_file(folder / _NAMES, json.dumps(_names(plan)).encode())
             replace_file(folder / self.configuration_name, text.encode())
-            if kept is None:
-                kept = await self._start(folder, netns)
+            if process is None:
+                process = await self._start(folder, netns)
             else:
-                await self._reload_in_time(folder, kept, text)
-            await self._applied(folder, kept, digest)
+                await self._reload_in_time(folder, process, text)
+            await self._applied(folder, process, digest)
             self._tidy(folder, text)
             for link in (folder / SOCKETS_NAME).iterdir():
                 if link.name not in sockets:
@@ -146,9 +146,9 @@ class Replicas(ABC):
         async with _held(folder, is_made=False) as is_there:
             if is_there:
                 with _no_launch(folder):
-                    kept = kept_process.find(folder)
-                    if kept is not None:
-                        await self._end(kept)
+                    process = detached_process.find(folder)
+                    if process is not None:
+                        await self._end(process)
                     shutil.rmtree(folder)
         with contextlib.suppress(OSError):  # it has other replicas, or is gone
             folder.parent.rmdir()
@@ -171,61 +171,61 @@ class Replicas(ABC):
         is_unprivileged = os.geteuid() == 0 and self._gives_up_root(plan, netns)
         return ProcessLimits(most, self._drain_seconds, self._head_seconds, is_unprivileged)
 
-    async def _start(self, folder: Path, netns: Path | None) -> Kept:
+    async def _start(self, folder: Path, netns: Path | None) -> DetachedProcess:
         try:
             return await asyncio.to_thread(
-                kept_process.start, folder, self._argv(folder, netns), netns=netns
+                detached_process.start, folder, self._argv(folder, netns), netns=netns
             )
         except LaunchFailed as failed:
             raise ProxyFailed(str(failed)) from None
 
-    async def _reload_in_time(self, folder: Path, kept: Kept, text: str) -> None:
+    async def _reload_in_time(self, folder: Path, process: DetachedProcess, text: str) -> None:
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
-                await self._reload(folder, kept, text)
+                await self._reload(folder, process, text)
         except TimeoutError:
             raise ProxyFailed("the proxy does not answer") from None
 
-    async def _applied(self, folder: Path, kept: Kept, digest: str) -> None:
-        """Return when a replica does what it was told."""
+    async def _applied(self, folder: Path, process: DetachedProcess, digest: str) -> None:
+        """Return when a replica has applied its configuration."""
         try:
             async with asyncio.timeout(APPLIED_SECONDS):
                 while await self._digest_of(folder) != digest:
-                    if not kept.is_alive or self._has_failed(folder):
+                    if not process.is_alive or self._has_failed(folder):
                         break
                     await asyncio.sleep(POLL_SECONDS)
                 else:
                     return
         except TimeoutError:
             pass
-        words = "the proxy is too slow" if kept.is_alive else "the proxy has ended"
+        words = "the proxy is too slow" if process.is_alive else "the proxy has ended"
         raise ProxyFailed(self._complaint(folder) or last_line(folder) or words)
 
     @abstractmethod
     def _has_failed(self, folder: Path) -> bool:
-        """Return True if a replica tells that it cannot do what it was told."""
+        """Return True if a replica reports that it cannot apply its configuration."""
 
     @abstractmethod
     def _complaint(self, folder: Path) -> str | None:
-        """Return why, as far as it tells."""
+        """Return the reason, if it reports one."""
 
     @abstractmethod
     def _tidy(self, folder: Path, text: str) -> None:
-        """Delete what the configuration names no more."""
+        """Delete files that the configuration no longer names."""
 
-    async def _end(self, kept: Kept) -> None:
+    async def _end(self, process: DetachedProcess) -> None:
         """Let a process finish its connections, and return when it has ended."""
         try:
             async with asyncio.timeout(self._drain_seconds + _SIGNAL_SECONDS):
-                while kept.signal(signal.SIGUSR1):  # one may come before it is ready for signals
-                    await _has_ended(kept, _SIGNAL_SECONDS)
+                while process.signal(signal.SIGUSR1):  # one may come before it is ready for signals
+                    await _has_ended(process, _SIGNAL_SECONDS)
         except TimeoutError:
-            for process in _session_of(kept):
-                process.signal(signal.SIGKILL)
-                await _has_ended(process, _ANSWER_SECONDS)
+            for each in _session_of(process):
+                each.signal(signal.SIGKILL)
+                await _has_ended(each, _ANSWER_SECONDS)
 
     async def _seen(self, folder: Path, replica: int) -> ReplicaSeen:
-        if kept_process.find(folder) is None:
+        if detached_process.find(folder) is None:
             return ReplicaSeen(replica, is_alive=False)
         try:
             told, metrics = await self._state_of(folder)
@@ -241,7 +241,7 @@ class Replicas(ABC):
 
 
 def _clear(folder: Path) -> None:
-    """Delete what a process that has ended has left, but the lock of a launch."""
+    """Delete the files of a process that has ended, except the lock of a launch."""
     for found in folder.iterdir():
         if found.is_dir():
             shutil.rmtree(found)
@@ -261,7 +261,7 @@ def _linked(folder: Path, plan: ProxyPlan) -> set[str]:
 
 
 def _used(plan: ProxyPlan, certificates: Mapping[str, bytes]) -> Mapping[str, bytes]:
-    """Return the certificates that listeners name; raise `ProxyFailed` if one is not there."""
+    """Return the certificates that listeners name; raise `ProxyFailed` if one is missing."""
     files = sorted({one.certificate_file for one in plan.listeners if one.certificate_file})
     try:
         return {file: certificates[file] for file in files}
@@ -287,7 +287,7 @@ def _named_by_numbers(folder: Path) -> dict[int, Path]:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Write a file that the service's user alone reads, whole or not at all."""
+    """Write atomically a file that only the service's user may read."""
     new = file.with_name(f"{file.name}.new")
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
         opened.write(content)
@@ -312,14 +312,16 @@ async def ask(folder: Path, name: str, question: str) -> str:
 
 
 def last_line(folder: Path) -> str | None:
-    """Return the end of what a replica has written."""
-    lines = (folder / kept_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
+    """Return the end of a replica's output."""
+    lines = (
+        (folder / detached_process.OUTPUT).read_bytes()[-500:].decode(errors="replace").splitlines()
+    )
     return lines[-1] if lines else None
 
 
 @contextlib.asynccontextmanager
 async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
-    """Let nobody else work on a folder, in any process; yield True if it is there."""
+    """Lock a folder against all other processes and tasks; yield True if it exists."""
     while True:
         if is_made:
             _make(folder)
@@ -339,7 +341,7 @@ async def _held(folder: Path, *, is_made: bool) -> AsyncIterator[bool]:
 
 
 def _make(folder: Path) -> None:
-    """Make the folder of a replica, of a balancer, and of all, which nobody else looks into."""
+    """Make the folders of a replica, its balancer, and all balancers, closed to other users."""
     folder.parents[1].mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # a stop has just deleted the balancer's
         folder.parent.mkdir(mode=0o700, exist_ok=True)
@@ -365,7 +367,7 @@ def _is_still(folder: Path, opened: int) -> bool:
 
 @contextlib.contextmanager
 def _no_launch(folder: Path) -> Iterator[None]:
-    """Wait for a launch that a process left behind which was killed; it takes milliseconds."""
+    """Wait for a launch that a killed process has left behind; it takes milliseconds."""
     lock = os.open(folder / _LAUNCH_LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -374,27 +376,27 @@ def _no_launch(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _session_of(kept: Kept) -> list[Kept]:
-    """Return a process and those that it has started, which are of its session."""
+def _session_of(process: DetachedProcess) -> list[DetachedProcess]:
+    """Return a process and its descendants that are in its session."""
     found = []
     for name in (entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
-            if int(fields[3]) == kept.pid:
-                found.append(Kept(int(name), int(fields[19])))
+            if int(fields[3]) == process.pid:
+                found.append(DetachedProcess(int(name), int(fields[19])))
     return found
 
 
-async def _has_ended(kept: Kept, seconds: float) -> bool:
+async def _has_ended(process: DetachedProcess, seconds: float) -> bool:
     try:
-        descriptor = os.pidfd_open(kept.pid)
+        descriptor = os.pidfd_open(process.pid)
     except ProcessLookupError:
         return True
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_reader(descriptor, ended.set)
     try:
-        if kept.is_alive:
+        if process.is_alive:
             async with asyncio.timeout(seconds):
                 await ended.wait()
     except TimeoutError:

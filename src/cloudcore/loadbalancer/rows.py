@@ -23,8 +23,9 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new, insert_or_change
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
+from cloudcore.nodes.rows import OnNode
 from cloudcore.resources.rows import Rows
 
 ROWS: Final = Rows(
@@ -38,7 +39,7 @@ _b = ROWS.table.c
 
 
 def _of_balancer(table: str) -> ForeignKeyConstraint:
-    """Return what keeps a load balancer until a row of it is gone."""
+    """Return the foreign key that keeps a load balancer until a row of it is gone."""
     return ForeignKeyConstraint(
         ["load_balancer_id", "account_id"],
         ["load_balancers.id", "load_balancers.account_id"],
@@ -101,9 +102,7 @@ _USING: Final = Statement(
     .where(given(_p.pool_id), given(_p.account_id))
     .order_by(_p.load_balancer_id)
 )
-_ON_NODE: Final = Statement(
-    page(ROWS.columns.where(given(_b.node), _b.id > bindparam("after")).order_by(_b.id))
-)
+ON_NODE: Final = OnNode(ROWS)
 _COUNTED: Final = Statement(
     select(_b.account_id, func.count()).group_by(_b.account_id).order_by(_b.account_id)
 )
@@ -124,36 +123,30 @@ def set_vip(tx: Connection, found: LoadBalancer, vip: str) -> None:
 
 
 def taken_vips(tx: Connection) -> frozenset[str]:
-    """Return the addresses that load balancers have."""
+    """Return the addresses of all load balancers."""
     return frozenset(row[0] for row in tx.rows(_TAKEN))
 
 
 def reserve(tx: Connection, found: LoadBalancer, vip: str) -> bool:
-    """Give a load balancer an address; return False if another one has it."""
+    """Reserve an address for a load balancer; return False if another one has it."""
     return tx.execute(_RESERVE, vip=vip, **_place(found)) == 1
 
 
 def release_vip(tx: Connection, found: LoadBalancer) -> None:
-    """Let the address of a load balancer be free, if it has one still."""
+    """Free the address of a load balancer; do nothing if that is done."""
     tx.execute(_RELEASE, **_place(found))
 
 
 def put_pools(tx: Connection, found: LoadBalancer, pool_ids: Iterable[str]) -> None:
-    """Note which pools a load balancer leads to."""
+    """Store the pools that a load balancer has as targets."""
     tx.execute(_CLEAR_POOLS, **_place(found))
     for pool_id in sorted(pool_ids):
         tx.execute(_ADD_POOL, pool_id=pool_id, **_place(found))
 
 
 def using_pool(tx: Connection, account_id: str, pool_id: str) -> Sequence[str]:
-    """Return the ids of the load balancers that lead to a pool."""
+    """Return the ids of the load balancers that have a pool as a target."""
     return [row[0] for row in tx.rows(_USING, account_id=account_id, pool_id=pool_id)]
-
-
-def on_node(tx: Connection, node: str, after: str, limit: int) -> Sequence[LoadBalancer]:
-    """Return load balancers of a machine after an id, of all accounts."""
-    found = tx.rows(_ON_NODE, node=node, after=after, limit=limit)
-    return [ROWS.record_of(row) for row in found]
 
 
 def counted(tx: Connection) -> Mapping[str, int]:
@@ -169,7 +162,7 @@ _FORGET_METRICS: Final = Statement(replica_metrics.delete().where(_is_of(replica
 
 
 def metrics_of(tx: Connection, account_id: str, balancer_id: str) -> Mapping[int, tuple[str, str]]:
-    """Return what each replica served: in all, and what it told last; both in JSON."""
+    """Return the counters of each replica in JSON: the total, and the last reading."""
     found = tx.rows(_METRICS_OF, account_id=account_id, load_balancer_id=balancer_id)
     return {row[0]: (row[1], row[2]) for row in found}
 
@@ -177,12 +170,12 @@ def metrics_of(tx: Connection, account_id: str, balancer_id: str) -> Mapping[int
 def put_metrics(
     tx: Connection, found: LoadBalancer, replica: int, served: str, last: str, now: int
 ) -> None:
-    """Store what a replica served."""
+    """Store the counters of a replica."""
     values = {"replica": replica, "served": served, "last": last, "updated_at": now}
     tx.execute(_PUT_METRICS, **values, **_place(found))
 
 
 def forget_parts(tx: Connection, found: LoadBalancer) -> None:
-    """Forget what is kept beside the record of a load balancer that is torn down."""
+    """Delete the rows that belong to a load balancer that is torn down."""
     tx.execute(_FORGET_METRICS, **_place(found))
     tx.execute(_CLEAR_POOLS, **_place(found))

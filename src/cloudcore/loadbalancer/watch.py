@@ -1,7 +1,6 @@
-"""Look at the proxies of a machine: which live, what their targets are, what they served.
+"""Observe the proxies of a machine: which run, the health of their targets, their counters.
 
-It runs in one process of the machine. What it finds is stored only if it is something else than
-before, and what is to be done about it is the work's.
+It runs in one process of the machine. It stores what has changed; the work reacts to that.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _PAGE: Final = 100
 
 @dataclass
 class ProxyWatch:
-    """What one process of a machine looks at."""
+    """The watch of the proxies of a machine."""
 
     needs: LoadBalancerNeeds
     known: dict[tuple[str, int], Counters] = field(default_factory=dict)
@@ -45,17 +44,17 @@ class ProxyWatch:
     stored_at: int = 0
 
     async def turn(self) -> None:
-        """Look at all proxies of this machine once, and end those of load balancers that are gone.
+        """Look at all proxies of this machine once, and end those of deleted load balancers.
 
-        A load balancer has a row before it has proxies, so what is known before the rows are read,
-        and has none, is left over.
+        A load balancer has a row before it has proxies, so proxies that were known before the rows
+        were read, and have no row, are leftovers.
         """
         needs, rest = self.needs, set(await self.needs.proxies.known())
         now = needs.clock()
         is_due = not 0 <= now - self.stored_at < _METRICS_SECONDS * MICROSECONDS
         self.stored_at = now if is_due else self.stored_at
         after = ""
-        while found := await needs.database.read(rows.on_node, needs.node.name, after, _PAGE):
+        while found := await needs.database.read(rows.ON_NODE.page, needs.node.name, after, _PAGE):
             for each in found:
                 rest.discard(each.id)
                 if each.status != DELETING:
@@ -64,7 +63,7 @@ class ProxyWatch:
         await self._end(rest)
 
     async def _end(self, left: Iterable[str]) -> None:
-        """End the proxies of load balancers that are gone, at once: each may drain for long."""
+        """End the proxies of deleted load balancers, all at once, since each may drain for long."""
         numbers = range(1, MOST_REPLICAS + 1)
         stops = [self.needs.proxies.stop(each, number) for each in left for number in numbers]
         for ended in await asyncio.gather(*stops, return_exceptions=True):
@@ -83,7 +82,7 @@ class ProxyWatch:
     async def _store_metrics(
         self, found: LoadBalancer, seen: Sequence[ReplicaSeen], now: int
     ) -> None:
-        """Store what replicas have served since, if they have."""
+        """Store the counters that have changed."""
         counts = {each.replica: counters_of(each.metrics) for each in seen if each.is_alive}
         new = {
             number: each
@@ -96,7 +95,7 @@ class ProxyWatch:
 
 
 def _is_stale(tx: Connection, found: LoadBalancer, needs: LoadBalancerNeeds) -> bool:
-    """Return True if proxies are to be told anew what is not theirs: certificates, subnets."""
+    """Return True if proxies need new certificates or subnets."""
     held: Mapping[str, str] = found.fingerprints
     if found.applied != found.generation:
         return False
@@ -118,14 +117,14 @@ def _note(
     is_stale: bool,  # noqa: FBT001 - as `Database.write` passes it
     now: int,
 ) -> None:
-    """Store what was seen; let dead proxies be started, and what is stale be made anew."""
+    """Store the observed state; let dead proxies be started, and stale ones be reloaded."""
     WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
     try:
         current = ROWS.lock(tx, seen_of.account_id, seen_of.id)
     except NotFound:
         return
     if current.generation != seen_of.generation or current.status == DELETING:
-        return  # of another wish; the next turn looks again
+        return  # of another goal; the next turn looks again
     changed = observed(current, seen)
     is_settled = current.applied == current.generation
     dead = [each.number for each in changed.replicas if not each.is_alive]

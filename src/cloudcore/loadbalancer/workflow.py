@@ -1,8 +1,7 @@
-"""The workflow of load balancers: set up, change, tear down; store and tell the state.
+"""The workflow of load balancers: set up, change and tear down; store and publish the status.
 
-It is torn down in this order: its address leads to the network no more, and its interface is
-released; its proxies end; their role is deleted; the address is free again, and with that the
-record is deleted.
+The order of a teardown: the address leads to the network no more, and the interface is released;
+the proxies end; their role is deleted; the address is freed, and with it the record is deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from cloudcore.loadbalancer.planning import Rendered, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
@@ -42,16 +41,16 @@ _TOLD: Final = {"active": ACTIVE, "degraded": DEGRADED, "failed": FAILED}
 
 
 def tell_status(events: Events, tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
-    """Tell the account's topics that a load balancer has another state."""
+    """Publish an event if the status of a load balancer has changed."""
     if after.status in _TOLD and after.status != before.status:
         event = _TOLD[after.status]
         events.tell(tx, after.account_id, event, [after.told], after.updated_at)
 
 
 def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
-    """Return a load balancer with what its proxies were seen to do.
+    """Return a load balancer with the observed state of its proxies.
 
-    One that is being changed or torn down keeps its state: its work says what follows.
+    One that is being changed or torn down keeps its status, as its work sets that.
     """
     by_number = {each.replica: each for each in seen}
     numbers = range(1, found.replica_count + 1)
@@ -73,7 +72,7 @@ def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
 
 
 def _state(seen: Iterable[TargetStatus | None]) -> TargetStatus:
-    """Return the state of a target that some proxies see: the worst that one of them knows."""
+    """Return the worst health of a target that any proxy reports."""
     states = set(seen)
     for state in _WORST_FIRST:
         if state in states:
@@ -92,14 +91,14 @@ _TRIES: Final = 3
 """Failures after which a load balancer of which no proxy is alive has failed; they go on."""
 _log = logging.getLogger(__name__)
 
-Outcome = Came[LoadBalancer] | Again[LoadBalancer]
+Outcome = StepDone[LoadBalancer] | StepRetry[LoadBalancer]
 
 
-def wish(found: LoadBalancer, _now: int) -> Wish | None:
-    """Return what is to be done with a load balancer."""
+def goal(found: LoadBalancer, _now: int) -> Goal | None:
+    """Return the next work of a load balancer."""
     if found.status == DELETING:
-        return Wish("detach")
-    return None if found.applied == found.generation else Wish("role", found.generation)
+        return Goal("detach")
+    return None if found.applied == found.generation else Goal("role", found.generation)
 
 
 def role_name(found: LoadBalancer) -> str:
@@ -108,10 +107,7 @@ def role_name(found: LoadBalancer) -> str:
 
 
 def role_policy(found: LoadBalancer) -> Mapping[str, object]:
-    """Return what the proxies of a load balancer may: read its certificates, report what it served.
-
-    Nothing else.
-    """
+    """Return the policy of the proxies' role: read their certificates, report their metrics."""
     crns = [
         f"crn:certificate:{found.region}:{found.account_id}:certificate/{each.name}"
         for each in found.certificates.values()
@@ -126,10 +122,10 @@ def role_policy(found: LoadBalancer) -> Mapping[str, object]:
     return {"version": "1", "statements": statements}
 
 
-async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """Make the role of the proxies, or change what it may, unless it may that already."""
+async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
+    """Make the role of the proxies, or change its policy, unless it has that policy."""
     if found.role_id is not None and found.fingerprints.keys() == found.certificates.keys():
-        return Came(next="attach", keeps_faults=True)
+        return StepDone(next="attach", keeps_faults=True)
 
     def make(tx: Connection, now: int) -> None:
         try:
@@ -142,18 +138,18 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> O
         ROWS.save(tx, structs.replace(current, role_id=made))
 
     await needs.database.write(make, needs.clock())
-    return Came(next="attach", keeps_faults=True)
+    return StepDone(next="attach", keeps_faults=True)
 
 
-async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """Let the address lead to the VPC; without groups, whoever comes reaches the listeners."""
+async def _attach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
+    """Let the address lead to the VPC; without groups, everybody reaches the listeners."""
     ruled_by = found.interface_id if found.security_groups else None
     await needs.network.add_vip(found.vpc.id, found.vip, ruled_by)
-    return Came(next="replicas", keeps_faults=True)
+    return StepDone(next="replicas", keeps_faults=True)
 
 
-async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -> Outcome:
-    """Start or reload the proxies, one after the other, and end those that are too many."""
+async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt) -> Outcome:
+    """Start or reload the proxies, one after the other, and end the surplus ones."""
     netns = needs.network.namespace_of(found.vpc.id)
     dialled = needs.dialled if netns is None else None
     made = await needs.database.read(render, found, needs.parts, dialled)
@@ -165,10 +161,10 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -
             )
         except PlatformError as error:  # the account's KMS key is disabled, or away
             words = f"the key of the certificate {each.name} cannot be used: {error.message}"
-            return Again(faults=[Problem(CERTIFICATE_UNUSABLE, words, each.id)])
+            return StepRetry(faults=[Problem(CERTIFICATE_UNUSABLE, words, each.id)])
         if servable is None:
             words = f"the certificate {each.name} is not issued yet, or was deleted"
-            return Again(faults=[Problem(CERTIFICATE_MISSING, words, each.id)])
+            return StepRetry(faults=[Problem(CERTIFICATE_MISSING, words, each.id)])
         files[certificate_file(each.id)] = (
             servable.full_chain_pem.encode() + servable.private_key_pem
         )
@@ -177,27 +173,27 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn) -
         for number in range(1, found.replica_count + 1):
             await needs.proxies.apply(made.plan, number, files, netns)
     except ProxyFailed as error:
-        return await _failed(found, needs, turn, error)
+        return await _failed(found, needs, attempt, error)
     for number in range(found.replica_count + 1, MOST_REPLICAS + 1):
         await needs.proxies.stop(found.id, number)
-    return _applied(needs, turn, made, fingerprints)
+    return _applied(needs, attempt, made, fingerprints)
 
 
 def _applied(
-    needs: LoadBalancerNeeds, turn: Turn, made: Rendered, fingerprints: Mapping[str, str]
+    needs: LoadBalancerNeeds, attempt: StepAttempt, made: Rendered, fingerprints: Mapping[str, str]
 ) -> Outcome:
-    """Return what follows when the proxies do what was wanted."""
+    """Return the result of a step after which the proxies carry out the plan."""
 
     def change(current: LoadBalancer, now: int) -> LoadBalancer:
         faults = _with(current.faults, made.problems, now)
         status = current.status
-        is_last = current.generation == turn.wish.generation
+        is_last = current.generation == attempt.goal.generation
         if is_last or status not in ("provisioning", "updating"):
             status = "degraded" if faults else "active"
         numbers = range(1, current.replica_count + 1)
         return structs.replace(
             current,
-            applied=turn.wish.generation,
+            applied=attempt.goal.generation,
             status=status,
             faults=faults,
             fingerprints=dict(fingerprints),
@@ -210,16 +206,16 @@ def _applied(
             needs.parts.certificates.release(tx, each, after.crn)
         tell_status(needs.events, tx, before, after)
 
-    return Came(change=change, also=note, keeps_faults=True)
+    return StepDone(change=change, also=note, keeps_faults=True)
 
 
 async def _failed(
-    found: LoadBalancer, needs: LoadBalancerNeeds, turn: Turn, error: ProxyFailed
+    found: LoadBalancer, needs: LoadBalancerNeeds, attempt: StepAttempt, error: ProxyFailed
 ) -> Outcome:
-    """Return what follows when a proxy does not do what is wanted; what ran before goes on."""
+    """Return the result of a step in which a proxy failed; the former one runs on."""
     _log.warning("the load balancer %s: %s", found.id, error)
     seen = await needs.proxies.seen(found.id)
-    is_down = turn.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
+    is_down = attempt.tries + 1 >= _TRIES and not any(each.is_alive for each in seen)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, status="failed" if is_down else current.status)
@@ -228,11 +224,11 @@ async def _failed(
         tell_status(needs.events, tx, before, after)
 
     words = "a proxy could not be started or changed; the log of the machine says why"
-    return Again(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
+    return StepRetry(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
 
 
-async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """Take the network objects away: the address leads to nothing, the interface is free."""
+async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
+    """Remove the network objects: the address leads nowhere, the interface is free."""
     await needs.network.remove_vip(found.vpc.id, found.vip)
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
@@ -242,11 +238,11 @@ async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) ->
         if before.interface_id is not None:
             needs.parts.interfaces.release(tx, before.interface_id, after.updated_at)
 
-    return Came(change=change, also=release, next="stop")
+    return StepDone(change=change, also=release, next="stop")
 
 
-async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
-    """End the proxies, which finish what they have; then their certificates are in use no more."""
+async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
+    """End the proxies after their connections; then release their certificates."""
     numbers = range(1, MOST_REPLICAS + 1)
     async with asyncio.TaskGroup() as group:
         for number in numbers:
@@ -259,10 +255,12 @@ async def _stop(found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> O
         for each in sorted(before.certificates.keys() | before.fingerprints.keys()):
             needs.parts.certificates.release(tx, each, before.crn)
 
-    return Came(change=change, also=release, next="remove_role")
+    return StepDone(change=change, also=release, next="remove_role")
 
 
-async def _remove_role(_found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+async def _remove_role(
+    _found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt
+) -> Outcome:
     """Take the role of the proxies away."""
 
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
@@ -273,21 +271,23 @@ async def _remove_role(_found: LoadBalancer, needs: LoadBalancerNeeds, _turn: Tu
             account_id, now = before.account_id, after.updated_at
             needs.roles.remove_platform_role(tx, account_id, before.role_id, now)
 
-    return Came(change=change, also=remove, next="release_vip")
+    return StepDone(change=change, also=remove, next="release_vip")
 
 
-async def _release_vip(_found: LoadBalancer, _needs: LoadBalancerNeeds, _turn: Turn) -> Outcome:
+async def _release_vip(
+    _found: LoadBalancer, _needs: LoadBalancerNeeds, _attempt: StepAttempt
+) -> Outcome:
     """Let the address be free; the record goes behind it in the same transaction."""
 
     def release(tx: Connection, before: LoadBalancer, _after: LoadBalancer) -> None:
         rows.release_vip(tx, before)
         rows.forget_parts(tx, before)
 
-    return Came(also=release)
+    return StepDone(also=release)
 
 
 def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tuple[Fault, ...]:
-    """Return faults with what is wrong now in place of what was."""
+    """Return faults with the present problems in place of the former ones."""
     new = {(each.code, each.subject): each for each in problems}
     found = [each for each in faults if each.code == NODE_LOST or (each.code, each.subject) in new]
     for each in new.values():
@@ -297,7 +297,7 @@ def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tup
 
 WORK: Final = Work(
     ROWS,
-    wish=wish,
+    goal=goal,
     steps={
         "role": Step(_role, 2, 60),
         "attach": Step(_attach, 2, 60),
@@ -313,7 +313,7 @@ WORK: Final = Work(
 
 
 def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> None:
-    """Let the load balancers that lead to a pool follow its instances."""
+    """Make the load balancers that have a pool as a target follow its instances."""
     for each in rows.using_pool(tx, account_id, pool_id):
         found = ROWS.find(tx, account_id, each)
         if found is None or found.status == DELETING:

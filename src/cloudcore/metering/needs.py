@@ -1,7 +1,7 @@
-"""Dependencies of metering, and the meter, which counts in memory what is used too often.
+"""The needs of metering, and the meter, which counts frequent use in memory.
 
-The process writes these counts every few seconds. If it is killed, what it counted since is not
-billed.
+The process writes these counts every few seconds. If it is killed, the counts since the last write
+are not billed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from cloudcore.db.base import Database
 from cloudcore.iam.policy import Policy
 from cloudcore.metering.sampling import SAMPLES, Samples
 from cloudcore.metering.sku import REQUESTS, REQUESTS_OF_API, SKUS, Sku
-from cloudcore.metering.usage import HOUR, Use
+from cloudcore.metering.usage import HOUR, SkuUse
 from cloudcore.ports import Opening, Port
 from cloudcore.web.context import RequestContext
 
 
 class Meter:
-    """What was used in this process since it was last written."""
+    """The use in this process since the last write."""
 
     def __init__(self, clock: Clock, region: str) -> None:
         """Count for accounts in `region`."""
@@ -34,22 +34,22 @@ class Meter:
         """Count use at this moment."""
         self._counts[account_id, sku, self._clock() // HOUR] += quantity
 
-    def take(self) -> Mapping[Use, int]:
+    def take(self) -> Mapping[SkuUse, int]:
         """Return the counts, and reset them to zero."""
         taken, self._counts = self._counts, Counter()
         return {
-            Use(account_id, self.region, sku, hour): quantity
+            SkuUse(account_id, self.region, sku, hour): quantity
             for (account_id, sku, hour), quantity in taken.items()
         }
 
-    def put_back(self, taken: Mapping[Use, int]) -> None:
-        """Count again what could not be written."""
+    def put_back(self, taken: Mapping[SkuUse, int]) -> None:
+        """Add counts that could not be written."""
         for use, quantity in taken.items():
             self._counts[use.account_id, use.sku, use.hour] += quantity
 
 
 def requests_counter(meter: Meter, skus: Sequence[Sku]) -> Callable[[str, str], None]:
-    """Return what counts a request of an account to a family: by its own SKU, if there is one."""
+    """Return a function that counts requests of accounts to a family under its own SKU, if any."""
     own = {sku.service: sku.name for sku in skus if sku.name == f"{sku.service}.{REQUESTS}"}
 
     def count(account_id: str, family: str) -> None:

@@ -16,7 +16,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.metering.needs import MeteringNeeds
 from cloudcore.metering.sku import Sku
-from cloudcore.metering.usage import HOUR, Asked, Sum, count_sums, list_sums
+from cloudcore.metering.usage import HOUR, Sum, UsageSelection, count_sums, list_sums
 from cloudcore.resource_names import UUID_PATTERN, Crn
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
@@ -150,7 +150,9 @@ def _reference(account_id: str, handle: str) -> ResourceRef:
     return ResourceRef(id=account_id, crn=crn, name=handle)
 
 
-def _asked(query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], now: int) -> Asked:
+def _asked(
+    query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], now: int
+) -> UsageSelection:
     """Return what a query asks for.
 
     Raises:
@@ -167,7 +169,7 @@ def _asked(query: UsageQuery, skus: Mapping[str, Sku], accounts: Sequence[str], 
     first = by_default if query.start is None else _hour_of(query.start, now) // hours * hours
     if first >= until:
         raise InvalidInput("from: is not before to", field="from", reason="out_of_range")
-    return Asked(accounts, query.sku, first, until, hours)
+    return UsageSelection(accounts, query.sku, first, until, hours)
 
 
 def _hour_of(at: datetime | None, now: int, *, up: bool = False) -> int:

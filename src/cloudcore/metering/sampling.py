@@ -1,8 +1,8 @@
-"""Sample once for each hour what accounts store, also for hours in which nothing ran.
+"""Sample the stored amounts of accounts for each hour, also for hours without a process.
 
-An hour is sampled after it has ended, with what is stored then. Each SKU has a row for every hour
-that is done: so two samplers at once, or a clock that is set back, count no hour twice. The sums of
-a sampled SKU are set, not added to: a sampler that died on its way is begun again.
+An hour is sampled after it has ended, with the amounts stored then. Each SKU has a row for every
+sampled hour: so concurrent samplers, or a clock that is set back, count no hour twice. The sums of
+a sampled SKU are set, not added to: the work of a sampler that died is repeated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import deletion, given, insert_new, insert_or_change
 from cloudcore.db.statement import Statement
-from cloudcore.metering.usage import HOUR, KEPT_HOURS, Use, usage_hours, usage_samples
+from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, usage_hours, usage_samples
 from cloudcore.ports import Port
 
 EVERY_SECONDS: Final = 600
@@ -47,7 +47,7 @@ _FORGET: Final = deletion(_s.hour)
 
 
 async def sample(database: Database, clock: Clock, region: str, samples: Iterable[Samples]) -> None:
-    """Count what is stored for all hours that have ended and are not sampled yet."""
+    """Count the stored amounts for all hours that have ended and are not sampled yet."""
     for family in samples:
         for sku, measure in family().items():
             if hours := await database.write_relaxed(_due, sku, clock() // HOUR):
@@ -82,7 +82,7 @@ def _put(
     """Set what accounts stored in an hour; `stored` is sorted, so that no two samplers deadlock."""
     for account_id, quantity in stored:
         if quantity:
-            use = Use(account_id, region, sku, hour)
+            use = SkuUse(account_id, region, sku, hour)
             tx.execute(_SET, **use._asdict(), quantity=quantity)
 
 
@@ -91,5 +91,5 @@ def _end(tx: Connection, sku: str, hour: int) -> None:
 
 
 def forget_samples(tx: Connection, now: int) -> int:
-    """Delete a batch of the hours of which no sums are kept; return how many."""
+    """Delete a batch of sampled hours without sums; return how many."""
     return tx.execute(_FORGET, before=now // HOUR - KEPT_HOURS)

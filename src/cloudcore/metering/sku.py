@@ -1,4 +1,4 @@
-"""What is metered and priced: a SKU is described once, as a value of its family.
+"""SKUs: kinds of use that are metered and priced, each described once by its family.
 
 This module is cheap to import: the command line reads the descriptions too.
 """
@@ -39,7 +39,7 @@ class Sku:
 
     @property
     def service(self) -> str:
-        """Return the service that is used."""
+        """Return the service that has the SKU."""
         return self.name.partition(".")[0]
 
 

@@ -1,7 +1,7 @@
-"""Tables of what accounts used by hour; report use in its transaction, and sum it up.
+"""Tables of the use of accounts by hour; report use in its transaction, and sum it up.
 
-An hour is a number of hours since the epoch, in UTC. No row refers to accounts: what a deleted
-account used is still shown and billed.
+An hour is a number of hours since the epoch, in UTC. No row refers to accounts: the use of a
+deleted account is still shown and billed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _FORGET: Final = deletion(_u.hour)
 _FORGET_REPORTS: Final = deletion(usage_reports.c.hour)
 
 
-class Use(NamedTuple):
+class SkuUse(NamedTuple):
     """Of what use is summed."""
 
     account_id: str
@@ -119,11 +119,11 @@ def report(
     at: int,
     key: str | None = None,
 ) -> bool:
-    """Count use at a moment, in microseconds since the epoch; return whether it is counted.
+    """Count use at a moment, in microseconds since the epoch; return True if it counts.
 
-    The report is committed or rolled back with `tx`. One that may be made again has a `key`:
-    reports of an account and SKU with the same key count once, whenever they come. Call it last in
-    a transaction, since others that use the same wait for its end.
+    The report is committed or rolled back with `tx`. A report that may be repeated has a `key`:
+    reports of an account and SKU with the same key count once, at any time. Call it last in a
+    transaction, since others that use the same wait for its end.
     """
     hour = at // HOUR
     if not 0 <= quantity <= MOST:
@@ -132,11 +132,11 @@ def report(
         _NOTE, account_id=account_id, sku=sku, key=key, hour=hour
     ):
         return False
-    add(tx, {Use(account_id, region, sku, hour): quantity})
+    add(tx, {SkuUse(account_id, region, sku, hour): quantity})
     return True
 
 
-def add(tx: Connection, uses: Mapping[Use, int]) -> None:
+def add(tx: Connection, uses: Mapping[SkuUse, int]) -> None:
     """Add to the sums of hours."""
     # Sorted, so that two transactions lock rows in the same order and never deadlock.
     for use, quantity in sorted(uses.items()):
@@ -147,9 +147,9 @@ def add(tx: Connection, uses: Mapping[Use, int]) -> None:
 def usage(
     tx: Connection, account_id: str, first: int, until: int, skus: Iterable[str] = ()
 ) -> list[HourOfUse]:
-    """Return what an account used from the hour `first` to before the hour `until`, in order.
+    """Return the use of an account from the hour `first` to before the hour `until`, in order.
 
-    Only `skus` if any are given. Hours without use have no row.
+    Only of `skus` if any are given. Hours without use have no row.
     """
     wanted = frozenset(skus)
     rows = tx.rows(_LIST, account_id=account_id, first=first, until=until)
@@ -162,7 +162,7 @@ def forget_hours(tx: Connection, now: int) -> int:
 
 
 def forget_reports(tx: Connection, now: int) -> int:
-    """Delete a batch of the keys of reports as old; return how many."""
+    """Delete a batch of the keys of reports that are as old; return how many."""
     return tx.execute(_FORGET_REPORTS, before=now // HOUR - KEPT_HOURS)
 
 
@@ -199,8 +199,8 @@ _LIST_SUMS: Final = Statement(
 _COUNT: Final = Statement(select(func.count()).select_from(_sums))
 
 
-class Asked(NamedTuple):
-    """Which use is summed."""
+class UsageSelection(NamedTuple):
+    """The accounts, SKU and hours whose use is summed."""
 
     accounts: Sequence[str]
     """Ids."""
@@ -226,12 +226,12 @@ class Sum(NamedTuple):
 
     @property
     def place(self) -> tuple[int, str, str]:
-        """Return where it is in the list."""
+        """Return its position in the list."""
         return self.span, self.sku, self.account_id
 
 
 def list_sums(
-    tx: Connection, asked: Asked, after: tuple[int, str, str] | None, limit: int
+    tx: Connection, asked: UsageSelection, after: tuple[int, str, str] | None, limit: int
 ) -> list[Sum]:
     """Return up to `limit` sums after one, by time, SKU and account; none of them is 0."""
     span, sku, account_id = after or (-1, "", "")
@@ -241,10 +241,10 @@ def list_sums(
     return [Sum(row[0], row[1], row[2], int(row[3])) for row in rows]
 
 
-def count_sums(tx: Connection, asked: Asked) -> int:
-    """Return how many sums there are."""
+def count_sums(tx: Connection, asked: UsageSelection) -> int:
+    """Return the number of sums."""
     return count(tx, _COUNT, **_given(asked))
 
 
-def _given(asked: Asked) -> dict[str, object]:
+def _given(asked: UsageSelection) -> dict[str, object]:
     return {**asked._asdict(), "accounts": text_list(asked.accounts)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option, argument, method_act
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import (
     EGRESS_ONLY_GATEWAY,
@@ -28,8 +28,8 @@ def _ports(rule: Mapping[str, Any]) -> str:
 
 _ROUTES: Final = (Cell("DESTINATION", "destination", "whole"), Cell("TARGET", "target", "whole"))
 _RULES: Final = (
-    Cell("DIRECTION", "direction"),
-    Cell("PROTOCOL", "protocol"),
+    "direction",
+    "protocol",
     Cell("PORTS", "ports", shown=_ports),
     Cell("PEER", "peer", "whole", lambda rule: rule.get("source") or rule.get("destination")),
 )
@@ -85,9 +85,7 @@ def _put(run: Invocation, field: str, values: Sequence[Any], said: str) -> bool:
 
 
 _VPC: Final = Option("vpc", "VPC that gets the uplink: name, id or CRN", is_required=True)
-_DESTINATION: Final = Option(
-    "destination", "network, such as ::/0", is_argument=True, metavar="NETWORK"
-)
+_DESTINATION: Final = argument("destination", "network, such as ::/0", metavar="NETWORK")
 _RULE: Final = (
     Option("direction", "who begins the flow", choices=get_args(Direction), is_required=True),
     Option("protocol", "of the flow", choices=get_args(RuleProtocol), is_required=True),
@@ -109,7 +107,7 @@ COMMANDS: Final = (
                 words="send packets to a network to a gateway",
                 options=(
                     _DESTINATION,
-                    Option("target", "internet gateway or egress-only gateway", is_argument=True),
+                    argument("target", "internet gateway or egress-only gateway"),
                 ),
                 run=_add_route,
             ),
@@ -125,22 +123,14 @@ COMMANDS: Final = (
         INTERNET_GATEWAY,
         words="uplinks of VPCs",
         acts=(
-            Act(
-                verb="attach",
-                words="give a VPC its uplink",
-                path="attach",
-                options=(_VPC,),
-                takes_key=True,
-                answer="internet_gateway",
-                said="Attached {name} to {vpc.name}",
-            ),
-            Act(
-                verb="detach",
-                words="take the uplink from its VPC",
-                path="detach",
-                takes_key=True,
-                answer="internet_gateway",
-                said="Detached {name}",
+            method_act(
+                "attach",
+                "give a VPC its uplink",
+                "internet_gateway",
+                "Attached {name} to {vpc.name}",
+            )._replace(options=(_VPC,)),
+            method_act(
+                "detach", "take the uplink from its VPC", "internet_gateway", "Detached {name}"
             ),
         ),
     ),

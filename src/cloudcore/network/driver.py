@@ -1,7 +1,7 @@
-"""The interface of network drivers, and the plan of a VPC that a driver carries out on its machine.
+"""The interface of network drivers, and the plan of a VPC that a driver carries out.
 
-A plan holds no text of an account: networks and addresses are parsed, ports are integers, and ids
-are UUIDs that the platform gave.
+A plan has no text of an account: networks and addresses are parsed, ports are integers, and ids are
+UUIDs of the platform.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Target = Literal["local", "internet_gateway", "egress_only_gateway"]
 
 @dataclass(frozen=True, slots=True)
 class RulePlan:
-    """A rule of a security group: what it lets begin. Answers need no rule."""
+    """A rule of a security group: flows that may begin. Answers need no rule."""
 
     direction: Direction
     protocol: RuleProtocol
@@ -54,7 +54,7 @@ class SubnetPlan:
 
 @dataclass(frozen=True, slots=True)
 class InterfacePlan:
-    """The addresses that an instance or a balancer has in a subnet."""
+    """The addresses of an instance or a balancer in a subnet."""
 
     id: str
     subnet_id: str
@@ -83,29 +83,29 @@ class VpcPlan:
 
 
 class RulesRefused(Exception):
-    """The kernel, or the program that checks for it, does not take the rules of a VPC.
+    """The kernel, or the program that checks for it, rejects the rules of a VPC.
 
-    Nothing of them is in force: what was before stays. Its words are for the operator.
+    The rules before stay in force. The message is for the operator.
     """
 
 
 class NetworkDriver(Protocol):
-    """Brings the network of VPCs about on this machine.
+    """Carries out the networks of VPCs on this machine.
 
     Each call is idempotent, and may be made by any process of the machine. Ids are UUIDs.
     """
 
     def check(self) -> None:
-        """Return if this machine has all that the driver needs.
+        """Check that this machine has all that the driver needs.
 
         Raises:
-            DriverUnusable: it has not; the words say what is missing, and what to do.
+            DriverUnusable: it has not; the message names what is missing, and what to do.
 
         """
         ...
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Return if the rules of a plan would be taken; nothing is changed.
+        """Check that the rules of a plan would be accepted; nothing is changed.
 
         Raises:
             RulesRefused: they would not.
@@ -114,12 +114,12 @@ class NetworkDriver(Protocol):
         ...
 
     async def apply(self, plan: VpcPlan) -> None:
-        """Bring a VPC about: its namespace, links, routes, and its rules in one transaction.
+        """Carry out a plan: its namespace, links, routes, and its rules in one transaction.
 
-        Flows that the plan still lets through go on.
+        Flows that the plan still allows go on.
 
         Raises:
-            RulesRefused: the rules are not taken; those before stay.
+            RulesRefused: the rules are rejected; those before stay.
 
         """
         ...
@@ -127,24 +127,24 @@ class NetworkDriver(Protocol):
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
         """Put an interface into the network namespace of an instance, as its `eth0`.
 
-        What may pass by it is what was last applied: nothing, before its VPC is applied with it.
+        The last applied plan decides what may pass: nothing, before a plan with the interface.
         """
         ...
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
-        """Take an interface away."""
+        """Remove an interface."""
         ...
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Have a VPC answer at an address of the operator's ranges, where its balancers listen.
+        """Make a VPC answer at an address of the operator's ranges, where its balancers listen.
 
-        What may begin there is what the groups of this interface of a balancer let begin; TCP, if
-        none is given.
+        The groups of this interface of a balancer decide which flows may begin; all TCP, if none is
+        given.
         """
         ...
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Have a VPC not answer there any more."""
+        """Stop answering at an address."""
         ...
 
     def namespace_of(self, vpc_id: str) -> Path | None:
@@ -152,13 +152,13 @@ class NetworkDriver(Protocol):
         ...
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if a VPC was brought about, and has not vanished since."""
+        """Return True if a VPC was carried out, and has not vanished since."""
         ...
 
     async def remove(self, vpc_id: str) -> None:
-        """Take away all that there is of a VPC."""
+        """Remove all of a VPC from this machine."""
         ...
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the VPCs of which there is something, of this install alone."""
+        """Return the ids of this install's VPCs that have anything on this machine."""
         ...

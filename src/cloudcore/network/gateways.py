@@ -152,7 +152,7 @@ def attach(
     """Attach an internet gateway to a VPC.
 
     Raises:
-        NotFound: one of both was deleted meanwhile.
+        NotFound: the gateway or the VPC was deleted meanwhile.
         Conflict: the gateway is attached to another VPC, or the VPC has another gateway.
 
     """

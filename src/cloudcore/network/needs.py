@@ -1,8 +1,8 @@
 """Dependencies of networks, and changes that are made only if the driver accepts the rules.
 
-The check of the rules runs a program and takes time, so it is not part of a transaction: on SQLite,
-nobody else could write meanwhile. A change whose rules were not checked is rolled back. Its rules
-are checked, and it is made again; that succeeds unless something else of the VPC changed meanwhile.
+The check runs a program and takes time, so it is not part of a transaction: on SQLite, that would
+block all writes. A change whose rules were not checked is rolled back. Its rules are checked, and
+it is made again; that succeeds unless something else in the VPC has changed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ LOOKS: Final = FairThread("rules of networks", niceness=10)
 
 
 class Checked(NamedTuple):
-    """Rules that a driver takes: those of a VPC at a count of its changes."""
+    """Rules that a driver accepts: those of a VPC at a count of its changes."""
 
     vpc_id: str
     generation: int
 
 
 class _Unchecked(Exception):
-    """Nobody has looked at the rules of a change, which is undone."""
+    """The rules of a change are not checked yet; the change is rolled back."""
 
     def __init__(self, account_id: str, of: Checked, plan: VpcPlan) -> None:
         super().__init__("the rules are looked at first")
@@ -48,7 +48,7 @@ class _Unchecked(Exception):
 
 
 def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeeds) -> None:
-    """Undo a change unless the rules of its VPC are known to be good (`with_checked_rules`)."""
+    """Roll a change back unless the rules of its VPC are checked (`with_checked_rules`)."""
     found = rows.VPCS.find(tx, account_id, vpc_id)
     if found is None or found.checked == found.generation:
         return
@@ -61,7 +61,7 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
 
 
 class RuleChecks:
-    """Looks at the rules of changes: of a VPC one after the other, so that each is made."""
+    """Checks the rules of changes, one after the other for a VPC, so that each succeeds."""
 
     def __init__(self) -> None:
         self._of_vpc: Final[WeakValueDictionary[str, asyncio.Lock]] = WeakValueDictionary()
@@ -72,10 +72,10 @@ class RuleChecks:
         needs: NetworkNeeds,
         unchecked: _Unchecked,
     ) -> T:
-        """Look at the rules of a change, and make it.
+        """Check the rules of a change, and make it.
 
         Raises:
-            RulesRefused: the driver does not take them.
+            RulesRefused: the driver rejects them.
             Unavailable: others change the VPC all the time.
 
         """
@@ -94,10 +94,10 @@ class RuleChecks:
 async def with_checked_rules(
     change: Callable[[NetworkNeeds], Awaitable[T]], needs: NetworkNeeds
 ) -> T:
-    """Make a change that ends with `check_rules`, which gets the needs that this gives it.
+    """Make a change that ends with `check_rules`; it gets the needs passed here.
 
     Raises:
-        RulesRefused: the driver does not take the rules; nothing is changed.
+        RulesRefused: the driver rejects the rules; nothing is changed.
         Unavailable: others change the VPC all the time.
 
     """
@@ -109,7 +109,7 @@ async def with_checked_rules(
 
 
 DRIVER: Final[Port[NetworkDriver]] = Port("network.driver")
-"""What brings networks about on this machine."""
+"""The driver of networks on this machine."""
 IPV6_RANGES: Final[Port[Sequence[IPv6Network]]] = Port("network.ipv6_ranges")
 """Global networks that VPCs may have their prefixes from."""
 

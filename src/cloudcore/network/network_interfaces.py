@@ -1,8 +1,7 @@
-"""Network interfaces: other families get addresses here, and ``/v1/network-interfaces`` shows them.
+"""Network interfaces: addresses for other families, and ``/v1/network-interfaces``.
 
-All runs in the transaction of the caller. An address that was never used is given out first, then
-the one that is free for longest, so that nobody gets the packets that are still sent to a former
-owner of an address.
+Everything runs in the caller's transaction. A never used address is given out first, then the one
+that is free for longest, so that packets to a former owner reach nobody else.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _LOCK: Final = Statement(
 
 
 class Interface(NamedTuple):
-    """The addresses that something has."""
+    """The addresses of an instance or a balancer."""
 
     id: str
     vpc_id: str
@@ -60,7 +59,7 @@ class Interface(NamedTuple):
 
 
 class SubnetOf(NamedTuple):
-    """A subnet, as other families know it."""
+    """A subnet, as other families see it."""
 
     id: str
     name: str
@@ -85,13 +84,13 @@ class Interfaces:
         *,
         field: str = "subnet",
     ) -> SubnetOf:
-        """Return the subnet that a name, an id or a CRN means.
+        """Return the subnet of a name, an id or a CRN.
 
         `authorize` is as in `cloudcore.resource_references.resolve`, and asks for
         ``network:GetSubnet``; it is None where the platform itself asks.
 
         Raises:
-            InvalidInput: it is no reference of this account and region; `field` is named.
+            InvalidInput: the reference is not one of this account and region; `field` is named.
             NotFound: there is no such subnet.
 
         """
@@ -111,12 +110,12 @@ class Interfaces:
         *,
         field: str = "security_groups",
     ) -> Sequence[Reference]:
-        """Return the security groups of a VPC that names, ids or CRNs mean, each once.
+        """Return the security groups of a VPC of names, ids or CRNs, each once.
 
         `authorize` asks for ``network:GetSecurityGroup``.
 
         Raises:
-            InvalidInput: too many, none of this account and region, or of another VPC.
+            InvalidInput: too many, not of this account and region, or of another VPC.
             NotFound: there is no such group.
 
         """
@@ -138,15 +137,15 @@ class Interfaces:
         *,
         is_balancer: bool = False,
     ) -> Interface:
-        """Give `owner`, a CRN, addresses of a subnet, and let the machine of its VPC know.
+        """Give `owner`, a CRN, addresses of a subnet, and wake the work of its VPC.
 
-        `subnet` and `security_groups` are ids; without any, the default group of the VPC is meant.
+        `subnet` and `security_groups` are ids; without groups, it gets the VPC's default group.
 
         Raises:
             NotFound: there is no such subnet or group.
             InvalidInput: a group is of another VPC, or there are too many.
             Conflict: the subnet has no address left.
-            QuotaExceeded: the account has as many interfaces as it may have.
+            QuotaExceeded: the account has reached its quota of interfaces.
 
         """
         use = rows.INTERFACES.check_room(tx, account_id, region)
@@ -178,7 +177,7 @@ class Interfaces:
         return Interface(made.id, vpc.id, of.id, vpc.node, ipv4, ipv6)
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:
-        """Take an interface away, so that its addresses are free; no error if there is none."""
+        """Delete an interface, which frees its addresses; do nothing if it is gone."""
         row = tx.row(_LOCK, interface_id=interface_id)
         if row is None:
             return
@@ -194,7 +193,9 @@ class Interfaces:
     def set_groups(
         self, tx: Connection, interface_id: str, group_ids: Sequence[str], now: int
     ) -> None:
-        """Put an interface into other security groups of its VPC; without any, the default one.
+        """Replace the security groups of an interface.
+
+        Without any, it gets the VPC's default group.
 
         Raises:
             NotFound: there is no such group.
@@ -217,7 +218,7 @@ class Interfaces:
     def _groups(
         self, tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str]
     ) -> tuple[Reference, ...]:
-        """Return the groups of an interface, which stay until `tx` ends."""
+        """Return the groups of an interface, locked until `tx` ends."""
         if group_ids:
             return self._held(tx, account_id, vpc_id, group_ids, "security_groups")
         default = rows.default_group(tx, account_id, vpc_id)
@@ -228,7 +229,7 @@ class Interfaces:
     def _held(
         tx: Connection, account_id: str, vpc_id: str, group_ids: Sequence[str], field: str
     ) -> tuple[Reference, ...]:
-        """Return groups of a VPC, each once, which stay until `tx` ends."""
+        """Return groups of a VPC, each once, locked until `tx` ends."""
         wanted = dict.fromkeys(group_ids)
         if len(wanted) > MOST_GROUPS:
             words = f"{field}: an interface is in at most {MOST_GROUPS} security groups"
@@ -246,7 +247,7 @@ class Interfaces:
 
 
 def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subnet]:
-    """Return addresses of a locked subnet that nothing has, and the subnet without them."""
+    """Return free addresses of a locked subnet, and the subnet without them."""
     ipv4 = ipv6 = None
     if of.cidr_ipv4 is not None:
         network = IPv4Network(of.cidr_ipv4)
@@ -268,7 +269,7 @@ def _allotted(tx: Connection, of: Subnet) -> tuple[str | None, str | None, Subne
 
 
 def _position(of: Subnet, address: str) -> int:
-    """Return how far an address is from the beginning of its subnet."""
+    """Return the distance of an address from the beginning of its subnet."""
     assert of.cidr_ipv4 is not None
     return int(IPv4Address(address)) - int(IPv4Network(of.cidr_ipv4).network_address)
 
@@ -282,7 +283,7 @@ def _show(found: NetworkInterface) -> Sequence[ResourceRef]:
 
 
 INTERFACES: Final[Port[Interfaces]] = Port("network.interfaces")
-"""Where instances and load balancers get their addresses."""
+"""The port through which instances and load balancers get their addresses."""
 
 NETWORK_INTERFACES: Final = Methods(
     ROWS,

@@ -1,4 +1,4 @@
-"""Networks as requests write them: of VPCs, of subnets and of routes."""
+"""Parse networks in requests: of VPCs, of subnets and of routes."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 
 
 def read_network(field: str, text: str) -> Network:
-    """Return the network that a request writes.
+    """Parse a network.
 
     Raises:
-        InvalidInput: it is none, or has bits set behind its prefix.
+        InvalidInput: it is malformed, or has bits set behind its prefix.
 
     """
     address, _, length = text.partition("/")
@@ -48,7 +48,7 @@ def read_network(field: str, text: str) -> Network:
 
 
 def vpc_ipv4(text: str) -> str:
-    """Return the IPv4 network of a VPC; raise `InvalidInput` if it cannot have this one."""
+    """Return the IPv4 network of a VPC; raise `InvalidInput` if it is not allowed."""
     found = read_network("cidr_ipv4", text)
     is_sized = isinstance(found, IPv4Network) and found.prefixlen in _SIZES
     if is_sized and any(lies_in(found, str(each)) for each in PRIVATE):
@@ -58,7 +58,7 @@ def vpc_ipv4(text: str) -> str:
 
 
 def vpc_ipv6(text: str) -> str:
-    """Return the IPv6 prefix of a VPC; raise `InvalidInput` if it cannot have this one."""
+    """Return the IPv6 prefix of a VPC; raise `InvalidInput` if it is not allowed."""
     found = read_network("cidr_ipv6", text)
     if isinstance(found, IPv6Network):
         if found.subnet_of(LOCAL) and 48 <= found.prefixlen <= SUBNET_LENGTH:
@@ -73,10 +73,10 @@ def vpc_ipv6(text: str) -> str:
 
 
 def subnet_range(field: str, text: str) -> str:
-    """Return a network of a subnet; `field` says of which version it must be.
+    """Return a network of a subnet; `field` decides of which version it must be.
 
     Raises:
-        InvalidInput: a subnet cannot have this one.
+        InvalidInput: a subnet cannot have it.
 
     """
     found = read_network(field, text)

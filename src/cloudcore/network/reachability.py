@@ -1,8 +1,8 @@
-"""Who can begin flows to whom in a VPC, and which: read from the plan that its rules are made of.
+"""Compute from the plan of a VPC who can begin which flows to whom.
 
-Interfaces that no rule tells apart are one *place*: same subnet, same groups, in the same of the
-networks that rules name. So what holds between places holds between each of their interfaces, and
-a VPC with thousands of instances has as many places as its owner has made kinds of them.
+Interfaces that no rule distinguishes are one *place*: same subnet, same groups, in the same of the
+networks that rules name. A result about places holds for each of their interfaces, and a VPC with
+thousands of instances has only as many places as its owner has made kinds of them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _Peer: TypeAlias = IPv4Network | IPv6Network | str | None
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What may begin: ranges of ports by protocol, ascending, none touching the next."""
+    """Flows that may begin: ranges of ports by protocol, ascending, with gaps between them."""
 
     ranges: tuple[tuple[Kind, _Ranges], ...] = ()
 
     @property
     def is_everything(self) -> bool:
-        """Return True if it is every packet."""
+        """Return True if every packet is allowed."""
         return self == EVERYTHING
 
     def has(self, kind: Kind, port: int = 0) -> bool:
@@ -47,22 +47,22 @@ class Traffic:
         return any(first <= port <= last for first, last in found)
 
     def __bool__(self) -> bool:
-        """Return True if it is anything."""
+        """Return True if anything is allowed."""
         return bool(self.ranges)
 
     def __or__(self, other: Traffic) -> Traffic:
-        """Return what is in either."""
+        """Return the union."""
         return _traffic((*_flat(self), *_flat(other)))
 
     def __and__(self, other: Traffic) -> Traffic:
-        """Return what is in both."""
+        """Return the intersection."""
         mine, others = dict(self.ranges), dict(other.ranges)
         both = ((kind, _common(mine.get(kind, ()), others.get(kind, ()))) for kind in KINDS)
         return Traffic(tuple((kind, ranges) for kind, ranges in both if ranges))
 
 
 def _common(one: _Ranges, other: _Ranges) -> _Ranges:
-    """Return the ports that are in both, by one pass over each."""
+    """Return the ports in both, by one pass over each."""
     found, at, to = [], 0, 0
     while at < len(one) and to < len(other):
         first, last = max(one[at][0], other[to][0]), min(one[at][1], other[to][1])
@@ -98,7 +98,7 @@ EVERYTHING: Final = _traffic((kind, *_PORTS[kind]) for kind in KINDS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Place:
-    """Interfaces of a subnet that no rule tells apart."""
+    """Interfaces of a subnet that no rule distinguishes."""
 
     subnet: SubnetPlan
     group_ids: tuple[str, ...]
@@ -110,13 +110,13 @@ class Place:
     inbound: Mapping[_Peer, Traffic]
 
     def address(self, version: Version) -> Address | None:
-        """Return an address of one of its interfaces, for all."""
+        """Return an address of one of its interfaces, which stands for all."""
         one = self.interfaces[0]
         return one.address_ipv4 if version == 4 else one.address_ipv6
 
 
 class Outside(NamedTuple):
-    """What may begin with some addresses of the internet."""
+    """Flows that may begin to or from some addresses of the internet."""
 
     network: IPv6Network
     """As a rule names it; `GLOBAL` stands for all."""
@@ -162,7 +162,7 @@ def places(plan: VpcPlan) -> Sequence[Place]:
 
 
 def _by_peer(group: GroupPlan, direction: str) -> Mapping[_Peer, Traffic]:
-    """Return what the rules of a group let begin, by the other end that they name."""
+    """Return the flows that the rules of a group allow, by the other end that they name."""
     found: defaultdict[_Peer, list[tuple[Kind, int, int]]] = defaultdict(list)
     for rule in group.rules:
         if rule.direction == direction:
@@ -179,7 +179,7 @@ def _together(groups: Iterable[Mapping[_Peer, Traffic]]) -> Mapping[_Peer, Traff
 
 
 def between(source: Place, target: Place, version: Version) -> Traffic:
-    """Return what an interface of `source` may begin to another one, which is of `target`."""
+    """Return the flows that may begin from an interface of `source` to another one of `target`."""
     here, there = source.address(version), target.address(version)
     if here is None or there is None:
         return NOTHING
@@ -190,14 +190,14 @@ def between(source: Place, target: Place, version: Version) -> Traffic:
 
 
 def to_internet(source: Place) -> Sequence[Outside]:
-    """Return what may begin to the internet, where `is_way_out` has a route there."""
+    """Return the flows that may begin to the internet, where `is_way_out` has a route there."""
     if source.is_balancer or not _may_be_outside(source):
         return ()
     return _outside(source.outbound)
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
-    """Return what the internet may begin, from where `is_way_in` has a route."""
+    """Return the flows that may begin from the internet, where `is_way_in` has a route."""
     if target.is_balancer or not _may_be_outside(target):
         return ()
     return _outside(target.inbound)
@@ -216,16 +216,16 @@ def is_way_in(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
 
 
 def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if something of the internet may begin flows to a subnet, as groups allow."""
+    """Return True if groups and routes let the internet begin flows to a subnet."""
     targets = [each for to, each in subnet.routes if isinstance(to, IPv6Network)]
     is_there = "internet_gateway" in [_there(plan, each) for each in targets]
     return _has_global(subnet) and is_there and not is_egress_only(plan, subnet)
 
 
 def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
-    """Return the gateway by which a subnet has its way to the internet, None if it has none.
+    """Return the gateway through which a subnet reaches the internet; None if it has none.
 
-    It is that of ``::/0``, and else that of the widest route that leads out.
+    It is that of ``::/0``, and otherwise that of the widest route that leads out.
     """
     routes = [
         (network, gateway)
@@ -249,7 +249,7 @@ def _gateway_to(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> str 
 
 
 def _there(plan: VpcPlan, target: str) -> str | None:
-    """Return the gateway that a route leads to; None for others, and one that is not there."""
+    """Return the gateway of a route; None for other targets, and for a gateway that is gone."""
     if not plan.internet_gateway or target == "local":
         return None
     return target if target == "internet_gateway" or plan.egress_only_gateway else None
@@ -264,7 +264,7 @@ def _may_be_outside(place: Place) -> bool:
 
 
 def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
-    """Return what may begin with the internet, by the networks that rules name."""
+    """Return the flows with the internet, by the networks that rules name."""
     found: dict[IPv6Network, Traffic] = {}
     for peer, traffic in allowed.items():
         if peer is None:
@@ -280,7 +280,7 @@ def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:
 def _allowed(
     allowed: Mapping[_Peer, Traffic], peer: Address, peer_groups: Sequence[str]
 ) -> Traffic:
-    """Return what may begin with an interface of the VPC, by its address and groups."""
+    """Return the flows with an interface of the VPC, by its address and groups."""
     return _traffic(
         part
         for named, traffic in allowed.items()

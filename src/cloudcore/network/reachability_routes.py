@@ -224,7 +224,7 @@ def _subnet(found: _Found, subnet: SubnetPlan) -> ReachableSubnet:
 
 
 def _outside(outside: Sequence[Outside], *, has_way: bool) -> Sequence[ReachableOutside]:
-    """Return what may begin with the internet, if the subnet has a way for it."""
+    """Return the flows with the internet, if the subnet has a route for them."""
     return [
         ReachableOutside(
             network="::/0" if each.network == GLOBAL else str(each.network),

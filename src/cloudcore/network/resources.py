@@ -1,10 +1,10 @@
-"""Describe VPCs and what belongs to them: gateways, route tables, subnets, groups and interfaces.
+"""Describe VPCs and their parts: gateways, route tables, subnets, groups and interfaces.
 
-Each record is what ``/v1`` shows and the rows store. No other account reaches a VPC. Its gateways
-are its ways to the internet: the internet gateway lets flows begin on both sides, the egress-only
-gateway only from within, by IPv6. A subnet is a part of a VPC, from which interfaces get their
-addresses. A route table says where packets go that leave a subnet, a security group which flows
-may begin at the interfaces in it.
+Each record is the body on ``/v1`` and the row. No other account reaches a VPC. Its gateways are its
+ways to the internet: the internet gateway lets flows begin on both sides, the egress-only gateway
+only from within, by IPv6. A subnet is a part of a VPC, from which interfaces get their addresses. A
+route table decides where packets go that leave a subnet, a security group which flows may begin at
+its interfaces.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Vpc(Placed, frozen=True, kw_only=True):
 
 
 def check_vpc(new: Vpc, old: Vpc | None, _now: int) -> Vpc:
-    """Return a VPC with its networks as all are written.
+    """Return a VPC with its networks in canonical form.
 
     Raises:
         InvalidInput: a VPC cannot have them.
@@ -225,7 +225,7 @@ class Subnet(Record, frozen=True, kw_only=True):
 
 
 def check_subnet(new: Subnet, old: Subnet | None, _now: int) -> Subnet:
-    """Return a subnet with its networks as all are written.
+    """Return a subnet with its networks in canonical form.
 
     Raises:
         InvalidInput: a subnet cannot have them.

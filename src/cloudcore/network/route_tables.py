@@ -78,7 +78,7 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> M
 
 
 async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Rows[Any], Reference]:
-    """Return the gateway that a request names, and of which kind it is."""
+    """Return the gateway of a reference, and its kind."""
     account_id, region = account_of(ctx), ctx.settings.region
     found = []
     is_crn = reference.startswith("crn:")
@@ -110,7 +110,7 @@ def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[St
     """Return routes with those of the VPC's networks, `local`, first.
 
     Raises:
-        InvalidInput: one of `routes` is about a part of these.
+        InvalidInput: one of `routes` overlaps these.
 
     """
     given = []

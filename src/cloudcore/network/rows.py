@@ -1,4 +1,4 @@
-"""The rows of networks, and what binds them together."""
+"""The rows of networks, and their relations."""
 
 from __future__ import annotations
 
@@ -176,53 +176,53 @@ _REMOVE_MEMBERSHIPS: Final = Statement(memberships.delete().where(given(_m.inter
 
 
 def of_vpc(tx: Connection, rows: Rows[R], account_id: str, vpc_id: str) -> Sequence[R]:
-    """Return all of a kind that a VPC has, oldest first."""
+    """Return all resources of a kind in a VPC, oldest first."""
     found = tx.rows(_OF_VPC[rows.of.one], account_id=account_id, vpc_id=vpc_id)
     return [rows.record_of(row) for row in found]
 
 
 def is_taken(tx: Connection, cidr_ipv6: str) -> bool:
-    """Return True if some VPC, of whatever account, has this prefix."""
+    """Return True if a VPC of any account has this prefix."""
     row = tx.row(_TAKEN, cidr_ipv6=cidr_ipv6)
     return row is not None and bool(row[0])
 
 
 def main_table(tx: Connection, account_id: str, vpc_id: str) -> RouteTable | None:
-    """Return the main route table of a VPC, which stays until `tx` ends."""
+    """Return the main route table of a VPC, locked until `tx` ends."""
     row = tx.row(_MAIN, account_id=account_id, vpc_id=vpc_id)
     return None if row is None else ROUTE_TABLES.record_of(row)
 
 
 def default_group(tx: Connection, account_id: str, vpc_id: str) -> SecurityGroup | None:
-    """Return the default security group of a VPC, which stays until `tx` ends."""
+    """Return the default security group of a VPC, locked until `tx` ends."""
     row = tx.row(_DEFAULT, account_id=account_id, vpc_id=vpc_id)
     return None if row is None else SECURITY_GROUPS.record_of(row)
 
 
 def bump(tx: Connection, account_id: str, vpc_id: str) -> None:
-    """Count a change of a VPC; until `tx` ends nobody else changes anything of it."""
+    """Count a change of a VPC; until `tx` ends, this locks all of the VPC."""
     tx.execute(_BUMP, account_id=account_id, vpc_id=vpc_id)
 
 
 def note_checked(tx: Connection, account_id: str, vpc_id: str) -> None:
-    """Note that the rules of a VPC, as it is now, are good."""
+    """Store that the present rules of a VPC are checked."""
     tx.execute(_NOTE_CHECKED, account_id=account_id, vpc_id=vpc_id)
 
 
 def user_of_subnet(tx: Connection, subnet: Subnet) -> str | None:
-    """Return the CRN of something with an address of a subnet, or None."""
+    """Return the CRN of a resource with an address of a subnet, or None."""
     row = tx.row(_USER_OF_SUBNET, account_id=subnet.account_id, subnet_id=subnet.id)
     return row[0] if row else None
 
 
 def member(tx: Connection, group: SecurityGroup) -> str | None:
-    """Return the CRN of something whose interface is in a group, or None."""
+    """Return the CRN of a resource whose interface is in a group, or None."""
     row = tx.row(_MEMBER, account_id=group.account_id, group_id=group.id)
     return row[0] if row else None
 
 
 def set_memberships(tx: Connection, interface_id: str, group_ids: Sequence[str]) -> None:
-    """Note which groups an interface is in."""
+    """Store the groups of an interface."""
     tx.execute(_REMOVE_MEMBERSHIPS, interface_id=interface_id)
     for group_id in group_ids:
         tx.execute(_ADD_MEMBERSHIP, interface_id=interface_id, group_id=group_id)

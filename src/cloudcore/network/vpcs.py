@@ -30,7 +30,7 @@ from cloudcore.resources.resource import BASE, DELETING, Reference
 from cloudcore.resources.rows import Rows
 
 CAPABILITY: Final = "networks"
-"""What a machine must be able to run to have VPCs."""
+"""The capability of machines that can have VPCs."""
 
 
 def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
@@ -48,7 +48,7 @@ def _before_save(tx: Connection, new: Vpc, old: Vpc | None) -> Vpc:
 
 
 def _before_delete(tx: Connection, found: Vpc) -> None:
-    """Delete what was made with it, if nothing else is left."""
+    """Delete what was made with a VPC, if nothing else is left in it."""
     of = (found.account_id, found.id)
     tables = rows.of_vpc(tx, rows.ROUTE_TABLES, *of)
     groups = rows.of_vpc(tx, rows.SECURITY_GROUPS, *of)
@@ -74,7 +74,7 @@ def _after(tx: Connection, _found: Vpc, made: Vpc | None, needs: NetworkNeeds) -
 
 
 def _check_range(new: Vpc, needs: NetworkNeeds) -> None:
-    """Raise `InvalidInput` if a VPC has a global prefix that is none of the operator's."""
+    """Raise `InvalidInput` if a VPC has a global prefix outside the operator's."""
     if new.cidr_ipv6 is None or not _is_global(new.cidr_ipv6):
         return
     prefix = IPv6Network(new.cidr_ipv6)

@@ -1,7 +1,7 @@
-"""Bring VPCs about on their machines, and take them down.
+"""Apply the plans of VPCs on their machines, and remove deleted VPCs.
 
-Whatever changes of a VPC, its one step is to bring about all that it is to be. After a restart the
-machine is brought to the rows again, whatever became of its kernel meanwhile.
+The workflow of a VPC has one step: apply all of its plan, whatever has changed. After a restart of
+the machine, all of its VPCs are applied again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,23 @@ from cloudcore.network.planning import plan_of
 from cloudcore.network.resources import Vpc
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.network.needs import NetworkNeeds
 
 RULES_REFUSED: Final = "RULES_REFUSED"
 RECONCILE_SECONDS: Final = 30
-_BATCH: Final = 100
 
 _log = logging.getLogger(__name__)
 
 
-def wish(vpc: Vpc, _now: int) -> Wish | None:
-    """Return what is to be done with a VPC."""
+def goal(vpc: Vpc, _now: int) -> Goal | None:
+    """Return the next work of a VPC."""
     if vpc.status == DELETING:
-        return Wish("remove")
+        return Goal("remove")
     if vpc.status != "active" or vpc.applied != vpc.generation:
-        return Wish("apply", vpc.generation)
+        return Goal("apply", vpc.generation)
     return None
 
 
@@ -45,23 +44,27 @@ class _Seen(NamedTuple):
     generation: int
 
 
-async def _apply(found: Vpc, needs: NetworkNeeds, _turn: Turn) -> Came[Vpc] | Again[Vpc]:
+async def _apply(
+    found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
+) -> StepDone[Vpc] | StepRetry[Vpc]:
     try:
         generation = await _bring_about(needs, found.account_id, found.id)
     except RulesRefused as error:
         _log.error("the rules of the VPC %s are refused: %s", found.id, error)
         words = "its machine does not take the rules of the VPC; those before are in force"
-        return Again(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
+        return StepRetry(change=_degraded, faults=[Problem(RULES_REFUSED, words)])
 
     def applied(current: Vpc, _now: int) -> Vpc:
         return structs.replace(current, status="active", applied=generation)
 
-    return Came(change=applied)
+    return StepDone(change=applied)
 
 
-async def _remove(found: Vpc, needs: NetworkNeeds, _turn: Turn) -> Came[Vpc] | Again[Vpc]:
+async def _remove(
+    found: Vpc, needs: NetworkNeeds, _attempt: StepAttempt
+) -> StepDone[Vpc] | StepRetry[Vpc]:
     await needs.driver.remove(found.id)
-    return Came()
+    return StepDone()
 
 
 def _degraded(current: Vpc, _now: int) -> Vpc:
@@ -69,10 +72,10 @@ def _degraded(current: Vpc, _now: int) -> Vpc:
 
 
 async def _bring_about(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int:
-    """Bring about a VPC as it is; return the generation of that.
+    """Apply the plan of a VPC; return its generation.
 
-    What another process has brought about meanwhile may be newer than what was read here. So it is
-    read again, until nothing is new.
+    Another process may have applied a newer plan meanwhile. So the plan is read again until it is
+    unchanged.
     """
     done = 0
     seen = await needs.database.read(_read, account_id, vpc_id)
@@ -93,7 +96,7 @@ def _read(tx: Connection, account_id: str, vpc_id: str) -> _Seen | None:
 
 VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
     rows.VPCS,
-    wish=wish,
+    goal=goal,
     steps={"apply": Step(_apply, 1, 60), "remove": Step(_remove, 1, 60)},
     node_of=lambda found: found.node,
 )
@@ -102,16 +105,16 @@ PLACING: Final = Placing(rows.VPCS, VPC_WORK.wake)
 
 
 class Reconciler:
-    """Brings the kernel of this machine to the rows: all of it once, later what is missing."""
+    """Applies the rows to this machine's kernel: all once, later what is missing."""
 
     def __init__(self, needs: NetworkNeeds) -> None:
         self._needs: Final = needs
         self._is_all_done = False
 
     async def turn(self) -> None:
-        """Bring about what the rows have, and take away what they have not.
+        """Apply what the rows have, and remove what they do not have.
 
-        Only what this install has made is ever taken away.
+        Only what this install has made is ever removed.
         """
         driver = self._needs.driver
         known = await driver.known()  # first: what a row has that comes meanwhile stays
@@ -132,21 +135,16 @@ class Reconciler:
         """Return the accounts and ids of all VPCs of this machine."""
         found: list[tuple[str, str]] = []
         while batch := await self._needs.database.read(
-            _page, self._needs.node.name, found[-1][1] if found else ""
+            PLACING.page, self._needs.node.name, found[-1][1] if found else ""
         ):
             found += batch
         return found
 
 
-def _page(tx: Connection, node: str, after: str) -> Sequence[tuple[str, str]]:
-    placed = tx.rows(PLACING.on_node, node=node, after=after, limit=_BATCH)
-    return [(account_id, vpc_id) for account_id, vpc_id in placed]
-
-
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:
-    """Let the machine of a VPC bring a change about once `tx` is committed.
+    """Have the machine of a VPC apply a change once `tx` is committed.
 
-    Until then nobody else changes anything of the VPC: what is read afterwards stays.
+    Until then this locks all of the VPC, so later readers see the change.
     """
     rows.bump(tx, account_id, vpc_id)
     found = rows.VPCS.find(tx, account_id, vpc_id)

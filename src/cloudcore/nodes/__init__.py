@@ -1,8 +1,9 @@
-"""Machines of an install: which are there, and programs that run on one and outlive the service.
+"""Machines of an install, and programs that run on a machine and outlive the service.
 
-`rows` knows which machines run and what is placed on them, `fleet` that they have the same
-settings, and `watcher` runs what one process of a machine does again and again. The rest keeps
-programs: `kept_process` launches a process once for a folder, `keeper` is the program beside it,
-and `control_groups` and `seccomp` bound it. Keepers import the standard library and `keeper`,
-`kept_process`, `output` and `relays` alone.
+`rows` stores which machines run and what is placed on them, `fleet` checks that they have the same
+settings, and `watcher` runs in one process of a machine what must be done again and again. The
+other modules run programs: `detached_process` starts a process once for a folder, `shim` is the
+process beside a program, `shim_driver` is the service's side of it, and `control_groups` and
+`seccomp` bound it. Shims import only the standard library and `shim`, `detached_process`, `output`
+and `relays`.
 """

@@ -1,6 +1,6 @@
-"""Control groups: what bounds the memory, processors and processes of what runs (cgroups(7)).
+"""Control groups: bounds on the memory, processors and processes of programs (cgroups(7)).
 
-Version 1 has a hierarchy for each controller, version 2 one for all; machines have either, or both.
+Version 1 has a hierarchy for each controller, version 2 one for all; a machine has either or both.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
-KEEPERS: Final = "entrepot-keepers"
-"""The group of all keepers of a machine; it stays when there are none."""
+SHIMS: Final = "entrepot-shims"
+"""The group of all shims of a machine; it stays when there are none."""
 MIB: Final = 1024 * 1024
 PERIOD_US: Final = 100_000
 """In which a processor's time is counted."""
@@ -23,7 +23,7 @@ _SECONDS_TO_END: Final = 30.0
 
 
 class Bounds(Protocol):
-    """What a group may use at most."""
+    """The most that a group may use."""
 
     @property
     def memory_mb(self) -> int:
@@ -37,12 +37,12 @@ class Bounds(Protocol):
 
     @property
     def processes(self) -> int:
-        """Return how many, threads included."""
+        """Return the number of processes, including threads."""
         ...
 
 
 class Hierarchy(NamedTuple):
-    """One that is mounted."""
+    """A mounted hierarchy."""
 
     version: int
     mount: Path
@@ -53,23 +53,23 @@ class Hierarchy(NamedTuple):
 
     @property
     def controllers(self) -> frozenset[str]:
-        """Return what it bounds."""
+        """Return the controllers of this hierarchy."""
         if self.version == 1:
             return self.named
         return frozenset((self.own / "cgroup.controllers").read_text("ascii").split())
 
 
 class GroupsMissing(Exception):
-    """No group may be made here; the message says in one line what to do."""
+    """No control group can be made here; the message tells the operator what to do, in one line."""
 
 
 def shares(cpu_millis: int) -> int:
-    """Return a group's weight, a tenth of its processors': the service comes first."""
+    """Return the weight of a group: a tenth of its processors', so that the service comes first."""
     return max(2, cpu_millis // 10)
 
 
 def hierarchies() -> Sequence[Hierarchy]:
-    """Return the hierarchies that are mounted here."""
+    """Return the mounted hierarchies."""
     groups, mounts = Path("/proc/self/cgroup"), Path("/proc/self/mountinfo")
     return [*hierarchies_of(groups.read_text("utf-8"), mounts.read_text("utf-8"))]
 
@@ -97,9 +97,10 @@ def _inside(mount: str, root: str, path: str) -> Path:
 
 
 def delegated() -> Mapping[str, tuple[int, Path]]:
-    """Return the version and the group of each controller in which this process may make others.
+    """Return the version and the group of each controller below which this process may make groups.
 
-    It is its own group; in version 2, where a group with processes has no others, the one above.
+    That is the process's own group, or in version 2 its parent, as a group with processes may have
+    no child groups there.
 
     Raise `GroupsMissing` if there is none.
     """
@@ -127,7 +128,7 @@ def delegated() -> Mapping[str, tuple[int, Path]]:
 
 
 def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> list[Path]:
-    """Make the groups of a name, and bound them."""
+    """Make the groups of a name, with their bounds."""
     groups = []
     for controller, (version, parent) in parents.items():
         group = parent / name
@@ -139,9 +140,9 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
     return list(dict.fromkeys(groups))
 
 
-def make_keepers(version: int, parent: Path) -> Path:
-    """Make the group of keepers, which together have half of the processor of a group beside it."""
-    group = parent / KEEPERS
+def make_shim_group(version: int, parent: Path) -> Path:
+    """Make the group of all shims, with half of the processor weight of a group beside it."""
+    group = parent / SHIMS
     group.mkdir(exist_ok=True)
     file, weight = ("cpu.shares", 512) if version == 1 else ("cpu.weight", 50)
     (group / file).write_text(str(weight), "ascii")
@@ -167,9 +168,9 @@ def _bounds(controller: str, version: int, bounds: Bounds) -> list[tuple[str, ob
 
 
 def remove(groups: Iterable[Path]) -> None:
-    """End what runs in groups, and remove them; raise `OSError` if it does not within 30 seconds.
+    """Kill the processes in groups and remove the groups; raise `OSError` after 30 seconds.
 
-    Who looked after it may be unknown: its folder was lost.
+    The shim of these processes may be unknown, if its folder was lost.
     """
     end = time.monotonic() + _SECONDS_TO_END
     for group in groups:
@@ -186,7 +187,7 @@ def remove(groups: Iterable[Path]) -> None:
 
 
 def _kill_all(group: Path) -> None:
-    """Kill the processes of a group, each by a descriptor: its id may be another's by then."""
+    """Kill the processes of a group, each through a descriptor, as ids may be reused."""
     for pid in _processes(group):
         with suppress(OSError):  # it has ended, or is none that may be seen here
             descriptor = os.pidfd_open(int(pid))

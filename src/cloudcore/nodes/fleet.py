@@ -1,8 +1,8 @@
-"""What all machines of an install have in common: the settings that must be the same on each.
+"""Check that all machines of an install have the same settings.
 
-A machine that starts compares its own with those that the others run by. The rows are the settings
-of the last that started; they change only while no other machine runs. One that was silent for a
-minute counted as one that did not run: so each compares them whenever it says that it is there.
+A machine compares its settings with the stored ones when it starts. The stored settings are those
+of the machine that started last; they can change only while no other machine runs. A machine that
+was silent for a minute counts as stopped, so each machine compares them again with every heartbeat.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOCK: Final = Statement(select(_f.name, _f.value).order_by(_f.name).with_for_up
 
 
 class Difference(NamedTuple):
-    """A setting that is another one here than on the machines that run."""
+    """A setting that differs between this machine and the running ones."""
 
     name: str
     here: str
@@ -54,7 +54,7 @@ class Differs(Conflict):
 
 
 class Joined(NamedTuple):
-    """What a machine found when it began."""
+    """The result of `join`."""
 
     others: Sequence[str]
     """Names of the other machines that run."""
@@ -65,10 +65,10 @@ class Joined(NamedTuple):
 def join(
     tx: Connection, node: Node, identity: str, settings: Mapping[str, str], now: int
 ) -> Joined:
-    """Say that a machine is there, if its settings are those of the machines that run.
+    """Register a machine, if its settings are those of the running machines.
 
-    Machines that begin at once do so one after the other. Settings that only one version of the
-    program knows are compared by machines of that version.
+    Machines that start at the same time are registered one after the other. A setting that only one
+    version of the program has is compared among machines of that version.
 
     Raises:
         Conflict: another machine has its name.
@@ -87,12 +87,12 @@ def join(
 
 
 def check_same(tx: Connection, _now: int, *, settings: Mapping[str, str]) -> None:
-    """Compare the settings of a machine that runs: others may have begun while it was silent.
+    """Compare the settings of a running machine: others may have started while it was silent.
 
-    None begins before the transaction ends.
+    No machine starts before the transaction ends.
 
     Raises:
-        Differs: others have begun with other ones.
+        Differs: others have started with other settings.
 
     """
     if not settings:

@@ -1,6 +1,6 @@
 """The machine that a process runs on.
 
-Of the standard library alone, as drivers are, which may run where no other library is.
+It imports the standard library alone, as drivers do, which may run where no other library is.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NODE: Final[Port[Node]] = Port("platform.node")
 
 
 class Watch(NamedTuple):
-    """What one process of a machine does again and again.
+    """A task that one process of a machine repeats.
 
-    No two of its turns run at once, also not in two processes.
+    No two of its turns run at once, not even in two processes.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Watch(NamedTuple):
 
 
 class DriverUnusable(Exception):
-    """A driver lacks something of this machine; the words say in one line what, and what to do."""
+    """A driver cannot run on this machine; the message says in one line what to do."""
 
 
 NODE_LOST: Final = "NODE_LOST"

@@ -1,4 +1,4 @@
-"""The output of what is kept: two files, of which the older is written over."""
+"""The output of a program, in two files of bounded size; the older one is overwritten."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ MOST_BYTES: Final = 5_000_000
 
 
 class Output:
-    """Takes what a program writes."""
+    """Writes the output of a program."""
 
     def __init__(self, folder: Path = Path()) -> None:
-        """Go on after what the folder has."""
+        """Continue after the output that the folder has."""
         self._folder = folder
         self.last_line = b""
         self._open()
 
     def write(self, data: bytes) -> None:
-        """Keep some more; what the machine's disk has no room for is lost."""
+        """Append; what does not fit on the machine's disk is lost."""
         self.last_line = (self.last_line + data)[-500:].rstrip().rpartition(b"\n")[2]
         while data:
             part = data[: MOST_BYTES - self._size]

@@ -1,4 +1,4 @@
-"""Relay connections to a kept program, in one thread that waits for many files (`Loop`)."""
+"""Relay connections to a program, in one thread that waits for many files (`Loop`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Call = Callable[[int], None]
 
 
 class Loop:
-    """Calls what waits for files, and for moments."""
+    """An event loop: it makes calls when files are ready, or at a moment."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
         self._moments: dict[object, tuple[float, Callable[[], None]]] = {}
 
     def watch(self, file: int | socket.socket, events: int, call: Call) -> None:
-        """Call when a file is ready for any of the events; for none, watch it no more."""
+        """Call when a file is ready for any of the events; without events, stop watching it."""
         if file not in self._selector.get_map():
             if events:
                 self._selector.register(file, events, call)
@@ -34,19 +34,22 @@ class Loop:
             self._selector.unregister(file)
 
     def close(self, file: socket.socket) -> None:
-        """Close a socket and watch it no more."""
+        """Stop watching a socket, and close it."""
         self.watch(file, 0, lambda _events: None)
         file.close()
 
     def at(self, key: object, moment: float | None, call: Callable[[], None]) -> None:
-        """Call at a moment of the monotonic clock, once; None takes it back. One a key."""
+        """Call once at a moment of the monotonic clock; None cancels that.
+
+        A key has one such call.
+        """
         if moment is None:
             self._moments.pop(key, None)
         else:
             self._moments[key] = moment, call
 
     def turn(self) -> None:
-        """Wait for what comes next, and make its calls."""
+        """Wait for the next events, and make their calls."""
         wait = None
         if self._moments:
             wait = max(0.0, min(moment for moment, _ in self._moments.values()) - time.monotonic())
@@ -66,7 +69,7 @@ _CHUNK: int = 32_768
 
 
 class Gate:
-    """Accepts connections while there are fewer than so many."""
+    """Accepts connections up to a maximum."""
 
     def __init__(self, loop: Loop, most: int) -> None:
         self._loop = loop
@@ -74,7 +77,7 @@ class Gate:
         self._listeners: list[tuple[socket.socket, Callable[[socket.socket], None]]] = []
 
     def listen(self, listener: socket.socket, take: Callable[[socket.socket], None]) -> None:
-        """Give each connection of a listener to `take`, which tells its end by `leave`."""
+        """Pass each connection of a listener to `take`, which calls `leave` at its end."""
         listener.settimeout(0)
         self._listeners.append((listener, take))
         self._loop.watch(listener, READ, partial(self._accept, listener, take))
@@ -114,7 +117,7 @@ class _End:
 
 
 class Relay:
-    """Passes bytes between two connections, each way at the pace of who reads."""
+    """Copies bytes between two connections, in each direction as fast as they are read."""
 
     def __init__(
         self, loop: Loop, first: socket.socket, second: socket.socket, ended: Callable[[], None]
@@ -164,7 +167,7 @@ class Relay:
 def serve_port(
     loop: Loop, gate: Gate, listener: socket.socket, dial: Callable[[], socket.socket]
 ) -> None:
-    """Relay each connection of a listener to what is dialled then."""
+    """Relay each connection of a listener to a connection that is dialled for it."""
 
     def take(accepted: socket.socket) -> None:
         try:

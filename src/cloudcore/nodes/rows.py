@@ -1,7 +1,7 @@
-"""The machines that run the service: each says every few seconds that it is there.
+"""The machines that run the service: each writes a heartbeat every few seconds.
 
-A machine that was not seen for a while is lost, and so is what was placed on it, until it is back.
-Nothing of it is begun elsewhere, as nobody can tell whether it still runs.
+A machine without a heartbeat for a while is lost, and so is what is placed on it, until it is back.
+Nothing of it is started elsewhere, as nobody can tell whether it still runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -27,16 +27,17 @@ from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.placed import Placed
 from cloudcore.ports import Port
-from cloudcore.resources.resource import DELETING
+from cloudcore.resources.resource import DELETING, Record
 from cloudcore.resources.rows import Rows
 
 SEEN_SECONDS: Final = 10
-"""How often a machine says that it is there."""
+"""Between two heartbeats of a machine."""
 LOST_SECONDS: Final = 60
-"""A machine is lost that was not seen for these."""
+"""A machine without a heartbeat for these is lost."""
 LOOK_SECONDS: Final = 10
 _BATCH: Final = 100
 """Rows in one transaction."""
+_PAGE: Final = 500
 
 nodes = Table(
     "nodes",
@@ -99,7 +100,7 @@ _SET_NOTED: Final = Statement(
 
 
 class Placing:
-    """A kind of things that are placed on machines."""
+    """A kind of resource that is placed on machines."""
 
     def __init__(
         self,
@@ -127,13 +128,43 @@ class Placing:
             )
         )
 
+    def page(self, tx: Connection, node: str, after: str) -> Sequence[tuple[str, str]]:
+        """Return accounts and ids of some that are on a machine, after an id."""
+        return [(a, b) for a, b in tx.rows(self.on_node, node=node, after=after, limit=_BATCH)]
+
+
+P = TypeVar("P", bound=Record)
+
+
+class OnNode(Generic[P]):
+    """Reads the records of a kind that are on a machine, of all accounts, in order of their ids."""
+
+    def __init__(self, rows: Rows[P]) -> None:
+        c = rows.table.c
+        live = (c.deleted_at.is_(None),) if rows.of.keeps_deleted else ()
+        here = (c.node == bindparam("node"), *live, c.id > bindparam("after"))
+        self._rows: Final = rows
+        self.statement: Final = Statement(page(rows.columns.where(*here).order_by(c.id)))
+
+    def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
+        """Return those after an id."""
+        found = tx.rows(self.statement, node=node, after=after, limit=limit)
+        return [self._rows.record_of(row) for row in found]
+
+    def all(self, tx: Connection, node: str) -> Sequence[P]:
+        """Return all of a machine."""
+        found: list[P] = []
+        while more := self.page(tx, node, found[-1].id if found else "", _PAGE):
+            found += more
+        return found
+
 
 PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
-"""What the families of an edition place on machines."""
+"""The kinds of resources that the families of an edition place on machines."""
 
 
 def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
-    """Say that this machine is there, at the start of a process of it.
+    """Register this machine, when a process of it starts.
 
     Raises:
         Conflict: a machine with another folder has its name.
@@ -153,27 +184,27 @@ def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
 
 
 def forget_nodes(tx: Connection) -> None:
-    """Forget who was there, in a restored database: what begins on it now may have each name."""
+    """Delete all machines, in a restored database, so that each name is free for a new one."""
     tx.execute(_FORGET)
 
 
 def note_seen(tx: Connection, name: str, identity: str, now: int) -> bool:
-    """Say that a machine is there; return False if another one has taken its name."""
+    """Store the heartbeat of a machine; return False if another one has taken its name."""
     return tx.execute(_NOTE_SEEN, node=name, held=identity, seen_at=now) == 1
 
 
 def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
-    """Say that a process of a machine has stopped in order; what is placed there is not lost."""
+    """Store that a process of a machine was stopped; what is placed there is not lost."""
     tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
 
 
 def list_running(tx: Connection, now: int) -> Sequence[Seen]:
-    """Return the machines that run: neither silent for `LOST_SECONDS`, nor stopped in order."""
+    """Return the machines that run: with a recent heartbeat (`LOST_SECONDS`), and not stopped."""
     return [each for each in list_nodes(tx) if each.stopped_at is None and not _is_late(each, now)]
 
 
 def choose(tx: Connection, capability: str, now: int) -> str | None:
-    """Return a machine that runs and can run something, by chance; None if there is none."""
+    """Return a random running machine with a capability; None if there is none."""
     fit = [
         each.name
         for each in list_running(tx, now)
@@ -183,13 +214,13 @@ def choose(tx: Connection, capability: str, now: int) -> str | None:
 
 
 def can_run(tx: Connection, name: str, capability: str) -> bool:
-    """Return True if a machine can run something, whether or not it is there just now."""
+    """Return True if a machine has a capability, whether or not it runs now."""
     found = _find(tx, name)
     return found is not None and capability in msgspec.json.decode(found.capabilities)
 
 
 async def look(database: Database, clock: Clock, placings: Sequence[Placing]) -> None:
-    """Note on what is placed on a machine that it was lost, or that it is back."""
+    """Store on what is placed on machines which of these were lost, or are back."""
     for each in await database.read(list_nodes):
         late = _is_late(each, clock())
         if late != each.is_lost:
@@ -205,14 +236,10 @@ async def _note(
     database: Database, clock: Clock, placing: Placing, node: str, *, is_lost: bool
 ) -> None:
     after = ""
-    while found := await database.read(_page, placing, node, after):
+    while found := await database.read(placing.page, node, after):
         change = partial(_note_batch, placing, found, clock(), is_lost=is_lost)
         await database.write(change)
         after = found[-1][1]
-
-
-def _page(tx: Connection, placing: Placing, node: str, after: str) -> Sequence[tuple[str, str]]:
-    return [(a, b) for a, b in tx.rows(placing.on_node, node=node, after=after, limit=_BATCH)]
 
 
 def _note_batch(
@@ -250,7 +277,7 @@ def _find(tx: Connection, name: str) -> Seen | None:
 
 
 def list_nodes(tx: Connection) -> Sequence[Seen]:
-    """Return all machines that ever said that they are there, by name."""
+    """Return all machines that were ever registered, by name."""
     return [_seen(row) for row in tx.rows(_LIST)]
 
 

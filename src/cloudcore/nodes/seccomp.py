@@ -1,8 +1,8 @@
 """The system calls that a confined program may make: all others fail with ENOSYS.
 
-The list is what container engines allow without capabilities, on 64-bit machines, and less: nothing
-that makes or joins namespaces, mounts, traces, keeps keys, or reads another process's memory, and
-neither `io_uring` nor `userfaultfd`. So a kernel's newest calls are not there until listed.
+The list is that of container engines without capabilities, on 64-bit machines, and shorter: nothing
+that makes or joins namespaces, mounts, traces, stores keys, or reads another process's memory, and
+neither `io_uring` nor `userfaultfd`. New calls of a kernel are refused until they are listed.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ class _Argument(ctypes.Structure):
 
 
 def write_program(path: Path) -> None:
-    """Write the filter as the kernel takes it, by libseccomp.
+    """Write the filter in the kernel's form, by libseccomp.
 
-    Raise `OSError` if there is no such library, or it cannot.
+    Raise `OSError` if the library is missing or fails.
     """
     library = ctypes.CDLL("libseccomp.so.2")
     library.seccomp_init.restype = ctypes.c_void_p

@@ -1,7 +1,7 @@
-"""Run the watches of this machine in one of its processes, and say that the machine is there.
+"""Run the watches of this machine in one of its processes, and write the machine's heartbeat.
 
-The process that holds the lock of the machine's folder runs them. The kernel releases the lock when
-that process ends for any reason, and another one continues.
+The process with the lock of the machine's folder runs them. The kernel releases the lock when that
+process ends for any reason, and another process continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cloudcore.nodes.node import Node, Watch
 
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
-    """Lock a file in the block, and yield True; False if another process has it locked."""
+    """Lock a file during the block, and yield True; yield False if another process has it."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
@@ -50,12 +50,12 @@ _log = logging.getLogger(__name__)
 
 
 def open_folder(node: Node) -> str:
-    """Make the folder of this machine; return its identity, which is made with it."""
+    """Make the folder of this machine, and return its identity, which it gets once."""
     return identity_of(node.folder)
 
 
 def identity_of(folder: Path) -> str:
-    """Make a folder if it is missing; return its identity, which it gets once. Blocks."""
+    """Make a folder if it is absent; return its identity, which it gets once. Blocks."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = folder / _IDENTITY
     with suppress(FileNotFoundError):
@@ -79,12 +79,12 @@ async def begin(
     lost: Callable[[Conflict], None],
     check: Check,
 ) -> Sequence[NodeWatcher]:
-    """Say that this machine is there; return who watches it, if there is anything to watch.
+    """Register this machine; return its watcher if there is anything to watch.
 
-    `lost` is called if another machine takes its name later, or it fails the `check`.
+    `lost` is called if another machine takes its name later, or if the `check` fails.
 
     Raises:
-        Conflict: another machine has its name, or this one fails the check.
+        Conflict: another machine has its name, or the check fails.
 
     """
     if not watches:
@@ -99,7 +99,7 @@ async def begin(
 
 
 class NodeWatcher(BesideRequests):
-    """Takes the turns of `Watch`es while this process holds the lock of the machine."""
+    """Runs the turns of each `Watch` while this process holds the machine's lock."""
 
     name = "watcher of this machine"
 
@@ -152,10 +152,10 @@ class NodeWatcher(BesideRequests):
                 each.cancel()
 
     def claim(self, tx: Connection) -> None:
-        """Say that this machine is there, unless it must not go on.
+        """Register this machine, unless it must not go on.
 
         Raises:
-            Conflict: another machine has its name, or it fails the check.
+            Conflict: another machine has its name, or the check fails.
 
         """
         now = self._clock()

@@ -40,8 +40,8 @@ _FULL_SECONDS: Final = 60
 """After these a message is tried again whose dead-letter queue is full."""
 
 
-class Outcome(NamedTuple):
-    """What an attempt came to."""
+class AttemptOutcome(NamedTuple):
+    """The outcome of an attempt."""
 
     result: Literal["delivered", "retry", "failed"]
     code: str = ""
@@ -58,12 +58,12 @@ class Attempted(NamedTuple):
 
     delivery: Delivery
     envelope: Mapping[str, Any]
-    outcome: Outcome | None
+    outcome: AttemptOutcome | None
     """None until it is tried; a queue is sent to in the transaction that records the attempt."""
 
 
-DELIVERED: Final = Outcome("delivered")
-BACKLOG_FULL: Final = Outcome(
+DELIVERED: Final = AttemptOutcome("delivered")
+BACKLOG_FULL: Final = AttemptOutcome(
     "failed", "BACKLOG_FULL", "too many messages wait for the endpoint, so the oldest fail"
 )
 
@@ -77,9 +77,9 @@ def record(
     now: int,
     not_before: int,
 ) -> None:
-    """Apply what attempts came to, and let the next deliveries be looked at when they are due.
+    """Apply outcomes of attempts, and schedule the next deliveries.
 
-    They are looked at at `not_before` at the earliest.
+    They are due at `not_before` at the earliest.
     """
     try:
         found = SUBSCRIPTION_ROWS.lock(tx, subscription.account_id, subscription.id)
@@ -111,7 +111,7 @@ class _Recording:
     delivered: int = 0
 
     def apply(self, attempted: Attempted) -> None:
-        """Apply what an attempt came to."""
+        """Apply the outcome of an attempt."""
         delivery, now = attempted.delivery, self.now
         outcome = attempted.outcome or self._send(attempted)
         if outcome.result == "delivered":
@@ -147,7 +147,7 @@ class _Recording:
     def _drop(self, message: Publication, why: str) -> None:
         self._add(MESSAGE_DROPPED, f"message {message.id} is lost: {why}")
 
-    def _bury(self, attempted: Attempted, outcome: Outcome, message: Publication) -> None:
+    def _bury(self, attempted: Attempted, outcome: AttemptOutcome, message: Publication) -> None:
         """Send the envelope to the dead-letter queue; none, or one that is gone, is a fault."""
         subscription, delivery = self.subscription, attempted.delivery
         if subscription.dead_letter_queue is None:
@@ -174,17 +174,17 @@ class _Recording:
         else:
             self.faults = [each for each in self.faults if each.code != DEAD_LETTER_QUEUE_MISSING]
 
-    def _send(self, attempted: Attempted) -> Outcome:
+    def _send(self, attempted: Attempted) -> AttemptOutcome:
         """Send an envelope to a queue, which is an endpoint."""
         envelope = attempted.envelope
         try:
             self._send_to(self.subscription.endpoint, envelope, envelope["attributes"])
         except QuotaExceeded as error:
-            return Outcome("retry", "QUEUE_FULL", error.message)
+            return AttemptOutcome("retry", "QUEUE_FULL", error.message)
         except InvalidInput as error:
-            return Outcome("failed", "QUEUE_REFUSED", error.message)
+            return AttemptOutcome("failed", "QUEUE_REFUSED", error.message)
         except NotFound as error:
-            return Outcome("failed", "QUEUE_MISSING", error.message)
+            return AttemptOutcome("failed", "QUEUE_MISSING", error.message)
         return DELIVERED
 
     def _send_to(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record
+from cloudcore.command_line import (
+    Act,
+    Deletion,
+    Invocation,
+    Noun,
+    Option,
+    Record,
+    argument,
+    method_act,
+)
 from cloudcore.notifications.topic import TOPIC
 from cloudcore.resources.commands import noun_of
 
@@ -36,13 +45,7 @@ TOPICS: Final = noun_of(
             path="messages",
             takes_key=True,
             options=(
-                Option(
-                    "message",
-                    "its text; - reads the standard input",
-                    "body",
-                    metavar="TEXT",
-                    is_argument=True,
-                ),
+                argument("message", "its text; - reads the standard input", "body", metavar="TEXT"),
                 Option("subject", "of mail"),
                 Option("attributes", "what filters look at", "tags", metavar="NAME=VALUE"),
                 Option("content_type", "media type for who gets it raw", metavar="TYPE"),
@@ -64,7 +67,7 @@ _SETTINGS: Final = (
 
 
 def _created(_run: Invocation, made: Record) -> str:
-    """Return what is told of a new one: an endpoint that is a webhook has a secret."""
+    """Return the sentence about a new subscription, with the signing secret of a webhook."""
     secret = made.get("signing_secret")
     told = f"; its signing secret is {secret}" if secret else ""
     return f"Created the subscription {made['id']}{told}"
@@ -73,18 +76,9 @@ def _created(_run: Invocation, made: Record) -> str:
 SUBSCRIPTIONS: Final = Noun(
     noun="subscriptions",
     words="who is sent what is published to a topic",
-    path="subscriptions",
     parent=TOPICS,
-    one="subscription",
-    many="subscriptions",
     name="id",
-    columns=(
-        Cell("ID", "id", "whole"),
-        Cell("PROTOCOL", "protocol"),
-        Cell("ENDPOINT", "endpoint"),
-        Cell("STATUS", "status"),
-        Cell("CREATED", "created_at", "time"),
-    ),
+    columns=("id", "protocol", "endpoint", "status", "created_at"),
     create=(
         Option(
             "protocol",
@@ -128,23 +122,15 @@ SUBSCRIPTIONS: Final = Noun(
             words="confirm a subscription by what its endpoint was sent",
             path="/v1/subscription-confirmations",
             is_public=True,
-            options=(
-                Option(
-                    "token",
-                    "the token, or the link that it is in",
-                    metavar="TOKEN",
-                    is_argument=True,
-                ),
-            ),
+            options=(argument("token", "the token, or the link that it is in", metavar="TOKEN"),),
             said="{endpoint} is {status}: it gets what is published to {topic_name}",
         ),
-        Act(
-            verb="resend",
-            words="ask the endpoint again to confirm",
+        method_act(
+            "resend",
+            "ask the endpoint again to confirm",
+            "subscription",
+            "Asked {endpoint} to confirm",
             path="resend-confirmation",
-            takes_key=True,
-            answer="subscription",
-            said="Asked {endpoint} to confirm",
         ),
     ),
 )

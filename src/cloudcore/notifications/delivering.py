@@ -1,15 +1,15 @@
 """Deliver to the endpoint of one subscription; a step of the job `delivery_rows.DELIVER`.
 
-A step takes a few deliveries that are due, tries them at once, and records what they came to in one
-transaction. If the process dies in between, another does the same again: an endpoint may get a
-message twice, with one ``webhook-id``, but never not at all.
+A step takes a few deliveries that are due, tries them at once, and records the outcomes in one
+transaction. If the process dies in between, another repeats the step: an endpoint may get a message
+twice, with one ``webhook-id``, but never not at all.
 
-An endpoint that is slow gives up its slot, so that slow ones never hold all slots of a worker. One
-that is not known as slow may always be asked. After `SLOW_SECONDS` it is known as slow for a while,
-and its turn goes on only if there is room among the slow ones; else the turn gives up. One that is
-known as slow is asked only if there is room. So whatever hangs, each slot that is not for slow
-turns is free again after `SLOW_SECONDS`; and one that was slow once waits a few seconds at most
-until it is asked again.
+A slow endpoint gives up its slot, so that slow ones never hold all slots of a worker. An endpoint
+that is not known as slow may always be called. After `SLOW_SECONDS` it is known as slow for a
+while, and its turn goes on only if there is room among the slow ones; else the turn gives up. One
+that is known as slow is called only if there is room. So each slot that is not for slow turns is
+free again after `SLOW_SECONDS`; and an endpoint that was slow once waits a few seconds at most for
+its next turn.
 """
 
 from __future__ import annotations
@@ -26,10 +26,16 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, later
 from cloudcore.notifications import delivery_rows, envelope, subscriptions
-from cloudcore.notifications.attempts import BACKLOG_FULL, DELIVERED, Attempted, Outcome, record
+from cloudcore.notifications.attempts import (
+    BACKLOG_FULL,
+    DELIVERED,
+    Attempted,
+    AttemptOutcome,
+    record,
+)
 from cloudcore.notifications.delivery_policy import Retries, merged
 from cloudcore.notifications.delivery_rows import wake
-from cloudcore.notifications.envelope import Links
+from cloudcore.notifications.envelope import RecipientLinks
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.sending import mail_of, post
 from cloudcore.notifications.topic import (
@@ -74,7 +80,7 @@ class Turn:
 
 
 class EndpointTurns:
-    """Which endpoints are being asked, and which were slow."""
+    """The current turns at endpoints, and which endpoints were slow."""
 
     def __init__(
         self,
@@ -107,7 +113,7 @@ class EndpointTurns:
         return turn
 
     def may_go_on(self, turn: Turn) -> bool:
-        """Return False if a turn that has lasted `slow_seconds` is to give up."""
+        """Return False if a turn that has lasted `slow_seconds` must give up."""
         if turn.account_id is not None:
             self._remember(turn.endpoint)
         if not turn.is_slow and self._has_room(turn.origin, turn.account_id):
@@ -122,9 +128,9 @@ class EndpointTurns:
             self._remembered.pop(turn.endpoint, None)
 
     def pause(self) -> float:
-        """Return after how many seconds the next one is to look again that had no room.
+        """Return the seconds until the next endpoint without room looks again.
 
-        They come one after the other, so that their looks cost others little.
+        They look one after the other, so that this costs others little.
         """
         now = self._seconds()
         self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + self.slow_seconds)
@@ -159,8 +165,8 @@ _SURPLUS: Final = 100
 _log = logging.getLogger(__name__)
 
 
-class Due(NamedTuple):
-    """What is to be delivered now."""
+class DueDeliveries(NamedTuple):
+    """The deliveries that are due now, with subscription and topic."""
 
     subscription: Subscription
     topic: Topic
@@ -208,7 +214,7 @@ class Deliverer:
         has_given_up = len(attempts) < len(due.deliveries)
         return self._recorded(due, attempts, self.turns.pause() if has_given_up else 0)
 
-    def _recorded(self, due: Due, attempts: Sequence[Attempted], pause: float) -> Next:
+    def _recorded(self, due: DueDeliveries, attempts: Sequence[Attempted], pause: float) -> Next:
         """Return the record of attempts; no other follows for `pause` seconds."""
         queues, now = self.needs.queues, self.needs.clock()
         not_before = later(now, pause)
@@ -227,14 +233,16 @@ class Deliverer:
         origin = "/".join(subscription.endpoint.split("/", 3)[:3])
         return self.turns.begin(subscription.id, origin, subscription.account_id)
 
-    async def _try(self, due: Due, turn: Turn) -> list[Attempted]:
+    async def _try(self, due: DueDeliveries, turn: Turn) -> list[Attempted]:
         """Try deliveries; return those attempts that ended before the turn had to."""
         unsent = self._unsent(due)
         if due.subscription.protocol == "email":
             return await self._send_mails(due, unsent)
         return await self._post_all(due, unsent, turn)
 
-    async def _post_all(self, due: Due, unsent: Sequence[Attempted], turn: Turn) -> list[Attempted]:
+    async def _post_all(
+        self, due: DueDeliveries, unsent: Sequence[Attempted], turn: Turn
+    ) -> list[Attempted]:
         """Post to a webhook, all at once."""
         under_way = [asyncio.create_task(self._one(self._post, due, each)) for each in unsent]
         try:
@@ -247,7 +255,7 @@ class Deliverer:
             ended = await asyncio.gather(*under_way, return_exceptions=True)
         return [each for each in ended if isinstance(each, Attempted)]
 
-    async def _send_mails(self, due: Due, unsent: Sequence[Attempted]) -> list[Attempted]:
+    async def _send_mails(self, due: DueDeliveries, unsent: Sequence[Attempted]) -> list[Attempted]:
         """Send mails, one after the other: a turn has one connection, and waits for no other.
 
         None is begun after `_MAIL_SECONDS`, and none is left while the server may have it.
@@ -256,47 +264,56 @@ class Deliverer:
         end = loop.time() + _MAIL_SECONDS
         return [await self._one(self._send_mail, due, each) for each in unsent if loop.time() < end]
 
-    async def _one(self, send: _Send, due: Due, unsent: Attempted) -> Attempted:
+    async def _one(self, send: _Send, due: DueDeliveries, unsent: Attempted) -> Attempted:
         try:
             return unsent._replace(outcome=await send(due, unsent))
         except Exception:  # noqa: BLE001 - else it would hold up all others of the subscription
             _log.exception("an attempt to deliver %s failed", unsent.delivery.id)
-            outcome = Outcome("retry", "INTERNAL_ERROR", "the attempt failed unexpectedly")
+            outcome = AttemptOutcome("retry", "INTERNAL_ERROR", "the attempt failed unexpectedly")
             return unsent._replace(outcome=outcome)
 
-    async def _post(self, due: Due, unsent: Attempted) -> Outcome:
+    async def _post(self, due: DueDeliveries, unsent: Attempted) -> AttemptOutcome:
         raw = unsent.delivery.publication if due.subscription.raw_message_delivery else None
         seconds = due.retries.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
                 return await post(self.needs, due.subscription, unsent.envelope, raw)
         except TimeoutError:
-            return Outcome("retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds")
+            return AttemptOutcome(
+                "retry", "ENDPOINT_TIMEOUT", f"no answer within {seconds} seconds"
+            )
 
-    async def _send_mail(self, due: Due, unsent: Attempted) -> Outcome:
+    async def _send_mail(self, due: DueDeliveries, unsent: Attempted) -> AttemptOutcome:
         mail = self.needs.mail
         if mail is None:
-            return Outcome("retry", "MAIL_NOT_CONFIGURED", "this install sends no mail")
+            return AttemptOutcome("retry", "MAIL_NOT_CONFIGURED", "this install sends no mail")
         try:
             await mail.send(mail_of(unsent.envelope, due.subscription, mail.sender))
         except MailRefused as error:
-            return Outcome("failed" if error.is_permanent else "retry", "MAIL_REFUSED", str(error))
+            return AttemptOutcome(
+                "failed" if error.is_permanent else "retry", "MAIL_REFUSED", str(error)
+            )
         return DELIVERED
 
-    def _unsent(self, due: Due) -> list[Attempted]:
+    def _unsent(self, due: DueDeliveries) -> list[Attempted]:
         return [Attempted(each, self._envelope(due, each), None) for each in due.deliveries]
 
-    def _envelope(self, due: Due, delivery: Delivery) -> dict[str, Any]:
-        of, links = (due.topic, due.subscription), Links(self.needs.keyring, self.needs.url)
+    def _envelope(self, due: DueDeliveries, delivery: Delivery) -> dict[str, Any]:
+        of, links = (
+            (due.topic, due.subscription),
+            RecipientLinks(self.needs.keyring, self.needs.url),
+        )
         if delivery.publication is None:
             return envelope.confirmation(*of, delivery.id, delivery.created_at, links)
         return envelope.notification(*of, delivery.publication, links)
 
 
-_Send = Callable[[Due, Attempted], Awaitable[Outcome]]
+_Send = Callable[[DueDeliveries, Attempted], Awaitable[AttemptOutcome]]
 
 
-def _list_due(tx: Connection, account_id: str, subscription_id: str, now: int) -> Due | None:
+def _list_due(
+    tx: Connection, account_id: str, subscription_id: str, now: int
+) -> DueDeliveries | None:
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None:
         return None
@@ -310,7 +327,7 @@ def _list_due(tx: Connection, account_id: str, subscription_id: str, now: int) -
         due = delivery_rows.list_due(tx, account_id, subscription_id, now, BATCH)
     if found[0].status == "confirmed":
         due = [each for each in due if each.publication is not None]
-    return Due(*found, due, is_too_much=surplus > 0)
+    return DueDeliveries(*found, due, is_too_much=surplus > 0)
 
 
 def _look_again(account_id: str, subscription_id: str, now: int, tx: Connection) -> None:

@@ -1,4 +1,4 @@
-"""When a failed delivery is tried again: a topic's settings, overridden field by field."""
+"""Retry settings of deliveries: a topic's, overridden field by field."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def stored(policy: DeliveryPolicy | None) -> dict[str, Any]:
 
 
 def shown(settings: Mapping[str, Any]) -> DeliveryPolicy | None:
-    """Return a stored policy as answers have it, or None if no field is set."""
+    """Return a stored policy for an answer, or None if no field is set."""
     return msgspec.convert(settings, DeliveryPolicy) if settings else None
 
 

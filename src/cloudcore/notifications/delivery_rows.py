@@ -232,7 +232,7 @@ def add_delivery(
 def list_due(
     tx: Connection, account_id: str, subscription_id: str, now: int, limit: int
 ) -> list[Delivery]:
-    """Return the deliveries to a subscription that are due, those due first first."""
+    """Return the deliveries to a subscription that are due, earliest first."""
     rows = tx.rows(
         _LIST_DUE, account_id=account_id, subscription_id=subscription_id, now=now, limit=limit
     )
@@ -242,7 +242,7 @@ def list_due(
 def list_oldest(
     tx: Connection, account_id: str, subscription_id: str, limit: int
 ) -> list[Delivery]:
-    """Return the oldest deliveries to a subscription, whenever they are due."""
+    """Return the oldest deliveries to a subscription, due or not."""
     rows = tx.rows(
         _LIST_OLDEST, account_id=account_id, subscription_id=subscription_id, limit=limit
     )
@@ -256,7 +256,7 @@ def first_due(tx: Connection, account_id: str, subscription_id: str) -> int | No
 
 
 def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) -> Backlog:
-    """Return what waits for a subscription; of no more than `most` deliveries."""
+    """Return the backlog of a subscription, counted up to `most` deliveries."""
     row = tx.row(_BACKLOG, account_id=account_id, subscription_id=subscription_id, limit=most)
     return Backlog(*map(int, row or (0, 0)))
 
@@ -316,7 +316,7 @@ RELEASE: Final = "notifications.release"
 def wake(
     tx: Connection, account_id: str, subscription_id: str, now: int, due_at: int | None = None
 ) -> None:
-    """Let the deliveries to a subscription be looked at now, or at `due_at` at the latest."""
+    """Schedule the job of a subscription's deliveries for now, or `due_at` at the latest."""
     delay = 0.0 if due_at is None else max(0, due_at - now) / MICROSECONDS
     job = NewJob(
         DELIVER,
@@ -330,6 +330,6 @@ def wake(
 
 
 def enqueue_release(tx: Connection, account_id: str, topic_id: str, now: int) -> None:
-    """Let the events that wait for a topic be delivered."""
+    """Enqueue the delivery of the events that wait for a topic."""
     job = NewJob(RELEASE, {"topic_id": topic_id}, account_id=account_id, dedup_key=topic_id)
     enqueue(tx, job, now)

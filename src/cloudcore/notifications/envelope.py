@@ -74,7 +74,7 @@ def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> st
 
 
 def token_hash(token: str) -> bytes:
-    """Return what is stored of a token."""
+    """Return the stored hash of a token."""
     return hashlib.sha256(token.encode()).digest()
 
 
@@ -86,7 +86,7 @@ def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | None:
-    """Return the account and the subscription that a token names, or None if it is not ours."""
+    """Return the account and the subscription in a token, or None if the token is not ours."""
     found = _UNSUBSCRIBE.fullmatch(token)
     if found is None:
         return None
@@ -113,8 +113,8 @@ CONFIRM_PATH = "/v1/subscription-confirmations/page"
 UNSUBSCRIBE_PATH = "/v1/unsubscriptions"
 
 
-class Links(NamedTuple):
-    """Makes the links of recipients."""
+class RecipientLinks(NamedTuple):
+    """Makes the links in messages to recipients."""
 
     keyring: Keyring
     url: str
@@ -136,7 +136,7 @@ class Links(NamedTuple):
 
 
 def notification(
-    topic: Topic, subscription: Subscription, publication: Publication, links: Links
+    topic: Topic, subscription: Subscription, publication: Publication, links: RecipientLinks
 ) -> dict[str, Any]:
     """Return the envelope of a publication; it is the same for every attempt."""
     return {
@@ -154,7 +154,11 @@ def notification(
 
 
 def confirmation(
-    topic: Topic, subscription: Subscription, message_id: str, requested_at: int, links: Links
+    topic: Topic,
+    subscription: Subscription,
+    message_id: str,
+    requested_at: int,
+    links: RecipientLinks,
 ) -> dict[str, Any]:
     """Return the envelope of a request to confirm a subscription."""
     token = links.token(subscription)

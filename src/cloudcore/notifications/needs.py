@@ -1,4 +1,4 @@
-"""What notifications depend on."""
+"""The needs of notifications, and the ports that they use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Publish messages, and deliver them and events: from the outbox to who is sent them.
+"""Publish messages, and fan messages and events out from the outbox to subscriptions.
 
-An event that is told to a topic waits if the topic does not exist, or others wait for it already.
-What waits is released when the topic has a subscription that is active.
+An event for a topic waits if the topic does not exist, or others wait for it already. Waiting
+events are released when the topic has an active subscription.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cloudcore.notifications.topic import (
     strings_of,
 )
 from cloudcore.notifications.topics import ROWS as TOPICS
-from cloudcore.quotas.limits import Counted, Use, up_to
+from cloudcore.quotas.limits import Counted, QuotaUse, up_to
 from cloudcore.resource_names import Crn
 from cloudcore.wire import rfc3339
 
@@ -51,10 +51,10 @@ _COUNTED: Final = {
 
 
 async def drop_messages(database: Database, topic: Topic) -> None:
-    """Drop the messages of a topic that is to be deleted, and what waits for its subscribers.
+    """Drop the messages and deliveries of a topic that is to be deleted.
 
     It owns several transactions, between which others have their turn: to drop all in that of the
-    deletion would take many seconds, for which nobody else could write to SQLite.
+    deletion would take many seconds, in which nothing else could write to SQLite.
     """
     for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
         while await database.write(drop, topic.account_id, topic.id):
@@ -62,7 +62,7 @@ async def drop_messages(database: Database, topic: Topic) -> None:
 
 
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
-    """Delete a topic with its subscriptions; what is still to be delivered to them is dropped.
+    """Delete a topic with its subscriptions and their deliveries.
 
     Raise `TopicMissing`.
     """
@@ -104,7 +104,7 @@ def publish(
     return message_id
 
 
-def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, Use]]:
+def _check_room(tx: Connection, account_id: str) -> list[tuple[Counted, QuotaUse]]:
     advice = "publish more slowly, or end those whose endpoints do not answer"
     return [
         (
@@ -182,7 +182,7 @@ def find_ready_topic(
 def wait_unless_ready(
     tx: Connection, event: OutboxEvent, crn: str, region: str, name: str, now: int
 ) -> Topic | None:
-    """Let an event wait for its topic, or return the topic if it is ready by now."""
+    """Make an event wait for its topic, or return the topic if it is ready by now."""
     lock_account(tx, event.account_id)
     topic = find_ready_topic(tx, event.account_id, region, name, crn)
     if topic is not None:
@@ -199,7 +199,7 @@ def wait_unless_ready(
 
 
 def release_waiting(tx: Connection, topic: Topic, now: int) -> None:
-    """Let what waits for a topic be delivered, if anything does and somebody would get it."""
+    """Enqueue the delivery of a topic's waiting events, if it has some and is heard."""
     account_id = topic.account_id
     is_told = topics.list_waiting(tx, account_id, topic.crn, 1)
     if is_told and subscriptions.is_heard(tx, account_id, topic.id):
@@ -228,7 +228,7 @@ def _end_release(topic: Topic, ids: list[str], now: int, tx: Connection) -> None
 
 
 def event_message(event: OutboxEvent, topic: Topic) -> Publication:
-    """Return the message that tells an event to a topic.
+    """Return the message of an event for a topic.
 
     One event may go to several topics; each message has an id of its own, the same every time.
     """

@@ -1,4 +1,4 @@
-"""What recipients open: confirm a subscription, or end it. The token in the link is all they need.
+"""Pages and routes for recipients: confirm a subscription, or end it, by the token in a link.
 
 Opening a link changes nothing, so that scanners of mail neither confirm nor unsubscribe.
 """

@@ -1,6 +1,6 @@
-"""Send to webhooks, in the form of Standard Webhooks, and by mail.
+"""Send to webhooks, by Standard Webhooks, and by mail.
 
-Where a webhook is is vetted each time.
+The address of a webhook is vetted each time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.notifications.attempts import DELIVERED, Outcome
+from cloudcore.notifications.attempts import DELIVERED, AttemptOutcome
 from cloudcore.notifications.envelope import secrets_of, signature
 from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import Publication, Subscription
 from cloudcore.outbound.destinations import NotAllowed
-from cloudcore.outbound.http_connection import Head, RequestFailed
+from cloudcore.outbound.http_connection import AnswerHead, RequestFailed
 
 _TOO_MANY: Final = 429
 _JSON: Final = "application/json"
@@ -34,8 +34,8 @@ async def post(
     subscription: Subscription,
     envelope: Mapping[str, Any],
     raw: Publication | None,
-) -> Outcome:
-    """Post an envelope, or the message of `raw`, once; of the answer only the head is read."""
+) -> AttemptOutcome:
+    """Post an envelope, or the message of `raw`, once; only the head of the answer is read."""
     now = needs.clock()
     body = msgspec.json.encode(envelope) if raw is None else raw.message.encode()
     message_id, timestamp = envelope["message_id"], now // MICROSECONDS
@@ -51,21 +51,21 @@ async def post(
         async with needs.client.request("POST", subscription.endpoint, headers, body) as answer:
             return _outcome(answer.head, now)
     except NotAllowed as error:
-        return Outcome("failed", "DESTINATION_REFUSED", str(error))
+        return AttemptOutcome("failed", "DESTINATION_REFUSED", str(error))
     except RequestFailed as error:
-        return Outcome("retry", "ENDPOINT_UNREACHABLE", str(error))
+        return AttemptOutcome("retry", "ENDPOINT_UNREACHABLE", str(error))
 
 
-def _outcome(head: Head, now: int) -> Outcome:
+def _outcome(head: AnswerHead, now: int) -> AttemptOutcome:
     status = head.status
     if 200 <= status < 300:
         return DELIVERED
     words = f"it answered {status}"
     if status == _TOO_MANY or status >= 500:
-        return Outcome(
+        return AttemptOutcome(
             "retry", "ENDPOINT_FAILED", words, _retry_after(head.get("retry-after"), now), status
         )
-    return Outcome("failed", "ENDPOINT_REFUSED", words, http_status=status)
+    return AttemptOutcome("failed", "ENDPOINT_REFUSED", words, http_status=status)
 
 
 def _retry_after(text: str | None, now: int) -> int:

@@ -1,4 +1,4 @@
-"""Subscriptions to topics: changes with their rules."""
+"""Changes of subscriptions, with their rules."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ Finish = Callable[[Connection, Subscription], Subscription]
 
 
 class BadToken(InvalidInput):
-    """The token confirms nothing: unknown, expired or superseded, which is not told."""
+    """The token confirms nothing: it is unknown, expired or superseded, without saying which."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -94,9 +94,9 @@ def pending(subscription: Subscription, nonce: str, token: str, now: int) -> Sub
 def find_or_create(
     tx: Connection, topic: Topic, wanted: Subscription, finish: Finish, now: int
 ) -> Subscription:
-    """Return the subscription of a topic to an endpoint.
+    """Return the subscription of a topic to an endpoint; create it if there is none.
 
-    A new one is finished by `finish`, and its endpoint is asked to confirm it.
+    A new one is completed by `finish`, and its endpoint is asked to confirm it.
 
     Raises:
         TopicMissing: the topic was deleted.
@@ -162,7 +162,7 @@ def check_has_secret(subscription: Subscription) -> None:
 def resend_confirmation(
     tx: Connection, subscription: Subscription, nonce: str, token: str, now: int
 ) -> Subscription:
-    """Ask the endpoint again to confirm; tokens of before no longer do.
+    """Ask the endpoint again to confirm, by a new token.
 
     Raise `Conflict` if the subscription is confirmed, `TooManyConfirmations` if the endpoint, or
     the account's, were asked to confirm too often.
@@ -207,7 +207,7 @@ def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
 def unsubscribe(
     tx: Connection, account_id: str, subscription_id: str
 ) -> tuple[Subscription, Topic] | None:
-    """Delete a subscription as its recipient asks; return what it was, or None if there is none."""
+    """Delete a subscription for its recipient; return what it was, or None if there is none."""
     found = subscriptions.find_with_topic(tx, account_id, subscription_id)
     if found is None or not subscriptions.remove_subscription(tx, account_id, subscription_id):
         return None

@@ -164,7 +164,7 @@ def list_subscriptions(
 def list_active(
     tx: Connection, account_id: str, topic_id: str, published_at: int, after: str, limit: int
 ) -> list[tuple[str, dict[str, list[str]]]]:
-    """Return ids and filters of subscriptions that were active then, after the id `after`."""
+    """Return ids and filters of the subscriptions active at a moment, after an id."""
     rows = tx.rows(
         _LIST_ACTIVE,
         account_id=account_id,
@@ -240,7 +240,7 @@ class UpdateSubscription(RequestBody):
 
 
 def current(faults: Sequence[Fault], now: int) -> list[Fault]:
-    """Return the faults that are shown."""
+    """Return the faults that are recent enough to show."""
     return [each for each in faults if each.last_at > now - FAULT_SECONDS * MICROSECONDS]
 
 

@@ -1,4 +1,4 @@
-"""What topics, messages and subscriptions are, and what they may be."""
+"""The records and resources of topics and subscriptions, and the limits of messages."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Publication(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A message that an endpoint has not got yet."""
+    """A message that an endpoint has not received yet."""
 
     id: str
     subscription_id: str
@@ -210,9 +210,9 @@ def bad_endpoint(words: str, reason: str) -> InvalidInput:
 
 
 def strings_of(data: Mapping[str, object]) -> dict[str, str]:
-    """Return the attributes of an event: members that are texts, and names of references.
+    """Return the attributes of an event: texts in its data, and names of references.
 
-    What is too long for an attribute is left out.
+    Values too long for an attribute are left out.
     """
     found: dict[str, str] = {}
     for name, value in data.items():

@@ -1,4 +1,4 @@
-"""The topics of accounts: their rows, changes with their rules, and topics that do not exist yet.
+"""The topics of accounts: their rows and rules, and topics that do not exist yet.
 
 Events for a missing topic wait for it.
 """
@@ -75,7 +75,7 @@ _w = waiting_events.c
 
 
 class MissingTopic(NamedTuple):
-    """A topic that something names though it does not exist."""
+    """A topic that a rule names although it does not exist."""
 
     crn: str
     first_at: int
@@ -137,7 +137,7 @@ _FORGET_OLD_MISSING: Final = deletion(_m.last_at)
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
-    """Note that a topic does not exist, and that so many more events were told to it."""
+    """Note that a topic does not exist, and that `events` more were sent to it."""
     tx.execute(_NOTE_MISSING, account_id=account_id, crn=crn, events=events, now=now)
 
 
@@ -147,13 +147,13 @@ def forget_missing(tx: Connection, account_id: str, crn: str) -> None:
 
 
 def list_missing(tx: Connection, account_id: str, crns: Sequence[str]) -> dict[str, MissingTopic]:
-    """Return what is known of those of these topics that are noted as missing, by CRN."""
+    """Return the notes of missing topics among these, by CRN."""
     rows = tx.rows(_LIST_MISSING, account_id=account_id, crns=text_list(crns))
     return {row[0]: MissingTopic(*row) for row in rows}
 
 
 def add_waiting(tx: Connection, event: OutboxEvent, crn: str) -> bool:
-    """Let an event wait for a topic; return False if it does already."""
+    """Make an event wait for a topic; return False if it already does."""
     added = tx.execute(
         _ADD_WAITING,
         event_id=event.id,
@@ -182,7 +182,7 @@ def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[
 
 
 def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]) -> None:
-    """Let events no longer wait for a topic."""
+    """End the wait of events for a topic."""
     tx.execute(_REMOVE_WAITING, account_id=account_id, crn=crn, ids=text_list(ids))
 
 
@@ -192,7 +192,7 @@ def forget_waiting(tx: Connection, now: int) -> int:
 
 
 def forget_old_missing(tx: Connection, now: int) -> int:
-    """Delete a batch of notes of topics that nobody told anything for so long; return how many."""
+    """Delete a batch of old notes of missing topics; return how many."""
     return tx.execute(_FORGET_OLD_MISSING, before=now - WAITING_SECONDS * MICROSECONDS)
 
 
@@ -210,7 +210,7 @@ _IDS_NAMED: Final = Statement(
 
 
 class TopicState(NamedTuple):
-    """Whether a topic exists that something names."""
+    """The id of a topic that a rule names, or the note that it is missing."""
 
     id: str | None
     """None if there is no such topic."""
@@ -250,7 +250,7 @@ TOPICS: Final = Methods(
 def states_of(
     tx: Connection, account_id: str, region: str, crns: Sequence[str]
 ) -> dict[str, TopicState]:
-    """Return by CRN whether these topics of an account exist."""
+    """Return the states of these topics of an account, by CRN."""
     if not crns:
         return {}
     names = {crn: Crn.parse(crn).name for crn in crns}

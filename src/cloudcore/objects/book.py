@@ -1,10 +1,11 @@
-"""What is on record of stored bytes: when they were verified, and whether they are damaged.
+"""The record of stored bytes: when they were verified, and whether they are damaged.
 
-Bytes are named by their *stored id*. Others have another one, and `verified_at` changes when they
-are verified. So who has found bytes damaged marks neither others nor what was found whole since.
+Bytes are named by their *stored id*. Other bytes have another one, and `verified_at` changes when
+they are verified. So a finding of damage marks neither other bytes nor bytes that were found whole
+since.
 
-The scrub goes by `verified_at`, the longest ago first (0: never, or that is unknown). So whoever
-continues it needs no other record of where it stopped.
+The scrub goes by `verified_at`, the longest ago first (0: never, or that is unknown). So it needs
+no other record of where it stopped.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ObjectRow(NamedTuple):
 
 
 class NamedObject(NamedTuple):
-    """An object whose bytes are in the store: what a backup knows of it."""
+    """An object whose bytes are in the store, as a backup knows it."""
 
     stored_id: str
     digest: str
@@ -65,8 +66,8 @@ class NamedObject(NamedTuple):
     encoding: str
 
 
-class Totals(NamedTuple):
-    """How many objects have bytes, and how many of them were verified of late."""
+class BookTotals(NamedTuple):
+    """The number of objects that have bytes, and of those that were verified lately."""
 
     objects: int
     stored_bytes: int
@@ -77,13 +78,13 @@ class Totals(NamedTuple):
 
 
 class Book:
-    """The statements over one tenant's table, and what runs them; each a part of a transaction.
+    """The statements over one tenant's table, and their functions; each is a part of a transaction.
 
     `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that names their
     bytes, and `has_bytes` the condition that a row has some. An index of ``verified_at, id`` has
     the rows that it holds for and whose `damage` is null. `is_stored` is the condition that the
-    bytes are in the store, also if nobody needs them; of the table, statements for backups read
-    the columns of these conditions and of `NamedObject` alone.
+    bytes are in the store, also if nothing needs them; of the table, statements for backups read
+    only the columns of these conditions and of `NamedObject`.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class Book:
 
     @property
     def statements(self) -> dict[str, Statement]:
-        """Return the statements by name, for tests that look at all."""
+        """Return the statements by name, for tests of all statements."""
         return {
             name.removeprefix("_"): each
             for name, each in vars(self).items()
@@ -188,11 +189,11 @@ class Book:
                 yield row
             after = found[-1].id
 
-    def totals(self, tx: Connection, since: int) -> Totals:
+    def totals(self, tx: Connection, since: int) -> BookTotals:
         """Count the objects that have bytes, and those verified `since`. Reads every row."""
         row = tx.row(self._totals, since=since)
         assert row is not None
-        return Totals(*map(int, row))
+        return BookTotals(*map(int, row))
 
     def count_stored(self, tx: Connection) -> tuple[int, int]:
         """Return the number of objects in the store, and of their bytes there."""
@@ -206,7 +207,7 @@ class Book:
         return [NamedObject(*row) for row in rows]
 
     def find_stored(self, tx: Connection, stored_ids: Sequence[str]) -> set[str]:
-        """Return those of some stored ids that are of objects in the store."""
+        """Return those of some stored ids that objects in the store have."""
         return {row[0] for row in tx.rows(self._find_stored, ids=text_list(stored_ids))}
 
     def is_unchanged(self, tx: Connection, row: ObjectRow) -> bool:
@@ -251,7 +252,7 @@ class Book:
     def confirm_all(self, tx: Connection, rows: Sequence[ObjectRow], now: int) -> None:
         """Confirm objects that were read and are whole.
 
-        Those stay that were marked since: hours may lie between reading the first and the last.
+        Marks made since they were read stay: hours may lie between reading the first and the last.
         """
         for row in rows:
             self.confirm(tx, row.account_id, row.stored_id, row.verified_at, row.damage, now)

@@ -23,5 +23,5 @@ class Miscount(NamedTuple):
 
     @property
     def problem(self) -> str:
-        """Return what is wrong, in words."""
+        """Return the problem in words."""
         return f"{self.recorded} on record, {self.counted} counted"

@@ -1,11 +1,11 @@
-"""Rewrap: let what is stored be opened by another KMS key, in steps of a job.
+"""Rewrap: move stored bytes to another KMS key, in steps of a job.
 
-Each step takes some *uses* of stored bytes, wraps their data keys under the key to move to, and
-moves the uses to these wraps in one transaction. If another key is to be moved to meanwhile, the
-run begins anew with that one.
+Each step takes some *uses* of stored bytes, wraps their data keys under the new key, and moves the
+uses to these wraps in one transaction. If the new key changes meanwhile, the run starts again with
+that one.
 
-A use whose key is disabled or deleted stays: else who may rewrap could read what the key's owner
-has shut.
+A use whose key is disabled or deleted stays: otherwise the right to rewrap would open what the
+key's owner has shut.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ shredded); *unreadable*: no key opens the data key.
 _log = logging.getLogger(__name__)
 
 
-class Use(Protocol):
-    """Something that reads stored bytes through a KMS key."""
+class WrapUse(Protocol):
+    """A use of stored bytes through a KMS key."""
 
     @property
     def stored_id(self) -> str:
@@ -41,20 +41,20 @@ class Use(Protocol):
 
     @property
     def obstacle(self) -> str | None:
-        """Return why it cannot move, as a name of `COUNTS`, by what its row says; or None."""
+        """Return the reason in its row why it cannot move, as a name of `COUNTS`; or None."""
         ...
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return the wraps of the data key that may be opened, the one to try first before all."""
+        """Return the wraps of the data key that may be opened, the preferred one first."""
         ...
 
 
-U = TypeVar("U", bound=Use)
+U = TypeVar("U", bound=WrapUse)
 
 
-class Portion(NamedTuple, Generic[U]):
-    """What one step looks at."""
+class UsePage(NamedTuple, Generic[U]):
+    """The uses of one step."""
 
     target: str
     """The KMS key to move to."""
@@ -72,15 +72,15 @@ async def run_step(
     rewrap: Callable[[str, str, Sequence[Sequence[WrappedKey]]], Awaitable[Rewrapped]],
     run: Run,
     job: Job,
-    read: Callable[[Connection, Run, Any], Portion[U]],
+    read: Callable[[Connection, Run, Any], UsePage[U]],
     write: Callable[[Connection, Run, str, Sequence[U], Mapping[str, bytes]], int],
     unusable: Callable[[], StepFailed],
 ) -> Next | Done:
     """Wrap the data keys of the next uses; return the change that moves them.
 
-    `read` finds the portion at a cursor, `write` moves uses to wraps by stored id and returns how
-    many; both raise `StepFailed` if the step must be repeated, or the run ended. `unusable` is
-    raised if the key to move to has been closed.
+    `read` finds the portion at a cursor, `write` moves uses to wraps by stored id and returns their
+    number; both raise `StepFailed` if the step must be repeated, or the run ended. `unusable` is
+    raised if the new key has been closed.
     """
     portion = await database.read(read, run, job.cursor)
     movable = [use for use in portion.uses if use.obstacle is None]

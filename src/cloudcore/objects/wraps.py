@@ -31,7 +31,7 @@ class KeyDisabled(AccessDenied):
 
 
 class WrapBroken(Exception):
-    """A wrapped data key does not open: its row was changed. No client sees this error."""
+    """A wrapped data key does not open: its row was changed. Clients never see this error."""
 
 
 CLOSED: Final = (KeyDeleted, KeyDisabled)
@@ -71,7 +71,7 @@ class DataKeys(Protocol[K]):
 
 
 class Rewrapped(NamedTuple):
-    """Data keys that were wrapped anew, and why others were not; both by stored id."""
+    """Data keys in their new wraps, and the reasons for those without one; both by stored id."""
 
     wraps: dict[str, bytes]
     kept: dict[str, str]

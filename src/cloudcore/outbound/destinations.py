@@ -1,12 +1,13 @@
-"""Check the addresses and URLs that users name: the install stands in a network that trusts it.
+"""Check the addresses and URLs that users name, because the install's own network trusts it.
 
 Only https, and only addresses of the public internet. An operator lists exceptions: an origin may
 have any address and may be plain HTTP; hosts in a network are called over https. One purpose,
 webhooks, takes plain HTTP too.
 
-`ipaddress.is_global` is no check for public addresses: in Python 3.11 it is true for multicast, for
-``64:ff9b::7f00:1`` (127.0.0.1 behind NAT64), ``2002:7f00:1::`` (6to4), ``::127.0.0.1``,
+`ipaddress.is_global` does not check for public addresses: in Python 3.11 it is true for multicast,
+for ``64:ff9b::7f00:1`` (127.0.0.1 behind NAT64), ``2002:7f00:1::`` (6to4), ``::127.0.0.1``,
 ``fec0::1``, ``3fff::1`` and ``192.88.99.1``. So the list is our own.
+
 Source: IANA's special-purpose addresses of IPv4 (RFC 6890) and IPv6.
 """
 
@@ -69,9 +70,9 @@ def unwrapped(address: Address) -> Address:
 
 
 def is_public(address: Address) -> bool:
-    """Return True if an address, or the one that it stands for, is on the public internet.
+    """Return True if an address, or the IPv4 address in it, is on the public internet.
 
-    6to4, Teredo and addresses with a zone are refused whatever they stand for.
+    6to4, Teredo and addresses with a zone are always refused.
     """
     address = unwrapped(address)
     if isinstance(address, IPv4Address):
@@ -104,7 +105,7 @@ class NotAllowed(ValueError):
 
 
 class Allowed(NamedTuple):
-    """What an operator lets be asked besides the public internet."""
+    """The destinations that an operator allows besides the public internet."""
 
     setting: str
     """The variable that lists it, for messages."""
@@ -116,7 +117,7 @@ class Allowed(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where a URL is asked, before the name is resolved."""
+    """The destination of a URL, before its name is resolved."""
 
     scheme: str
     host: str
@@ -190,7 +191,7 @@ def check_addresses(
 
 
 def literal_address(host: str) -> Address | None:
-    """Return the address that a host is, or None if it is a name."""
+    """Return the address that a host is written as, or None if it is a name."""
     try:
         return IPv6Address(host) if ":" in host else IPv4Address(host)
     except AddressValueError:

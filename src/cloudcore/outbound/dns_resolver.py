@@ -1,4 +1,4 @@
-"""Look up records of the DNS by the name servers of the machine, or the operator's."""
+"""Look up DNS records with the name servers of the machine, or the operator's."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LOOKUP_SECONDS: Final = 5.0
 
 
 class DnsFailed(Exception):
-    """No name server answered, or its answer was malformed; the text says which name was asked."""
+    """No name server answered, or its answer was malformed; the text has the name."""
 
 
 class DnsResolver:
-    """Asks name servers: those of the machine, or the one that the operator has set."""
+    """Queries name servers: those of the machine, or the one that the operator has set."""
 
     def __init__(self, server: tuple[str, int] | None = None) -> None:
         self._server = server
         self._dns: Dns | None = None
 
     async def cname(self, name: str) -> str | None:
-        """Return what a name's CNAME points to, with a dot at its end; None if it has none.
+        """Return the target of a name's CNAME, with a dot at its end; None if it has none.
 
         Raise `DnsFailed`.
         """
@@ -35,7 +35,7 @@ class DnsResolver:
         return None if answer is None else str(answer[0].target).lower()
 
     async def texts(self, name: str) -> list[bytes]:
-        """Return the TXT records of a name, each in one piece (RFC 7208 §3.3); none if none is.
+        """Return the TXT records of a name, each in one piece (RFC 7208 §3.3).
 
         Raise `DnsFailed`.
         """
@@ -43,7 +43,7 @@ class DnsResolver:
         return [] if answer is None else [b"".join(each.strings) for each in answer]
 
     async def mail_exchangers(self, name: str) -> list[tuple[int, str]]:
-        """Return preference and host of the MX records of a domain, best first; none if none is.
+        """Return preference and host of the MX records of a domain, best first.
 
         A null MX (RFC 7505) has an empty host. Raise `DnsFailed`.
         """
@@ -53,7 +53,7 @@ class DnsResolver:
         return sorted(hosts)
 
     async def addresses(self, name: str) -> list[Address]:
-        """Return the addresses of a host, those of IPv4 first; none if it has none.
+        """Return the addresses of a host, those of IPv4 first.
 
         Raise `DnsFailed`.
         """

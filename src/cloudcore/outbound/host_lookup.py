@@ -1,7 +1,7 @@
 """Look up names of hosts, each in a thread of its own.
 
-The system's call cannot be ended. A pool, as the event loop has one with four threads, would be
-held by the first names whose servers do not answer, and with it all other look-ups.
+The system's call cannot be cancelled. In a pool, such as the event loop's with four threads, the
+first names whose servers do not answer would block all other look-ups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _under_way: Final[dict[_Key, _Found]] = {}
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host; those who ask at once share a look-up.
+    """Return the addresses of a host; concurrent callers share a look-up.
 
     Raises:
         OSError: there are none, or `MOST_AT_ONCE` look-ups are under way.

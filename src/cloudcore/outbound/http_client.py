@@ -1,8 +1,8 @@
 """An HTTP client for hosts that users name: vetted addresses, no proxies, no redirects.
 
 A name is resolved once for each connection, all its addresses are vetted, and one of them is
-dialled without a second resolution; the certificate must still be that of the name. Connections
-are kept for later requests to the same origin.
+dialled without a second resolution; the certificate must still be for the name. Connections are
+kept for later requests to the same origin.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cloudcore.outbound.destinations import (
 )
 from cloudcore.outbound.host_lookup import Resolve, resolve
 from cloudcore.outbound.http_connection import (
+    AnswerHead,
     AnswerTooLong,
-    Head,
     HttpConnection,
     RequestFailed,
     Stage,
@@ -34,10 +34,11 @@ from cloudcore.outbound.http_connection import (
 )
 
 
-class Pace:
-    """Watches the rate of one body, over seconds of waiting.
+class BodyRate:
+    """Measures the rate of one body, over seconds of waiting.
 
-    Only the time in which its reader waited counts: a slow disk on our side is no fault of theirs.
+    Only the time in which its reader waited counts: a slow disk on our side is not the host's
+    fault.
     """
 
     def __init__(self, window: float, lowest_rate: int) -> None:
@@ -50,7 +51,7 @@ class Pace:
         """Count bytes and the seconds waited for them.
 
         Raises:
-            Unreachable: over the last window, they came too slowly.
+            Unreachable: they were too slow over the last window.
 
         """
         self._received += count
@@ -121,7 +122,7 @@ _MAX_ADDRESSES: Final = 4
 
 
 class TimeLimits(NamedTuple):
-    """How long a host may take, in seconds."""
+    """Time limits of a request, in seconds."""
 
     connect: float = 10.0
     """From the resolution of the name to the end of the TLS handshake."""
@@ -140,10 +141,10 @@ class TimeLimits(NamedTuple):
 TIME_LIMITS: Final = TimeLimits()
 
 
-class Answer:
+class HttpAnswer:
     """An answer whose body has not been read yet."""
 
-    def __init__(self, head: Head, connection: HttpConnection, limits: TimeLimits) -> None:
+    def __init__(self, head: AnswerHead, connection: HttpConnection, limits: TimeLimits) -> None:
         self.head = head
         self._connection = connection
         self._limits = limits
@@ -155,7 +156,7 @@ class Answer:
             RequestFailed: it is too slow, or ends before its length.
 
         """
-        pace = Pace(self._limits.rate_window, self._limits.lowest_rate)
+        pace = BodyRate(self._limits.rate_window, self._limits.lowest_rate)
         while True:
             began = asyncio.get_running_loop().time()
             try:
@@ -193,7 +194,7 @@ class Answer:
 
 
 class HttpClient:
-    """Asks hosts over HTTP/1.1; one per process and purpose."""
+    """A client for hosts over HTTP/1.1; one per process and purpose."""
 
     def __init__(
         self,
@@ -213,6 +214,8 @@ class HttpClient:
 
     async def vet(self, url: str) -> Destination:
         """Return the destination of a URL, with the addresses of its host checked.
+
+        A name that cannot be resolved now is accepted: each connection checks again.
 
         A name that cannot be resolved now passes: each connection checks again.
 
@@ -236,7 +239,7 @@ class HttpClient:
         url: str,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> AsyncIterator[Answer]:
+    ) -> AsyncIterator[HttpAnswer]:
         """Send a request; leaving the context ends it, also before the body's end.
 
         Raises:
@@ -248,7 +251,7 @@ class HttpClient:
         request = _request_bytes(method, destination, headers or {}, body)
         connection, head = await self._exchange(method, destination, request)
         try:
-            yield Answer(head, connection, self._limits)
+            yield HttpAnswer(head, connection, self._limits)
         finally:
             self._idle.give_back(destination.origin, connection)
 
@@ -258,7 +261,7 @@ class HttpClient:
 
     async def _exchange(
         self, method: str, destination: Destination, request: bytes
-    ) -> tuple[HttpConnection, Head]:
+    ) -> tuple[HttpConnection, AnswerHead]:
         kept = self._idle.take(destination.origin) if method in ("GET", "HEAD") else None
         if kept is not None:
             try:
@@ -270,7 +273,7 @@ class HttpClient:
         connection = await self._connect(destination)
         return connection, await self._head(connection, method, request)
 
-    async def _head(self, connection: HttpConnection, method: str, request: bytes) -> Head:
+    async def _head(self, connection: HttpConnection, method: str, request: bytes) -> AnswerHead:
         try:
             connection.send(method, request)
             async with asyncio.timeout(self._limits.head):

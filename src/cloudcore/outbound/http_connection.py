@@ -35,7 +35,7 @@ class BadAnswer(RequestFailed):
 
 
 class AnswerTooLong(BadAnswer):
-    """It is larger than allowed."""
+    """The answer is larger than allowed."""
 
 
 MAX_HEAD: Final = 64 * 1024
@@ -49,7 +49,7 @@ _OPENING: Final = b"HTTP/"
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class AnswerHead:
     """Status and headers of an answer."""
 
     status: int
@@ -61,7 +61,7 @@ class Head:
         return [value for known, value in self.headers if known == name]
 
     def get(self, name: str) -> str | None:
-        """Return the value of a header; None if it is absent, or stands there twice."""
+        """Return the value of a header; None if it is absent, or repeated."""
         found = self.all(name)
         return found[0] if len(found) == 1 else None
 
@@ -74,11 +74,11 @@ class Head:
 
 
 class AnswerParser:
-    """Parses one answer, and holds what of its body is not read yet."""
+    """Parses one answer, and buffers the unread part of its body."""
 
     def __init__(self, *, to_head: bool) -> None:
-        """Make a parser of the next answer; that to HEAD has no body."""
-        self.head: Head | None = None
+        """Make a parser of the next answer; an answer to HEAD has no body."""
+        self.head: AnswerHead | None = None
         self.failure: RequestFailed | None = None
         self.is_done = False
         """True once the answer's last byte has come."""
@@ -99,11 +99,11 @@ class AnswerParser:
 
     @property
     def has_begun(self) -> bool:
-        """Return True if bytes came, and the first ones may be those of an answer."""
+        """Return True if bytes arrived, and the first may be those of an answer."""
         return bool(self._first) and _OPENING.startswith(self._first)
 
     def feed(self, data: bytes) -> None:
-        """Parse some bytes; what is wrong with them is in `failure`."""
+        """Parse some bytes; an error in them is stored in `failure`."""
         if self.is_done or self.failure is not None:  # nobody asked for more
             self.keeps_alive = False
             return
@@ -119,7 +119,7 @@ class AnswerParser:
             self._fail_for_head()
 
     def end(self, *, is_error: bool) -> None:
-        """Note the end of the connection: only some answers end with it."""
+        """Note the end of the connection, which ends only some kinds of answers."""
         if self.is_done:
             return
         if self._ends_with_connection and not is_error:
@@ -133,7 +133,7 @@ class AnswerParser:
         self.keeps_alive = False
 
     def take(self) -> bytes:
-        """Return bytes of the body that came; none if all are read."""
+        """Return the unread bytes of the body that arrived; empty if all are read."""
         if not self._pieces:
             return b""
         if len(self._pieces[0]) >= _WHOLE_PIECE or len(self._pieces) == 1:
@@ -155,7 +155,7 @@ class AnswerParser:
             self._headers.append((name.decode("latin-1").lower(), value.decode("latin-1")))
 
     def on_headers_complete(self) -> None:
-        """Take the head, unless a further one follows it (1xx)."""
+        """Take the head, unless it is informational (1xx)."""
         if self.is_done:  # a second answer
             self.keeps_alive = False
             return
@@ -168,7 +168,7 @@ class AnswerParser:
             if self._interim > _MAX_INTERIM:
                 self.fail(BadAnswer("it answered with many interim answers"))
             return
-        self.head = Head(status, tuple(self._headers))
+        self.head = AnswerHead(status, tuple(self._headers))
         self.keeps_alive = self.keeps_alive and self._parser.should_keep_alive()
         has_length = self.head.all("content-length") or self.head.all("transfer-encoding")
         self._ends_with_connection = not has_length
@@ -207,9 +207,9 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def is_reusable(self) -> bool:
-        """Return True if another request can be sent: the last answer is over, and was the last.
+        """Return True if another request can be sent: the last answer is complete and allows it.
 
-        Nothing has come since, or is about to be read: it would be taken for the next answer.
+        Bytes that arrived since would be taken for the next answer.
         """
         answer = self._answer
         is_over = answer is not None and answer.is_done and answer.keeps_alive
@@ -229,7 +229,7 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._answer.end(is_error=True)
 
-    async def head(self) -> Head:
+    async def head(self) -> AnswerHead:
         """Return the head of the answer; the caller limits the time.
 
         Raises:
@@ -271,7 +271,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport, self._is_open = cast("asyncio.Transport", transport), True
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
+        """Parse received bytes."""
         answer = self._answer
         if answer is None or answer.is_done or self._transport is None:  # nobody has asked
             self.abort()
@@ -285,7 +285,7 @@ class HttpConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the answer, rightly only if it goes until the end of the connection."""
+        """End the answer: an error, unless it extends to the end of the connection."""
         self._is_open = False
         if self._answer is not None:
             self._answer.end(is_error=error is not None)

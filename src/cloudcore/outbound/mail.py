@@ -1,4 +1,4 @@
-"""What families ask of that which sends the platform's own mail."""
+"""The port for the platform's own mail, and the URL of a smarthost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class MailRefused(Exception):
-    """A message was not accepted; the text says why, without credentials."""
+    """A message was not accepted; the text has the reason, without credentials."""
 
     def __init__(self, message: str, *, is_permanent: bool) -> None:
         super().__init__(message)
@@ -23,7 +23,7 @@ class Mail(Protocol):
 
     @property
     def sender(self) -> str:
-        """Return the address that messages are from."""
+        """Return the sender address of messages."""
         ...
 
     async def send(self, message: EmailMessage) -> None:
@@ -35,11 +35,11 @@ _PORTS: Final = {"smtp": 25, "smtps": 465}
 
 
 class SmtpUrlError(ValueError):
-    """A URL names no smarthost; the message says why, without the password."""
+    """A URL is not that of a smarthost; the message has the reason, without the password."""
 
 
 class Smarthost(NamedTuple):
-    """Where mail is handed over."""
+    """The operator's mail server that takes our mail."""
 
     scheme: Literal["smtp", "smtps"]
     host: str

@@ -1,7 +1,7 @@
-"""Hand one message for one recipient to a mail server, by SMTP (RFC 5321).
+"""Send one message for one recipient to a mail server, by SMTP (RFC 5321).
 
-Either to that of the recipient's domain, whose addresses are vetted, or to the operator's
-smarthost. Each delivery is a transaction of its own, so that a recipient is refused alone.
+Either to the server of the recipient's domain, whose addresses are vetted, or to the operator's
+smarthost. Each delivery is a transaction of its own, so that recipients are refused one by one.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _OF_SENDER: Final = ("5.1.7", "5.1.8", "5.7.")
 
 
 class Envelope(NamedTuple):
-    """A message as it is handed over."""
+    """A message with its sender and recipient."""
 
     sender: str
     """To which it is given back (``MAIL FROM``)."""
@@ -56,7 +56,7 @@ class Envelope(NamedTuple):
 
 
 class TransferFailed(Exception):
-    """A message was not handed over; the text says why, without credentials."""
+    """A message was not sent; the text has the reason, without credentials."""
 
     def __init__(
         self, message: str, *, is_permanent: bool = False, refuses_address: bool = False
@@ -69,20 +69,20 @@ class TransferFailed(Exception):
 
 
 class _TryNext(Exception):
-    """Another host or address of the same domain may take it."""
+    """Another host or address of the same domain may take the message."""
 
 
 class MailSender(Protocol):
-    """Hands mail over."""
+    """Sends mail."""
 
     def destination_of(self, recipient: str) -> str:
-        """Return what deliveries have in common that go the same way."""
+        """Return the destination that deliveries by the same way share."""
         ...
 
     async def send(self, envelope: Envelope) -> None:
-        """Hand a message over.
+        """Send a message.
 
-        It may have been taken even if this fails: the connection broke before the answer.
+        A failed call may have sent it: the connection broke before the answer.
 
         Raises:
             TransferFailed
@@ -93,7 +93,7 @@ class MailSender(Protocol):
 
 @dataclass(frozen=True)  # no slots: cached properties
 class DirectSender:
-    """Hands mail over to the mail servers of the recipients' domains."""
+    """Sends mail to the mail servers of the recipients' domains."""
 
     resolver: DnsResolver
     allowed: Allowed
@@ -107,9 +107,9 @@ class DirectSender:
         return recipient.rpartition("@")[2].lower()
 
     async def send(self, envelope: Envelope) -> None:
-        """Hand a message over to the first mail server of the domain that can be reached.
+        """Send a message to the first mail server of the domain that can be reached.
 
-        TLS is used if it is offered, whatever the certificate: nothing says which would be right.
+        TLS is used if it is offered, with any certificate: no expected one is known.
 
         Raises:
             TransferFailed
@@ -185,12 +185,12 @@ class DirectSender:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        return _unverified()
+        return unverified_tls()
 
 
 @dataclass(frozen=True)  # no slots: cached properties
 class SmarthostSender:
-    """Hands mail over to the operator's smarthost, which is not vetted.
+    """Sends mail to the operator's smarthost, which is not vetted.
 
     Credentials go only over TLS whose certificate is verified; without them, TLS is used if it is
     offered, whatever its certificate.
@@ -202,11 +202,11 @@ class SmarthostSender:
     """Replaces the machine's roots."""
 
     def destination_of(self, recipient: str) -> str:  # noqa: ARG002 - as the protocol has it
-        """Return the same for all."""
+        """Return the same for all recipients."""
         return ""
 
     async def send(self, envelope: Envelope) -> None:
-        """Hand a message over.
+        """Send a message.
 
         Raises:
             TransferFailed
@@ -227,7 +227,7 @@ class SmarthostSender:
                 ) as smtp,
             ):
                 if not is_tls and smtp.supports_extension("starttls"):
-                    await _start_tls(smtp, where.host, tls or _unverified())
+                    await _start_tls(smtp, where.host, tls or unverified_tls())
                     is_tls = True
                 if where.user:
                     await self._sign_in(smtp, is_tls=is_tls)
@@ -364,7 +364,8 @@ def _words(error: Exception) -> str:
     return " ".join(said.split())[:_MOST_REASON]
 
 
-def _unverified() -> ssl.SSLContext:
+def unverified_tls() -> ssl.SSLContext:
+    """Return a context that accepts any certificate, where plain text would be the alternative."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""Hand mail over to the operator's smarthost, by SMTP.
+"""Send the platform's own mail to the operator's smarthost, by SMTP.
 
 The operator names the smarthost, so its address is not vetted. Credentials go only over TLS whose
 certificate is verified; without them, TLS is used if it is offered, whatever its certificate.
@@ -16,6 +16,7 @@ from email.message import EmailMessage
 from typing import Any, Final
 
 from cloudcore.outbound.mail import Smarthost
+from cloudcore.outbound.mail_transfer import unverified_tls
 
 CONNECTIONS: Final = 4
 """Messages that are handed over at once; those who send more wait for one another."""
@@ -25,7 +26,7 @@ _PERMANENT: Final = 500
 
 
 class SmtpRefused(Exception):
-    """The smarthost did not take a message; the text says why, without credentials."""
+    """The smarthost did not take a message; the text has the reason, without credentials."""
 
     def __init__(self, message: str, *, is_permanent: bool) -> None:
         super().__init__(message)
@@ -34,22 +35,17 @@ class SmtpRefused(Exception):
 
 
 class SmtpClient:
-    """Hands mail over, each message on a connection of its own."""
+    """Sends mail, each message on a connection of its own."""
 
-    def __init__(
-        self,
-        smarthost: Smarthost,
-        tls: ssl.SSLContext | None = None,
-        seconds: float = TIMEOUT_SECONDS,
-    ) -> None:
-        """Use a smarthost; `tls` replaces the machine's roots, `seconds` are for one message."""
+    def __init__(self, smarthost: Smarthost, seconds: float = TIMEOUT_SECONDS) -> None:
+        """Use a smarthost; `seconds` are for one message."""
         self._smarthost = smarthost
         self._seconds = seconds
-        self._tls = tls or ssl.create_default_context()
+        self._tls = ssl.create_default_context()
         self._threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="smtp")
 
     async def send(self, message: EmailMessage) -> None:
-        """Hand a message over.
+        """Send a message.
 
         Raises:
             SmtpRefused
@@ -58,7 +54,7 @@ class SmtpClient:
         await asyncio.get_running_loop().run_in_executor(self._threads, self._send, message)
 
     def close(self) -> None:
-        """End, without waiting for messages under way."""
+        """Close without waiting for messages under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _send(self, message: EmailMessage) -> None:
@@ -103,7 +99,7 @@ class SmtpClient:
             is_tls = connection.has_extn("starttls")
             if is_tls:
                 # As mail servers do among themselves: what would else go in plain text.
-                connection.starttls(context=self._tls if where.user else _unverified())
+                connection.starttls(context=self._tls if where.user else unverified_tls())
         if where.user:
             if not is_tls:
                 connection.close()
@@ -116,7 +112,7 @@ class SmtpClient:
 
 
 class _Timed(smtplib.SMTP):
-    """An exchange that is over at a moment; smtplib alone limits each answer for itself."""
+    """An SMTP session with one deadline; smtplib limits only each single answer."""
 
     def __init__(self, *args: Any, end: float, **options: Any) -> None:  # noqa: ANN401
         self._end = end
@@ -137,10 +133,3 @@ class _Timed(smtplib.SMTP):
 
 class _TimedOverTls(_Timed, smtplib.SMTP_SSL):
     """The same over TLS from the first byte."""
-
-
-def _unverified() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context

@@ -1,4 +1,4 @@
-"""Order the certificate of a server's own names once, by ACME."""
+"""Order the certificate of a server's own names, by ACME."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from cloudcore.acme.client import Account, AcmeUnreachable, Directory, Proof, order
+from cloudcore.acme.client import AcmeAccount, AcmeUnreachable, ChallengeProof, Directory, order
 from cloudcore.key_pairs import key_pem, signing_request, write_private
 from cloudcore.own_certificate.paths import own_certificate
-from cloudcore.own_certificate.renewal import OwnCertificate, Subject, load_account_key
+from cloudcore.own_certificate.renewal import CertificateSubject, OwnCertificate, load_account_key
 from cloudcore.serving.tls.paths import TlsFiles
 from cloudcore.serving.tls.validation import Validations, proof_file, token_file
 
@@ -30,8 +30,8 @@ _IDENTIFIER: Final = x509.ObjectIdentifier("1.3.6.1.5.5.7.1.31")
 _LIFE: Final = timedelta(days=1)
 
 
-class Wanted(NamedTuple):
-    """What a server's certificate is for, and who is to sign it."""
+class CertificateOrder(NamedTuple):
+    """The names of a server's certificate, and its authority."""
 
     names: tuple[str, ...]
     directory: Directory
@@ -45,38 +45,38 @@ class Wanted(NamedTuple):
 
     @property
     def reach(self) -> str:
-        """Return what the authority must reach."""
+        """Return the address that the authority must reach, in words."""
         port = "443" if self.challenge == TLS_ALPN else "80"
         return f"port {port} of {', '.join(self.names)} ({self.challenge})"
 
     @property
     def proofs(self) -> Path:
-        """Return the folder of the proofs; it is there while an authority looks for them."""
+        """Return the folder of the proofs, which exists while an authority checks them."""
         return self.folder / "proofs"
 
     @property
     def files(self) -> TlsFiles:
-        """Return where the certificate is served from."""
+        """Return the files that are served."""
         return own_certificate(self.folder)
 
 
-def acme_certificate(wanted: Wanted) -> OwnCertificate:
-    """Return what keeps a certificate by ACME."""
+def acme_certificate(wanted: CertificateOrder) -> OwnCertificate:
+    """Return the keeper of a certificate by ACME."""
     url, setting = wanted.directory.url, wanted.setting
-    subject = Subject(wanted.names, wanted.files, url, wanted.reach, setting)
+    subject = CertificateSubject(wanted.names, wanted.files, url, wanted.reach, setting)
     return OwnCertificate(
         subject, partial(obtain, wanted), Validations(wanted.proofs, wanted.names)
     )
 
 
-async def obtain(wanted: Wanted) -> None:
+async def obtain(wanted: CertificateOrder) -> None:
     """Order a certificate, prove that the names are ours, and write it where it is served.
 
     Raise `AcmeRefused` or `AcmeUnreachable` if the certificate before stays, `OSError` if a file
     cannot be written.
     """
     with _alone(wanted.folder):
-        account = Account(wanted.directory, load_account_key(wanted.folder), wanted.email)
+        account = AcmeAccount(wanted.directory, load_account_key(wanted.folder), wanted.email)
         key = ec.generate_private_key(ec.SECP256R1())
         publish = partial(_publish, wanted.proofs, wanted.challenge)
         try:
@@ -87,7 +87,7 @@ async def obtain(wanted: Wanted) -> None:
         write_private(wanted.files.certificate, key_pem(key) + chain.encode())
 
 
-def _publish(folder: Path, kind: str, proofs: Sequence[Proof]) -> None:
+def _publish(folder: Path, kind: str, proofs: Sequence[ChallengeProof]) -> None:
     folder.mkdir(mode=0o700, exist_ok=True)
     for proof in proofs:
         if kind == TLS_ALPN:
@@ -103,7 +103,7 @@ def _withdraw(folder: Path) -> None:
         folder.rmdir()
 
 
-def _validation(proof: Proof) -> bytes:
+def _validation(proof: ChallengeProof) -> bytes:
     """Return the certificate that proves the control of a name, with its key (RFC 8737 §3)."""
     key = ec.generate_private_key(ec.SECP256R1())
     digest = hashlib.sha256(proof.value.encode()).digest()

@@ -15,10 +15,10 @@ from cloudcore.serving.tls.paths import TlsFiles
 
 
 def own_folder(beside: Path, directory: str) -> Path:
-    """Return the folder of what an authority knows and signed, in the folder of the root key.
+    """Return the folder of one authority's files, in the folder of the root key.
 
-    Each directory has its own: what a test authority signed is not served for long when the real
-    one is named.
+    Each directory has its own: a certificate of a test authority is not served for long once the
+    real one is configured.
     """
     host = (urlsplit(directory).hostname or "").replace(":", "-")
     known = hashlib.sha256(directory.encode()).hexdigest()[:8]
@@ -26,23 +26,23 @@ def own_folder(beside: Path, directory: str) -> Path:
 
 
 def own_certificate(folder: Path) -> TlsFiles:
-    """Return where the certificate is: with its key in one file, so they change together."""
+    """Return the path of certificate and key: one file, so that they change together."""
     path = folder / "certificate.pem"
     return TlsFiles(path, path)
 
 
 def pause_file(files: TlsFiles) -> Path:
-    """Return where the pause between orders that fail is kept."""
+    """Return the path of the pause between failing orders."""
     return files.certificate.with_name("pause.json")
 
 
 def local_folder(beside: Path) -> Path:
-    """Return the folder of what the install's own authority signed, in that of the root key."""
+    """Return the folder of the install's own authority's files, in that of the root key."""
     return beside / "tls-own"
 
 
 def root_file(folder: Path) -> Path:
-    """Return where the root of the install's own authority is, for clients to trust."""
+    """Return the path of the root of the install's own authority, for clients to trust."""
     return folder / "root.pem"
 
 

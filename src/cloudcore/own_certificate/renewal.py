@@ -1,4 +1,4 @@
-"""Renew the certificate of a server's own names: its files, when, and the last fault."""
+"""Renew the certificate of a server's own names: files, times, and the last fault."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _MOST_COMMON_NAME: Final = 64
 def prepare(folder: Path, name: str, now: float) -> bool:
     """Make the folder; return True if it has a certificate of an authority that can be served.
 
-    Otherwise write one of our own, which no client trusts, so that the server can listen. `name`
-    is that of the server, `now` the Unix time in seconds.
+    Otherwise write a self-signed one, which no client trusts, so that the server can listen. `name`
+    is the server's, `now` the Unix time in seconds.
 
     Raises:
-        TlsNotYetValidError: there is one, and the clock is behind; it stays for when it is set.
+        TlsNotYetValidError: there is one, and the clock is behind; it stays until that is set.
         OSError: the folder cannot be written.
 
     """
@@ -63,7 +63,7 @@ def prepare(folder: Path, name: str, now: float) -> bool:
 
 
 def names_in(pem: bytes) -> set[str]:
-    """Return the host names and addresses that the first certificate in a PEM file is of."""
+    """Return the host names and addresses of the first certificate in a PEM file."""
     first = x509.load_pem_x509_certificates(pem)[0]
     names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     addresses = {str(each) for each in names.get_values_for_type(x509.IPAddress)}
@@ -112,7 +112,7 @@ _MOST_DOUBLINGS: Final = 20
 
 
 class Pause(NamedTuple):
-    """How often an order has failed, and until when none is made."""
+    """The failures of an order in a row, and the end of the pause after them."""
 
     wanted: str
     """What was ordered; something else is ordered at once."""
@@ -130,9 +130,9 @@ _DECODER: Final = msgspec.json.Decoder(Pause)
 
 
 def read_pause(path: Path, wanted: str, now: float) -> Pause:
-    """Return the pause that a process before has kept, or none.
+    """Return the pause that an earlier process stored, or an empty one.
 
-    One that is longer than any is of a clock that was wrong.
+    A pause longer than the longest comes from a wrong clock.
     """
     none = Pause(wanted)
     try:
@@ -144,7 +144,7 @@ def read_pause(path: Path, wanted: str, now: float) -> Pause:
 
 
 def keep_pause(path: Path, pause: Pause) -> None:
-    """Keep a pause; without a failure there is none. If that fails, a restart ends it."""
+    """Store a pause, or delete it after a success; if that fails, a restart ends it."""
     with suppress(OSError):
         if pause.failures:
             write_private(path, msgspec.json.encode(pause))
@@ -170,8 +170,8 @@ _ADVICE: Final = {
 }
 
 
-class Subject(NamedTuple):
-    """What a server's certificate is for, and what is said of it."""
+class CertificateSubject(NamedTuple):
+    """The names of a server's certificate, and words for log and errors."""
 
     names: tuple[str, ...]
     """Host names in lower case, or addresses."""
@@ -194,7 +194,7 @@ class OwnCertificate:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: CertificateSubject,
         order: Callable[[], Awaitable[None]],
         validations: Validations | None = None,
         *,
@@ -204,7 +204,7 @@ class OwnCertificate:
     ) -> None:
         """Keep the certificate that `order` writes.
 
-        `validations` are what its authority may look for. `clock` is the Unix time in seconds,
+        `validations` are the proofs for its authority. `clock` is the Unix time in seconds,
         `spread` is from 0 to 1.
         """
         self._subject = subject
@@ -243,7 +243,7 @@ class OwnCertificate:
 
     @property
     def is_due(self) -> bool:
-        """Return True if it is to be ordered now."""
+        """Return True if an order is due now."""
         return self._due_at() <= self._clock()
 
     async def _try(self) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.command_line import Act, Cell, Invocation, Option, argument
 from cloudcore.queue.queue import QUEUE
 from cloudcore.resources.commands import noun_of
 
@@ -16,17 +16,9 @@ _REDRIVE: Final = (
     ),
     Option("redrive_policy.max_leases", "leases of a message before it goes there", "number"),
 )
-_MESSAGES: Final = (
-    Cell("LEASE ID", "lease_id", "whole"),
-    Cell("LEASES", "lease_count", "number"),
-    Cell("SENT", "sent_at", "time"),
-    Cell("ATTRIBUTES", "attributes"),
-    Cell("BODY", "body"),
-)
-_SENT: Final = (Cell("ID", "id", "whole"), Cell("SENT", "sent_at", "time"))
-_LEASE_IDS: Final = Option(
-    "lease_ids", "as 'lease' printed them", "texts", metavar="LEASE-ID", is_argument=True
-)
+_MESSAGES: Final = ("lease_id", "lease_count", "sent_at", "attributes", "body")
+_SENT: Final = ("id", "sent_at")
+_LEASE_IDS: Final = argument("lease_ids", "as 'lease' printed them", "texts", metavar="LEASE-ID")
 
 
 def _acknowledge(run: Invocation) -> bool:
@@ -66,13 +58,7 @@ QUEUES: Final = noun_of(
             path="messages",
             takes_key=True,
             options=(
-                Option(
-                    "body",
-                    "its text; - reads the standard input",
-                    "body",
-                    metavar="TEXT",
-                    is_argument=True,
-                ),
+                argument("body", "its text; - reads the standard input", "body", metavar="TEXT"),
                 Option("attributes", "an attribute of the message", "tags", metavar="NAME=VALUE"),
                 Option("delay_seconds", "seconds until it can be leased", "number"),
             ),

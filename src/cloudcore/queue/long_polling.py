@@ -1,7 +1,7 @@
 """Wait for messages without a transaction and without polling the database.
 
-A send in this process wakes those who wait on its queue. Commits of other processes are seen by the
-database's version, which costs microseconds: only when that has changed is the queue read. So a
+A send in this process wakes the consumers of its queue. Commits of other processes are noticed by
+the database's version, which costs microseconds: only when that has changed is the queue read. So a
 thousand waiting consumers of quiet queues cost next to nothing.
 """
 
@@ -26,15 +26,15 @@ _BLIND_SECONDS: Final = 1.0
 """Pause between looks at the queue while the database's version is not known."""
 
 
-class Bells:
-    """Those of this process who wait for messages, by queue."""
+class ConsumerSignals:
+    """Wakes the consumers of this process that wait for messages of a queue."""
 
     def __init__(self, database: Database) -> None:
         self._waiting: dict[str, deque[asyncio.Event]] = {}
-        database.listen(self.ring_all)
+        database.listen(self.notify_all)
 
-    def ring(self, queue_id: str, count: int) -> None:
-        """Wake those who have waited longest on a queue: one for each of `count` messages."""
+    def notify(self, queue_id: str, count: int) -> None:
+        """Wake the longest waiting consumers of a queue: one for each of `count` messages."""
         waiting = self._waiting.get(queue_id)
         if waiting is None:
             return
@@ -42,8 +42,8 @@ class Bells:
         for each in asleep[:count]:
             each.set()
 
-    def ring_all(self) -> None:
-        """Wake all: a change was committed that announced itself."""
+    def notify_all(self) -> None:
+        """Wake all consumers: a change that announced itself was committed."""
         for waiting in self._waiting.values():
             for each in waiting:
                 each.set()
@@ -61,16 +61,16 @@ class Bells:
             if not waiting:
                 del self._waiting[queue_id]
             elif event.is_set():  # it may have left without looking
-                self.ring(queue_id, 1)
+                self.notify(queue_id, 1)
 
 
 @dataclass(slots=True)
 class Waiter:
-    """Waits until a function finds something."""
+    """Waits until a function returns something."""
 
     database: Database
     clock: Clock
-    bells: Bells
+    signals: ConsumerSignals
 
     async def first(
         self,
@@ -80,16 +80,16 @@ class Waiter:
         check: Callable[[], Awaitable[None]],
         take: Callable[[], Awaitable[list[T]]],
     ) -> list[T]:
-        """Return what `take` returns as soon as that is not empty; after `seconds`, nothing.
+        """Return the result of `take` once it is not empty; nothing after `seconds`.
 
-        `due_at` tells when it may be, in microseconds since the epoch, or None if that is unknown.
-        `take` is called only when that moment is over; after a wait, `check` before it, which
-        raises if the caller may have nothing any more.
+        `due_at` returns the earliest moment for that, in microseconds since the epoch, or None if
+        it is unknown. `take` is called only after that moment; after a wait, `check` is called
+        first, which raises if the caller has lost its rights.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         has_waited = False
-        with self.bells.waiting(queue_id) as woken:
+        with self.signals.waiting(queue_id) as woken:
             while True:
                 woken.clear()
                 version = self.database.version()
@@ -113,7 +113,7 @@ class Waiter:
                 has_waited = True
 
     async def _changed(self, woken: asyncio.Event, version: int | None, seconds: float) -> None:
-        """Wait until somebody rings, another process commits, or `seconds` are over."""
+        """Wait until a send notifies, another process commits, or `seconds` are over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         blind_until = loop.time() + _BLIND_SECONDS

@@ -217,7 +217,7 @@ def add_messages(
 
 
 def lock_oldest(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[tuple[str, int]]:
-    """Return (id, size) of the oldest messages that can be leased, which `tx` alone gets."""
+    """Lock the oldest messages that can be leased; return their (id, size)."""
     rows = tx.rows(_LOCK_OLDEST, **_kept_in(queue), kept_from=kept_from, limit=limit)
     return [(row[0], row[1]) for row in rows]
 
@@ -242,19 +242,19 @@ def lease_messages(
 def lock_leases(
     tx: Connection, queue: Queue, ids: Sequence[str]
 ) -> dict[str, tuple[str | None, int | None]]:
-    """Return the lease token and the end of the hiding of messages, by id; lock them."""
+    """Lock messages; return the lease token and the end of the hiding by id."""
     rows = tx.rows(_LOCK_LEASES, **_kept_in(queue), ids=text_list(ids))
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
 def lock_due(tx: Connection, queue: Queue, now: int, limit: int) -> list[Message]:
-    """Return hidden messages whose delay or lease has ended, that nobody else has locked."""
+    """Lock and return hidden messages whose delay or lease has ended, except locked ones."""
     rows = tx.rows(_LOCK_DUE, **_in(queue), now=now, limit=limit)
     return [_message(row) for row in rows]
 
 
 def show_messages(tx: Connection, queue: Queue, ids: Sequence[str]) -> None:
-    """Let hidden messages be leased again, in their old place."""
+    """Make hidden messages visible, in their old place."""
     tx.execute(_SHOW, **_in(queue), ids=text_list(ids))
 
 
@@ -269,7 +269,7 @@ def delete_messages(tx: Connection, queue: Queue, ids: Sequence[str]) -> None:
 
 
 def lock_expired(tx: Connection, queue: Queue, kept_from: int, limit: int) -> list[str]:
-    """Return the ids of the oldest visible messages that are no longer kept; lock them."""
+    """Lock the oldest visible messages whose retention has ended; return their ids."""
     # Looked at first, because without an expired message the other query reads the whole queue.
     if not _has_expired(tx, queue, kept_from):
         return []
@@ -299,7 +299,7 @@ def has_purged(tx: Connection, account_id: str, queue_id: str, purged_through: i
 
 
 def has_due(tx: Connection, queue: Queue, kept_from: int, now: int) -> bool:
-    """Return True if the retention of the oldest message has ended, or a delay or a lease has."""
+    """Return True if the retention of the oldest message, a delay or a lease has ended."""
     if _has_expired(tx, queue, kept_from):
         return True
     hidden = tx.row(_FIRST_HIDDEN, **_in(queue))

@@ -57,7 +57,7 @@ def lease_id(message_id: str, token: str | None) -> str:
 
 
 def read_lease_id(text: str) -> LeaseId | None:
-    """Return what a lease id means, or None if it is none."""
+    """Return the parts of a lease id, or None if it is malformed."""
     if len(text) != _LENGTH or not text.isascii():
         return None
     try:
@@ -135,7 +135,7 @@ def _found(tx: Connection, account_id: str, queue_id: str) -> Queue:
 def first_due(tx: Connection, account_id: str, queue_id: str, now: int) -> int | None:
     """Return when a message of a queue can be leased next, or None while there is none.
 
-    The moment is in microseconds since the epoch; one that is over means now.
+    The moment is in microseconds since the epoch; one in the past means now.
 
     Raise `QueueMissing` if it was deleted.
     """
@@ -153,9 +153,9 @@ def lease_messages(
 ) -> list[Message] | None:
     """Lease the oldest messages of a queue; return them in the order of arrival.
 
-    Without `lease_seconds`, the queue decides how long.
+    Without `lease_seconds`, the queue's default holds.
 
-    Return None if `tx` has only moved on as many as it may, behind which there may be others.
+    Return None if `tx` has settled as many as it may, behind which there may be others.
 
     Raise `QueueMissing` if it was deleted.
     """
@@ -188,7 +188,7 @@ def acknowledge(
 def extend(
     tx: Connection, queue: Queue, lease_ids: Sequence[str], lease_seconds: int, now: int
 ) -> tuple[list[str], list[FailedLease]]:
-    """Let leases that have not ended end in some seconds; with 0 seconds, now.
+    """Set the end of leases that have not ended, in seconds from now; 0 ends them.
 
     Return these leases, and the others.
     """
@@ -204,10 +204,10 @@ def has_due(tx: Connection, queue: Queue, now: int) -> bool:
 
 
 def settle(tx: Connection, queue: Queue, now: int) -> int:
-    """Move on some messages of a queue whose delay, lease or retention has ended; return how many.
+    """Settle messages whose delay, lease or retention has ended; return how many.
 
-    One whose lease ended can be leased again, unless it was leased as often as the redrive policy
-    allows: then it goes to the dead-letter queue.
+    A message whose lease ended can be leased again, unless it was leased as often as the redrive
+    policy allows: then it goes to the dead-letter queue.
     """
     kept_from = _kept_from(queue, now)
     gone = message_rows.lock_expired(tx, queue, kept_from, SETTLED_AT_ONCE)

@@ -1,4 +1,4 @@
-"""What queues depend on, and what they offer: to resolve references, and to send in a change."""
+"""The needs of queues, and their port: to resolve references, and to send in a change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.ports import Opening, Port, offer
-from cloudcore.queue.long_polling import Bells, Waiter
+from cloudcore.queue.long_polling import ConsumerSignals, Waiter
 from cloudcore.queue.messages import NewMessage, send_messages
 from cloudcore.queue.queue import Queue, check_message
 from cloudcore.queue.queues import ROWS
@@ -33,7 +33,7 @@ class Queues:
         *,
         field: str = "queue",
     ) -> Queue:
-        """Return the queue of an account that an id, a name or a CRN means.
+        """Return the queue of an account that an id, a name or a CRN refers to.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks.
 
@@ -54,7 +54,7 @@ class Queues:
         body: str,
         attributes: Mapping[str, str],
     ) -> str:
-        """Send a message when `tx` commits; return its id. Consumers that wait are woken then.
+        """Send a message when `tx` commits, and wake consumers then; return its id.
 
         Raises:
             NotFound: the queue was deleted.
@@ -77,16 +77,18 @@ class QueueNeeds:
 
     database: Database
     clock: Clock
-    bells: Bells
+    signals: ConsumerSignals
     waiter: Waiter
     room: QuotaChecks
 
     @classmethod
     def of(cls, database: Database, clock: Clock) -> QueueNeeds:
         """Return the dependencies of one process."""
-        bells = Bells(database)
-        waiter = Waiter(database, clock, bells)
-        return cls(database=database, clock=clock, bells=bells, waiter=waiter, room=QuotaChecks())
+        signals = ConsumerSignals(database)
+        waiter = Waiter(database, clock, signals)
+        return cls(
+            database=database, clock=clock, signals=signals, waiter=waiter, room=QuotaChecks()
+        )
 
 
 async def _open_queues(opening: Opening) -> Queues:

@@ -1,4 +1,4 @@
-"""What a queue is, and what its settings and messages may be."""
+"""The record and the resource of queues, and the limits of their messages."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class QueueMissing(NotFound):
 def check_message(field: str, body: str, attributes: Mapping[str, str]) -> int:
     """Refuse an empty or too large message, or malformed attributes; return its size in bytes.
 
-    `field` is where the request has it: empty, or ``messages[3]`` and a dot.
+    `field` is its path in the request: empty, or ``messages[3]`` and a dot.
     """
     if not body:
         raise InvalidInput(

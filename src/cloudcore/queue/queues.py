@@ -120,7 +120,7 @@ _ERASE: Final = Statement(
 
 
 def purge(tx: Connection, queue: Queue) -> Queue:
-    """Delete all messages of a queue that were sent before, leased ones too.
+    """Delete all messages of a queue that were sent so far, leased ones too.
 
     Raise `QueueMissing` if it was deleted meanwhile.
     """
@@ -204,7 +204,7 @@ def _redrive_policy(queue: Queue) -> RedrivePolicy | None:
 
 
 def depth_of(depth: Depth, now: int) -> QueueDepth:
-    """Return what an answer says of what a queue holds."""
+    """Return the depth of a queue for an answer."""
     oldest = depth.oldest_at
     return QueueDepth(
         visible=depth.visible,

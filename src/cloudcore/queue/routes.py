@@ -190,7 +190,7 @@ async def send_messages(
     )
     if is_counted:
         needs.room.note(queue.id, now)
-    needs.bells.ring(queue.id, len(new))
+    needs.signals.notify(queue.id, len(new))
     return reply
 
 
@@ -257,7 +257,7 @@ async def extend_leases(
         messages.extend, queue, data.lease_ids, data.lease_seconds, ctx.clock()
     )
     if data.lease_seconds == 0:
-        needs.bells.ring(queue.id, len(done))
+        needs.signals.notify(queue.id, len(done))
     return Extended(extended=done, failures=failed)
 
 

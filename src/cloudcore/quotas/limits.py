@@ -1,11 +1,11 @@
-"""Limits that operators have set, the refusal of more, and events when an account comes near one.
+"""Limits that operators have set, refusals beyond them, and events when an account nears one.
 
-Limits are read in the transaction of the change that they may refuse: where rows are counted by a
+Limits are read in the transaction of the change that they may refuse: if rows are counted by a
 query, in the same statement (`Counted`).
 
-An account is told once that it has reached a level, by the transaction that adds what reaches it,
-and again only after an addition found it well below. `Counted` also reads which level it was told
-last, so an addition writes only when that changes.
+An account gets one event when it reaches a level, from the transaction that adds what reaches it,
+and another only after an addition found it well below. `Counted` also reads the level of the last
+event, so an addition writes only when that changes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _LOWER: Final = Statement(
 
 
 def level_told(name: str) -> ColumnElement[Any]:
-    """Return the level that ``:account_id`` was told last, as a scalar query; 0 if none."""
+    """Return the level of ``:account_id``'s last event, as a scalar query; 0 if none."""
     found = select(_l.percent).where(
         _l.account_id == bindparam("account_id"), _l.name == literal_column(f"'{name}'")
     )
@@ -95,10 +95,10 @@ def tell_level(
     told: int,
     now: int,
 ) -> None:
-    """Tell an account that has come to a level, unless it was told; call it last in a change.
+    """Emit the event that an account has reached a level, once; call it last in a change.
 
-    It had `before`, and the change has `added` to it. `told` is the `level_told` of the statement
-    that counted.
+    The account had `before`, and the change has `added` to it. `told` is the `level_told` of the
+    statement that counted.
     """
     if before * 100 < limit * (told - _WELL_BELOW):
         told = level_of(before, limit)
@@ -135,12 +135,16 @@ quota_defaults = Table(
     CheckConstraint(_AT_LEAST_NONE, name="maximum"),
 )
 _q, _d = quotas.c, quota_defaults.c
-_OF_ACCOUNT: Final = _q.account_id == bindparam("account_id")
+_ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
+_OF_ACCOUNT: Final = _q.account_id == _ACCOUNT
 
 
-def _set_limit(name: ColumnElement[str]) -> ColumnElement[Any]:
-    """Return the limit of ``:account_id`` as a scalar query: its own, or the install's, or null."""
-    own = select(_q.maximum).where(_OF_ACCOUNT, _q.name == name)
+def _set_limit(
+    name: ColumnElement[str],
+    account_id: ColumnElement[Any] = _ACCOUNT,
+) -> ColumnElement[Any]:
+    """Return the limit of an account as a scalar query: its own, or the install's, or null."""
+    own = select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
     every = select(_d.maximum).where(_d.name == name)
     return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
 
@@ -154,8 +158,8 @@ _LIST: Final = Statement(select(_q.name, _q.maximum).where(_OF_ACCOUNT))
 _LIST_DEFAULTS: Final = Statement(select(_d.name, _d.maximum))
 
 
-class Use(NamedTuple):
-    """What there is of something, and how much there may be."""
+class QuotaUse(NamedTuple):
+    """The use of a quota, and its limit."""
 
     used: int
     limit: int
@@ -163,8 +167,8 @@ class Use(NamedTuple):
     """The level that the account was told last (`level_told`)."""
 
 
-class Limits(NamedTuple):
-    """What operators have set."""
+class SetLimits(NamedTuple):
+    """The limits that operators have set."""
 
     own: int | None = None
     """For the account."""
@@ -172,7 +176,7 @@ class Limits(NamedTuple):
     """For every account."""
 
     def limit(self, default: int) -> int:
-        """Return what holds."""
+        """Return the limit in force."""
         if self.own is not None:
             return self.own
         return default if self.every is None else self.every
@@ -193,24 +197,40 @@ class Counted:
 
     def read(
         self, tx: Connection, account_id: str, default: int | None = None, /, **parameters: object
-    ) -> Use:
-        """Return what an account has and may have; `default` is another than the quota's."""
+    ) -> QuotaUse:
+        """Return the use and the limit of an account; `default` replaces the quota's own."""
         row = tx.row(self.statement, account_id=account_id, **parameters)
         assert row is not None
         used, limit, told = row
         if limit is None:
             limit = self.quota.default if default is None else default
-        return Use(int(used), int(limit), told)
+        return QuotaUse(int(used), int(limit), told)
 
-    def check(self, tx: Connection, account_id: str, words: str, /, **parameters: object) -> Use:
-        """Return what `read` does; refuse one more if it is all that the account may have."""
+    def check(
+        self, tx: Connection, account_id: str, words: str, /, **parameters: object
+    ) -> QuotaUse:
+        """Return the result of `read`; refuse one more if the limit is reached."""
         use = self.read(tx, account_id, **parameters)
         if use.used >= use.limit:
             refuse(self.quota, use, words)
         return use
 
-    def tell(self, tx: Connection, account_id: str, use: Use, now: int, added: int = 1) -> None:
-        """Tell the account, which had `use`, if it has most or all of it with what was `added`.
+    def take(self, tx: Connection, account_id: str, more: int, now: int, words: str) -> None:
+        """Refuse `more` if the account may not have as much; `words` say of what.
+
+        Otherwise tell the account as `tell` does; call it last in a change.
+        """
+        use = self.read(tx, account_id)
+        if use.used + more > use.limit:
+            refuse(
+                self.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now"
+            )
+        self.tell(tx, account_id, use, now, more)
+
+    def tell(
+        self, tx: Connection, account_id: str, use: QuotaUse, now: int, added: int = 1
+    ) -> None:
+        """Emit an event if an account, which had `use`, reaches a level with what was `added`.
 
         Call it last in a change; see `tell_level`.
         """
@@ -218,13 +238,16 @@ class Counted:
         tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
 
 
-def limit_set(quota: Quota) -> ColumnElement[Any]:
-    """Return what operators have set for ``:account_id`` as a scalar query; null if nothing."""
-    return _set_limit(literal_column(f"'{quota.name}'"))
+def limit_set(quota: Quota, account_id: ColumnElement[Any] = _ACCOUNT) -> ColumnElement[Any]:
+    """Return the limit that operators have set for an account as a scalar query, or null.
+
+    `account_id` is a parameter, or a column of the statement.
+    """
+    return _set_limit(literal_column(f"'{quota.name}'"), account_id)
 
 
 def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
-    """Return how much an account may have."""
+    """Return the limit of an account."""
     row = tx.row(_LIMIT, account_id=account_id, name=quota.name)
     return quota.default if row is None or row[0] is None else int(row[0])
 
@@ -244,25 +267,25 @@ def up_to(quota: Quota, query: Select[Any]) -> Select[Any]:
 
 
 def check_limit(tx: Connection, account_id: str, quota: Quota, used: int, words: str) -> None:
-    """Refuse one more if an account `used` all it may have; see `refuse`."""
+    """Refuse one more if an account has `used` its limit; see `refuse`."""
     limit = limit_of(tx, account_id, quota)
     if used >= limit:
-        refuse(quota, Use(used, limit), words)
+        refuse(quota, QuotaUse(used, limit), words)
 
 
 def refuse(
-    quota: Quota, use: Use, words: str, kind: type[QuotaExceeded] = QuotaExceeded
+    quota: Quota, use: QuotaUse, words: str, kind: type[QuotaExceeded] = QuotaExceeded
 ) -> NoReturn:
-    """Raise `QuotaExceeded`; `words` say what is limited, with ``{limit}`` and ``{used}``."""
+    """Raise `QuotaExceeded`; `words` name the limit, with ``{limit}`` and ``{used}``."""
     message = words.format(limit=use.limit, used=use.used)
     raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
 
 
-def set_limits(tx: Connection, account_id: str) -> dict[str, Limits]:
-    """Return what operators have set, by name."""
+def set_limits(tx: Connection, account_id: str) -> dict[str, SetLimits]:
+    """Return the limits that operators have set, by name."""
     own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
     every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
-    return {name: Limits(own.get(name), every.get(name)) for name in {*own, *every}}
+    return {name: SetLimits(own.get(name), every.get(name)) for name in {*own, *every}}
 
 
 def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:
@@ -272,6 +295,6 @@ def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int
 
 
 def remove_limit(tx: Connection, account_id: str, name: str) -> bool:
-    """Forget a limit that was set; return False if there is none."""
+    """Delete a limit that was set; return False if there is none."""
     of, owner = (_REMOVE, {"account_id": account_id}) if account_id else (_REMOVE_DEFAULT, {})
     return tx.execute(of, **owner, name=name) == 1

@@ -1,4 +1,4 @@
-"""The quotas of an install, and what an account has and may have of each."""
+"""The quotas of an install, and the use and limits of accounts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.ports import Opening, Port
-from cloudcore.quotas.limits import Counted, Limits, put_limit, remove_limit, set_limits
+from cloudcore.quotas.limits import Counted, SetLimits, put_limit, remove_limit, set_limits
 from cloudcore.quotas.quota import Quota
 
 
-class Known(NamedTuple):
-    """A quota, and what counts how much of it an account has."""
+class KnownQuota(NamedTuple):
+    """A quota, and the query that counts what an account has of it."""
 
     quota: Quota
     counted: Counted | None
     """None if an account has no single number of it."""
 
 
-QUOTAS: Final[Port[Sequence[Known]]] = Port("platform.quotas")
+QUOTAS: Final[Port[Sequence[KnownQuota]]] = Port("platform.quotas")
 QUOTA_DEFAULTS: Final[Port[Mapping[str, int]]] = Port("platform.quota_defaults")
 """Defaults of the install's settings, by name, where they are not those of the quotas."""
 OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
@@ -28,7 +28,7 @@ OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
 
 
 class Allowance(NamedTuple):
-    """What an account has and may have of something."""
+    """The use and the limit of an account for one quota."""
 
     quota: Quota
     limit: int
@@ -41,28 +41,28 @@ class Allowance(NamedTuple):
 class QuotaNeeds:
     """All quotas, by name."""
 
-    known: Mapping[str, Known]
+    known: Mapping[str, KnownQuota]
     defaults: Mapping[str, int] = field(default_factory=dict)
     operators: frozenset[str] = frozenset()
     """Handles of the accounts that may set limits of others."""
 
     def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return the names after one of those that accounts have, sorted."""
+        """Return the names of quotas of accounts after a name, sorted."""
         return [each for each in self.of_accounts if each > after][:limit]
 
     @property
     def of_accounts(self) -> Sequence[str]:
-        """Return the names of those that can be set for an account, sorted."""
+        """Return the names of quotas that can be set for an account, sorted."""
         return sorted(name for name, each in self.known.items() if each.quota.is_of_account)
 
     def read(
         self, tx: Connection, names: Sequence[str], account_id: str, region: str, now: int
     ) -> list[Allowance]:
-        """Return what an account has and may have of each; one query counts one of them."""
+        """Return the allowances of an account; one query counts each."""
         found = set_limits(tx, account_id)
         return [
             self._allowance(
-                tx, self.known[name], found.get(name, Limits()), account_id, region, now
+                tx, self.known[name], found.get(name, SetLimits()), account_id, region, now
             )
             for name in names
         ]
@@ -76,10 +76,10 @@ class QuotaNeeds:
         region: str,
         now: int,
     ) -> bool:
-        """Set a limit of an account, or of `EVERY_ACCOUNT`; with None, forget the one that was set.
+        """Set a limit of an account, or of `EVERY_ACCOUNT`; None removes the one that was set.
 
-        Return False if there was none to forget. An account is told if it has most of its new
-        limit already, or more than it. Call it last in a change.
+        Return False if there was none to remove. An account gets an event if its use has reached a
+        level of its new limit. Call it last in a change.
         """
         if limit is None:
             return remove_limit(tx, account_id, name)
@@ -91,7 +91,13 @@ class QuotaNeeds:
         return True
 
     def _allowance(
-        self, tx: Connection, known: Known, set_: Limits, account_id: str, region: str, now: int
+        self,
+        tx: Connection,
+        known: KnownQuota,
+        set_: SetLimits,
+        account_id: str,
+        region: str,
+        now: int,
     ) -> Allowance:
         quota, counted = known
         default = self.defaults.get(quota.name, quota.default)

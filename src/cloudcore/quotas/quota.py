@@ -1,4 +1,4 @@
-"""What a family says of a quota. It is cheap to import."""
+"""The description of a quota by its family. It is cheap to import."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ G = TypeVar("G", bound=RequestBody)
 
 @dataclass(frozen=True, kw_only=True)
 class Composite(Generic[R, G]):
-    """What bodies have for several fields of the record, or for none, such as a policy."""
+    """A part of the bodies that stands for several fields of the record, or for none: a policy."""
 
     name: str
     words: str = ""
@@ -45,7 +45,7 @@ class Composite(Generic[R, G]):
 
 @dataclass(frozen=True)  # no slots: cached properties
 class Bodies(Generic[R]):
-    """The types of bodies; named as they stand in the OpenAPI document."""
+    """The types of bodies, with their names in the OpenAPI document."""
 
     of: Resource[R]
     composites: Sequence[Composite[R, Any]] = ()
@@ -108,7 +108,7 @@ class Bodies(Generic[R]):
         return self._made("", wanted, PageQuery, "The filters of a list.", "Query")
 
     def shown(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer's record of a resource; `more` are composites beyond the record."""
+        """Return the answer's record of a resource; `more` are composites not in the record."""
         values: dict[str, object] = {
             "id": found.id,
             "crn": None if getattr(found, self.of.key) is None else self.of.crn_of(found),
@@ -138,7 +138,7 @@ class Bodies(Generic[R]):
         return self.one(**{self.of.one: self.shown(found, **more)})
 
     def faults(self, faults: Sequence[Fault]) -> Sequence[FaultRecord]:
-        """Return what an answer has of faults."""
+        """Return the faults of a record for an answer."""
         warnings = self.of.warnings
         return [
             fault_record(each, "warning" if each.code in warnings else "error") for each in faults

@@ -22,7 +22,7 @@ def noun_of(
     cells: tuple[Cell, ...] = (),
     acts: tuple[Act, ...] = (),
 ) -> Noun:
-    """Return the noun of a resource: what its record says, and what a family adds.
+    """Return the noun of a resource: from its description, and with additions of its family.
 
     `options` are those of composite fields, `more_updates` those of changes alone, and `cells` the
     columns after the record's own.
@@ -55,8 +55,8 @@ def noun_of(
                 if each.use.heading
             ),
             *cells,
-            Cell("CREATED", "created_at", "time"),
-            Cell("ID", "id", "whole"),
+            "created_at",
+            "id",
         ),
         filters=tuple(
             Option(

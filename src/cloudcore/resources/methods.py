@@ -1,8 +1,8 @@
 """The standard methods of a resource: create, list, get, update and delete (AIP-131 to 135).
 
-Each is a change of a transaction and, around it, what answers a request; the routes are made of
-these by `cloudcore.resources.routes`. Custom methods are handlers of the family, which take the
-record by `authorized` and answer with `one`.
+Each is a change in a transaction, and the handler around it; `cloudcore.resources.routes` makes the
+routes of these. Custom methods are handlers of the family, which get the record by `authorized` and
+answer with `one`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNRESOLVED: Final = Reference("")
 
 
 class Referrer(NamedTuple):
-    """A kind of resource one of whose fields may mean a resource, which then is not deleted."""
+    """A kind of resource with a field that may refer to a resource, which then is not deleted."""
 
     rows: Rows[Any]
     field: str
@@ -93,12 +93,12 @@ class Methods(Generic[R]):
         return self.bodies.wrapped(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
-        """Return what makes the answer for a record as it is at a moment."""
+        """Return a function that makes the answer for a record at a moment."""
         return lambda found: self.one(self.seen(found, now))
 
     @staticmethod
     def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
-        """Return what tells a change of a moment (`RequestContext.commit`), if it changed any."""
+        """Return the `told` of `RequestContext.commit` for a record that may have changed now."""
         return lambda found: {} if found.updated_at == now else None
 
     def location(self, made: R) -> str:
@@ -193,7 +193,7 @@ class Methods(Generic[R]):
         return found
 
     def given(self, data: RequestBody) -> dict[str, Any]:
-        """Return the fields of the record that a request sets, checked as far as each can be."""
+        """Return the fields of the record that a request sets, checked without the database."""
         values = changes_of(data, self.bodies.create)
         if "tags" in values:
             check_tags(values["tags"])
@@ -205,7 +205,7 @@ class Methods(Generic[R]):
         return values
 
     def new(self, ctx: RequestContext, values: Mapping[str, Any]) -> R:
-        """Return a new record of the caller's account, whose creation policies allow."""
+        """Return a new record of the caller's account; raise `AccessDenied` if policies refuse."""
         now = ctx.clock()
         made = self.check(
             self.of.record(
@@ -224,7 +224,7 @@ class Methods(Generic[R]):
         return made
 
     async def resolved(self, ctx: RequestContext, values: dict[str, Any]) -> dict[str, Any]:
-        """Return `values` with what references and composite fields in them mean."""
+        """Return `values` with references and composite fields resolved."""
         for part in self.bodies.composites:
             if part.resolve is not None and part.name in values:
                 values |= await part.resolve(ctx, values.pop(part.name))
@@ -246,7 +246,7 @@ class Methods(Generic[R]):
     async def answer_create(
         self, ctx: RequestContext, data: RequestBody, needs: object = None
     ) -> Reply[ResponseBody]:
-        """Create one as a request says."""
+        """Create one from a request."""
         values = self.given(data)
         parts = {part.name: values.pop(part.name) for part in self.bodies.composites if part.given}
         named = {name: values[name] for name in self.targets if values.get(name) is not None}
@@ -285,7 +285,7 @@ class Methods(Generic[R]):
     async def answer_update(
         self, ctx: RequestContext, found_id: str, data: RequestBody, needs: object = None
     ) -> Reply[ResponseBody]:
-        """Change one as a request says."""
+        """Change one by a request."""
         found = await self.authorized(ctx, found_id)
         changes = await self.resolved(ctx, self.given(data))
         now = ctx.clock()

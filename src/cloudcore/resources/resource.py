@@ -1,9 +1,9 @@
 """Describe a kind of resource that accounts have: its record, and the resource itself.
 
-A record is a frozen struct of what is stored; its fields say who sets them. Requests, answers,
-options of commands and columns of tables follow from the fields, so each is written once: its type
-with its bounds, its default, the words for persons. A `Resource` adds the names, the actions, the
-filters and what refers to it.
+A record is a frozen struct of the stored fields, each with its author. Requests, answers, options
+of commands and columns of tables follow from the fields, so each is written once: its type with its
+bounds, its default, its help text. A `Resource` adds the names, the actions, the filters and the
+references.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Use = Literal["given", "fixed", "own"]
 
 
 class Field(NamedTuple):
-    """What a field of a record is for, besides its type."""
+    """How a field of a record is set and shown, besides its type."""
 
     use: Use
     words: str = ""
@@ -66,7 +66,7 @@ own: Final = partial(Field, "own")
 
 
 class Record(Struct, kw_only=True, frozen=True):
-    """Base of records: what all resources of accounts have.
+    """Base of records: the fields that all resources of accounts have.
 
     Moments are microseconds since the epoch.
     """
@@ -91,7 +91,7 @@ class Worked(Record, kw_only=True, frozen=True):
 
 
 class Reference(Struct, frozen=True):
-    """Another resource of the account; the record has its id, and its name comes with it."""
+    """A reference to another resource of the account: the stored id, and the name read with it."""
 
     id: str
     name: str = ""
@@ -143,7 +143,7 @@ class Described(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Return True if its column has text as it is: a text or one of several words."""
+        """Return True if its column has text unchanged: a text or one of several words."""
         return self.plain is str or get_origin(self.plain) is Literal
 
     @property
@@ -220,7 +220,7 @@ class Filter(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What a field means that refers to another resource."""
+    """The resource that a field refers to."""
 
     resource: Resource[Any]
     action: str
@@ -229,7 +229,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)  # no slots: cached properties
 class Resource(Generic[R]):
-    """A kind of resource, by its record. It is cheap to make: no table, no route, no parser."""
+    """A kind of resource, described by its record. It is cheap: no table, no route, no parser."""
 
     record: type[R]
     service: str
@@ -280,17 +280,17 @@ class Resource(Generic[R]):
 
     @property
     def label(self) -> str:
-        """Return the field that persons know one by."""
+        """Return the field by which persons know one."""
         return self.named or self.key
 
     @property
     def noun(self) -> str:
-        """Return what one is called in sentences."""
+        """Return the word for one in sentences."""
         return self.words or self.one.replace("_", " ")
 
     @property
     def nouns(self) -> str:
-        """Return what several are called in sentences."""
+        """Return the words for several in sentences."""
         *before, last = self.noun.split(" ")
         return " ".join((*before, f"{last}s" if last.isupper() else self.many.rpartition("_")[2]))
 
@@ -329,7 +329,7 @@ class Resource(Generic[R]):
 
     @cached_property
     def kind(self) -> ResourceKind:
-        """Return what policies can name."""
+        """Return the kind and its actions for policies."""
         own = {self.action(verb) for verb in (*self.methods, *self.actions)}
         more = {f"{self.service}:{each}" for each in self.more_actions}
         return ResourceKind(
@@ -348,7 +348,7 @@ class Resource(Generic[R]):
         return self.sample(number) if self.sample else {self.key: f"{self.type}-{number}"}
 
     def of_use(self, *uses: str) -> Sequence[Described]:
-        """Return the fields that these set; see `Field.use`."""
+        """Return the fields with one of these uses; see `Field.use`."""
         return [each for each in self.fields.values() if each.use.use in uses]
 
 

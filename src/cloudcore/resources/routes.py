@@ -1,4 +1,4 @@
-"""The routes of a resource's standard methods, with what the OpenAPI document says of them."""
+"""The routes of a resource's standard methods, with their words in the OpenAPI document."""
 
 # The framework reads annotations as they are at run time, so they are no strings here.
 
@@ -60,7 +60,7 @@ def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
 
 
 def answers_one(of: Methods[Any]) -> Callable[[H], H]:
-    """Return a decorator of a custom method whose answer is one of a resource, as `of` shows it."""
+    """Return a decorator for a custom method that answers one of a resource, in `of`'s shape."""
 
     def decorated(handler: H) -> H:
         is_reply = "Reply" in str(handler.__annotations__["return"])

@@ -37,7 +37,7 @@ from cloudcore.db.rows import bound, count
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.quotas.limits import Counted, Use
+from cloudcore.quotas.limits import Counted, QuotaUse
 from cloudcore.resource_names import with_article
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.resources.resource import (
@@ -77,12 +77,12 @@ class Rows(Generic[R]):
 
         `constraints` are those besides what follows from the description, and indexes; `unique` is
         what makes the key unique, if not the usual index; `types` are columns that have another
-        type than usual; `references` are the rows that each field of another resource means, or
-        None for those of this resource. `on_delete` are the values that columns of a kept deleted
-        row get; the statement has its id as ``of_id``. What it may refer to it refers to no more.
+        type than usual; `references` are the rows to which each field of another resource refers,
+        or None for those of this resource. `on_delete` are the values that columns of a kept
+        deleted row get; the statement has its id as ``of_id``. Its optional references become null.
         `missing` makes the error for one that does not exist. `conditions` are those of filters
-        that are no column's; each has the parameter of the filter's name. `schema` is another than
-        the product's only in tests.
+        without a column; each has the parameter of the filter's name. `schema` is another than the
+        product's only in tests.
         """
         self.of: Final = of
         self._conditions: Final = conditions or {}
@@ -204,13 +204,13 @@ class Rows(Generic[R]):
         """Return the one that `value` in a request's `field` means: an id, a name or a CRN.
 
         `authorize` raises unless the caller may use it; None if the platform itself asks. See
-        `cloudcore.resource_references.resolve` for what it raises.
+        `cloudcore.resource_references.resolve` for its errors.
         """
         found: R = resolve(tx, Scope(account_id, region), self.kind, field, value, authorize)
         return found
 
     def lock(self, tx: Connection, account_id: str, found_id: str) -> R:
-        """Return one, and block changes of it, and what holds it, until `tx` ends.
+        """Return one, and block its changes and its holders until `tx` ends.
 
         Raise `NotFound` if it was deleted.
         """
@@ -220,7 +220,7 @@ class Rows(Generic[R]):
         return found
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
-        """Return one, or None if it is deleted, or about to be; until `tx` ends it stays.
+        """Return one, which is not deleted until `tx` ends; None if it is deleted, or about to be.
 
         Others may hold it too.
         """
@@ -244,14 +244,14 @@ class Rows(Generic[R]):
         return [self.record_of(row) for row in rows]
 
     def count(self, tx: Connection, account_id: str, region: str, asked: Sequence[str]) -> int:
-        """Count what `list` lists."""
+        """Count the rows that `list` lists."""
         filters = self._asked(asked)
         return count(tx, self.statements["count"], account_id=account_id, region=region, **filters)
 
-    def check_room(self, tx: Connection, account_id: str, region: str) -> Use:
-        """Raise `QuotaExceeded` if an account has as many as it may have.
+    def check_room(self, tx: Connection, account_id: str, region: str) -> QuotaUse:
+        """Raise `QuotaExceeded` if an account has reached its quota.
 
-        Otherwise return what it has; `counted.tell` takes it, after one more is added.
+        Otherwise return its use, for `counted.tell` after one more is added.
         """
         words = f"an account has at most {{limit}} {self.of.nouns}; delete some that nothing uses"
         return self.counted.check(tx, account_id, words, region=region)
@@ -265,7 +265,7 @@ class Rows(Generic[R]):
         return new
 
     def save(self, tx: Connection, changed: R) -> R:
-        """Update what can change of one."""
+        """Update the columns of one that can change."""
         values = self._values(changed, self._changeable)
         tx.execute(
             self.statements["save"], of_id=changed.id, account_id=changed.account_id, **values
@@ -273,7 +273,7 @@ class Rows(Generic[R]):
         return changed
 
     def remove(self, tx: Connection, found: R, now: int) -> None:
-        """Delete one; a kind that keeps its deleted ones has its row with ``deleted_at``."""
+        """Delete one; a kind that keeps its deleted ones sets ``deleted_at`` instead."""
         when = {"now": now} if self.of.keeps_deleted else {}
         remove = self.statements["remove"]
         tx.execute(remove, of_id=found.id, account_id=found.account_id, **when)
@@ -281,7 +281,7 @@ class Rows(Generic[R]):
     def name_of_one_referring(
         self, tx: Connection, field: str, account_id: str, to_id: str
     ) -> str | None:
-        """Return the name of one whose `field` means the resource of an id, or None."""
+        """Return the name of one whose `field` refers to the resource of an id, or None."""
         row = tx.row(self.statements[f"referring_{field}"], account_id=account_id, to_id=to_id)
         return row[0] if row else None
 

@@ -1,12 +1,12 @@
-"""Carry out in steps what an owner wants of a resource: a job runs the named steps one by one.
+"""Carry out the changes of a resource in steps: a job runs named steps one by one.
 
 A request stores what its owner wants, and steps bring it about. Each gets the record, does one
-thing outside, and returns its result; this is stored in one transaction with the name of the next
-step. So a process that dies between two steps loses nothing, and the step that it dies in is
+thing outside, and returns its result, which is stored in one transaction with the name of the next
+step. So a process that dies between two steps loses nothing, and the step in which it dies is
 repeated: each is idempotent. One job at a time works on a record.
 
-The newest request wins: the result of a step is stored in any case, but the next one is the first
-step of the newer request. A record that is being deleted keeps that status, and is removed with the
+The newest request wins: the result of a step is stored in any case, but the next step is the first
+one of the newer request. A record that is being deleted keeps that status, and is removed with the
 last step.
 """
 
@@ -35,7 +35,7 @@ _OWN_CODES: Final = ("INTERNAL_ERROR", "SERVICE_UNAVAILABLE", "TIMEOUT")
 
 
 class WorkNeeds(Protocol):
-    """What the steps of any work depend on."""
+    """The dependencies of every step."""
 
     @property
     def database(self) -> Database:
@@ -44,7 +44,7 @@ class WorkNeeds(Protocol):
 
     @property
     def clock(self) -> Clock:
-        """Return what tells the time."""
+        """Return the clock."""
         ...
 
 
@@ -60,38 +60,38 @@ def _nothing(_tx: Connection, _before: R, _after: R) -> None:
     pass
 
 
-class Wish(NamedTuple):
-    """What is to be done with a record: the step that begins it."""
+class Goal(NamedTuple):
+    """What is to be done with a record, by the step that begins it."""
 
     step: str
     generation: int = 0
-    """Another number is another wish."""
+    """With another number, the goal is another one."""
 
 
-class Turn(NamedTuple):
-    """A step's turn, kept as the cursor of the job."""
+class StepAttempt(NamedTuple):
+    """An attempt at a step, kept as the cursor of the job."""
 
-    wish: Wish
+    goal: Goal
     step: str
     """Empty after the last one."""
     tries: int
-    """How often it was tried before."""
+    """How often the step was tried before."""
     since: int
-    """When it was tried first, in microseconds since the epoch."""
+    """When the step was tried first, in microseconds since the epoch."""
 
 
 class Problem(NamedTuple):
-    """What becomes a fault of the record."""
+    """A problem that a step found, which becomes a fault of the record."""
 
     code: str
     message: str
     subject: str = ""
-    """What of it has the fault; empty: the whole."""
+    """The part of the record that has the fault; empty for the whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Came(Generic[R]):
-    """What a step came to: it is done."""
+class StepDone(Generic[R]):
+    """The result of a step that is done."""
 
     change: Callable[[R, int], R] = _same
     """Returns the record, as it is in the transaction, with what the step changed; it also gets the
@@ -109,8 +109,8 @@ class Came(Generic[R]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Again(Generic[R]):
-    """What a step came to: it is to be tried again. Faults stay."""
+class StepRetry(Generic[R]):
+    """The result of a step that is to be tried again. Faults stay."""
 
     change: Callable[[R, int], R] = _same
     also: Callable[[Connection, R, R], None] = _nothing
@@ -121,13 +121,13 @@ class Again(Generic[R]):
 
 @dataclass(frozen=True)
 class Step(Generic[R, N]):
-    """A step: what does it, and its pauses.
+    """A step: its function and its pauses.
 
     An exception becomes a fault, and the step is tried again; only the words of `StepFailed` and
     of `Unavailable` are shown.
     """
 
-    run: Callable[[R, N, Turn], Awaitable[Came[R] | Again[R]]]
+    run: Callable[[R, N, StepAttempt], Awaitable[StepDone[R] | StepRetry[R]]]
     first_retry_seconds: float = 5
     longest_retry_seconds: float = 300
 
@@ -139,7 +139,7 @@ class Work(Generic[R, N]):
         self,
         rows: Rows[R],
         *,
-        wish: Callable[[R, int], Wish | None],
+        goal: Callable[[R, int], Goal | None],
         steps: Mapping[str, Step[R, N]],
         name: str = "",
         slots: int | None = OUTBOUND_SLOTS,
@@ -148,15 +148,15 @@ class Work(Generic[R, N]):
     ) -> None:
         """Make the work of `rows`.
 
-        `wish` returns what is to be done with a record at a moment, or None; it is pure. `name`,
-        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine on
-        which the work is, if it is on one: only its processes do it.
+        `goal` returns what is to be done with a record at a moment, or None; it is pure. `name`,
+        `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine of
+        the work, if it is tied to one: only its processes do it.
         """
         # That of a machine is given up alone if the machine's name becomes another's.
         assert node_of is None or slots is not None, "its jobs have a worker of their own"
         self.name: Final = name or f"{rows.of.service}.{rows.of.one}.work"
         self._rows: Final = rows
-        self._wish = wish
+        self._goal = goal
         self._steps: Final = steps
         self._slots: Final = slots
         self._step_seconds: Final = step_seconds
@@ -178,7 +178,7 @@ class Work(Generic[R, N]):
         )
 
     def begin(self, tx: Connection, new: R, old: R | None) -> R:
-        """Let the work look at a new or changed record (`before_save` of `Methods`).
+        """Start the work on a new or changed record (`before_save` of `Methods`).
 
         Raise `Conflict` if it is being deleted.
         """
@@ -188,15 +188,15 @@ class Work(Generic[R, N]):
         return new
 
     def delete(self, tx: Connection, found: R, now: int) -> None:
-        """Let the work delete a locked record (`removal` of `Methods`)."""
+        """Start the deletion of a locked record (`removal` of `Methods`)."""
         if found.status != DELETING:
             self._rows.save(tx, structs.replace(found, status=DELETING, updated_at=now))
             self.wake(tx, found, now)
 
     def wake(self, tx: Connection, found: R, now: int, *, hastens: bool = True) -> None:
-        """Let the work look at a record now, if it is not at it already.
+        """Start the work on a record now, if it is not under way.
 
-        A step that waits for another try goes on waiting unless this `hastens` it.
+        A step that waits for another try is started at once only if this `hastens` it.
         """
         new = NewJob(
             self._kind_on("" if self._node_of is None else self._node_of(found)),
@@ -217,66 +217,73 @@ class Work(Generic[R, N]):
         place = job.account_id, job.arguments[self._argument]
         found = await needs.database.read(self._rows.find, *place)
         now = needs.clock()
-        wish = None if found is None else self._wish(found, now)
-        if found is None or wish is None:
+        goal = None if found is None else self._goal(found, now)
+        if found is None or goal is None:
             return Done(partial(self._end, *place, now))
-        turn = self._turn(job.cursor, Turn(wish, wish.step, 0, now))
-        if not turn.step:  # the last one left the wish as it was: not at once again
-            pause = self._steps[wish.step].first_retry_seconds
-            return Next(turn._replace(step=wish.step), delay_seconds=pause)
-        step = self._steps[turn.step]
-        came = await self._run(job, step, found, needs, turn)
+        attempt = self._attempt(job.cursor, StepAttempt(goal, goal.step, 0, now))
+        if not attempt.step:  # the last one left the goal as it was: not at once again
+            pause = self._steps[goal.step].first_retry_seconds
+            return Next(attempt._replace(step=goal.step), delay_seconds=pause)
+        step = self._steps[attempt.step]
+        result = await self._run(job, step, found, needs, attempt)
         now = needs.clock()
-        store = partial(self._store, turn, found, came, now)
-        if isinstance(came, Came):
-            return Next(Turn(wish, came.next or "", 0, now), store, delay_seconds=came.seconds)
-        if came.seconds is not None:
-            return Next(turn, store, delay_seconds=came.seconds)
-        pause = doubled(step.first_retry_seconds, step.longest_retry_seconds, turn.tries)
-        return Next(turn._replace(tries=turn.tries + 1), store, delay_seconds=pause)
+        store = partial(self._store, attempt, found, result, now)
+        if isinstance(result, StepDone):
+            return Next(
+                StepAttempt(goal, result.next or "", 0, now), store, delay_seconds=result.seconds
+            )
+        if result.seconds is not None:
+            return Next(attempt, store, delay_seconds=result.seconds)
+        pause = doubled(step.first_retry_seconds, step.longest_retry_seconds, attempt.tries)
+        return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
-    def _turn(self, cursor: object, first: Turn) -> Turn:
-        """Return the turn that a cursor says, or the first one of a newer wish."""
+    def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:
+        """Return the attempt in a cursor, or the first one at a newer goal."""
         try:
-            turn = msgspec.convert(cursor, Turn)
+            attempt = msgspec.convert(cursor, StepAttempt)
         except msgspec.ValidationError:
             return first
-        is_ours = turn.wish == first.wish and turn.step in ("", *self._steps)
-        return turn._replace(wish=first.wish) if is_ours or turn.step == first.step else first
+        is_ours = attempt.goal == first.goal and attempt.step in ("", *self._steps)
+        return attempt._replace(goal=first.goal) if is_ours or attempt.step == first.step else first
 
     async def _run(
-        self, job: Job, step: Step[R, N], found: R, needs: N, turn: Turn
-    ) -> Came[R] | Again[R]:
+        self, job: Job, step: Step[R, N], found: R, needs: N, attempt: StepAttempt
+    ) -> StepDone[R] | StepRetry[R]:
         try:
             async with asyncio.timeout(self._step_seconds):
-                return await step.run(found, needs, turn)
+                return await step.run(found, needs, attempt)
         except Unavailable as error:
-            return Again(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
+            return StepRetry(faults=[Problem("SERVICE_UNAVAILABLE", error.message)])
         except Exception as error:  # noqa: BLE001 - the owner sees that it stands, and it goes on
             code, message, _ = described(job, error)
-            return Again(faults=[Problem(code, message)])
+            return StepRetry(faults=[Problem(code, message)])
 
     def _store(
-        self, turn: Turn, seen: R, came: Came[R] | Again[R], now: int, tx: Connection
+        self,
+        attempt: StepAttempt,
+        seen: R,
+        result: StepDone[R] | StepRetry[R],
+        now: int,
+        tx: Connection,
     ) -> None:
-        """Store what a step came to that has `seen` the record as it was before."""
+        """Store the result of a step, which got the record as `seen`."""
         try:
             current = self._rows.lock(tx, seen.account_id, seen.id)
         except NotFound:
             return
-        is_last = isinstance(came, Came) and came.next is None and not came.faults
+        is_last = isinstance(result, StepDone) and result.next is None and not result.faults
         if is_last and seen.status == DELETING:
-            came.also(tx, current, current)
+            result.also(tx, current, current)
             self._rows.remove(tx, current, now)
             return
-        changed = came.change(current, now)
-        changed = structs.replace(changed, faults=_faults(changed.faults, came, now))
+        changed = result.change(current, now)
+        changed = structs.replace(changed, faults=_faults(changed.faults, result, now))
         if current.status == DELETING:
             changed = structs.replace(changed, status=DELETING)
         if changed != current:
             changed = self._rows.save(tx, structs.replace(changed, updated_at=now))
-        came.also(tx, current, changed)
-        if self._wish(current, now) != turn.wish:
+        result.also(tx, current, changed)
+        if self._goal(current, now) != attempt.goal:
             self.wake(tx, changed, now)
 
     def _end(self, account_id: str, found_id: str, now: int, tx: Connection) -> None:
@@ -284,17 +291,19 @@ class Work(Generic[R, N]):
         found = self._rows.find(tx, account_id, found_id)
         if found is None:
             return
-        if self._wish(found, now) is not None:
+        if self._goal(found, now) is not None:
             self.wake(tx, found, now)
         elif found.status == DELETING:
             self._rows.remove(tx, found, now)
 
 
-def _faults(before: Sequence[Fault], came: Came[R] | Again[R], now: int) -> tuple[Fault, ...]:
+def _faults(
+    before: Sequence[Fault], result: StepDone[R] | StepRetry[R], now: int
+) -> tuple[Fault, ...]:
     faults = before
-    if isinstance(came, Came):
-        keeps = came.faults or came.keeps_faults
+    if isinstance(result, StepDone):
+        keeps = result.faults or result.keeps_faults
         faults = [each for each in before if keeps and each.code not in _OWN_CODES]
-    for each in came.faults:
+    for each in result.faults:
         faults = add_fault(faults, each.code, each.message, now, subject=each.subject)
     return tuple(faults)

@@ -4,10 +4,10 @@ Our server leaves a body in the socket until the application reads it. Its exten
 ``scope["extensions"]["entrepot.held_body"]`` (`HeldBody`) moves the body to a sink in a bulk
 thread. On another ASGI server the same call uses ``receive()``.
 
-A small body is needed in memory, a large one goes to a file by a bulk thread. Without a declared
-length only the bytes tell: so `read_few` reads its start. What was read of a large body is given
-back to the connection, so that `receive_into` moves the whole body in whole units, with no byte
-copied once more.
+A small body is read into memory; a bulk thread writes a large one to a file. Without a declared
+length only the bytes can tell which it is, so `read_few` reads the start. The start of a large body
+is given back to the connection, so that `receive_into` moves the body in whole units, without
+another copy.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def _joined(parts: list[bytes], size: int) -> bytes:
     return await asyncio.get_running_loop().run_in_executor(TRANSFERS, b"".join, parts)
 
 
-class Begun(NamedTuple):
+class BodyStart(NamedTuple):
     """The start of a body that is larger than the limit."""
 
     data: bytes
@@ -142,10 +142,10 @@ class Begun(NamedTuple):
     """It is all of the body."""
 
 
-async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
-    """Return a body of at most `limit` bytes, and whether it is complete, or the start of a larger.
+async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | BodyStart:
+    """Return a body of at most `limit` bytes, and True if it is complete; or a larger one's start.
 
-    It is incomplete if the client has left.
+    It is incomplete if the client has disconnected.
     """
     parts: list[bytes] = []
     size = 0
@@ -159,11 +159,11 @@ async def read_few(receive: Receive, limit: int) -> tuple[bytes, bool] | Begun:
         is_complete = not message.get("more_body", False)
         if is_complete or size > limit:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
-            return Begun(data, is_complete) if size > limit else (data, True)
+            return BodyStart(data, is_complete) if size > limit else (data, True)
 
 
-def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Receive]:
-    """Return the scope and the messages of a request whose body is received from its start."""
+def from_body_start(scope: Scope, receive: Receive, begun: BodyStart) -> tuple[Scope, Receive]:
+    """Return scope and messages by which a body is received again from its start."""
     extensions = scope.get("extensions", {})
     held: HeldBody | None = extensions.get("entrepot.held_body")
     if held is not None and not begun.is_complete:
@@ -179,12 +179,12 @@ def begun_again(scope: Scope, receive: Receive, begun: Begun) -> tuple[Scope, Re
     return _without_held_body(scope), again
 
 
-def whole_again(
+def from_whole_body(
     scope: Scope, receive: Receive, data: bytes, *, is_complete: bool
 ) -> tuple[Scope, Receive]:
-    """Return the scope and messages of a request whose body was read, to receive it once more.
+    """Return scope and messages by which a body that was read is received again.
 
-    Without its end, the client leaves again.
+    If it was incomplete, the client disconnects again.
     """
     waiting: list[Message] = [
         {"type": "http.request", "body": data, "more_body": not is_complete},
@@ -204,7 +204,7 @@ def _without_held_body(scope: Scope) -> Scope:
 
 
 async def begin_stream(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Read the first part; return an iterator over all parts. Raise what reading it raises."""
+    """Read the first part, and raise its errors here; return an iterator over all parts."""
     return _with_first(await anext(parts, b""), parts)
 
 

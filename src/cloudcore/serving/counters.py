@@ -19,7 +19,7 @@ from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import TLS_HELLO, RequestRecord
 
 if TYPE_CHECKING:
-    from cloudcore.serving.kept.cache import KeptAnswers
+    from cloudcore.serving.kept_answers import KeptAnswers
 
 
 Count = Callable[[str, int], None]
@@ -38,8 +38,8 @@ class CountedEvent(NamedTuple):
     """What is counted is divided by this."""
 
 
-class Watched(NamedTuple):
-    """The events of an application, and the requests whose outcomes are events."""
+class ApplicationEvents(NamedTuple):
+    """The events that an application counts, and the requests whose outcomes are events."""
 
     events: Sequence[CountedEvent] = ()
     outcomes: Mapping[tuple[str, bytes], str] = {}
@@ -63,7 +63,7 @@ Measure = Callable[[], Awaitable[Sequence[Gauge]]]
 
 
 def outcome_of(status: int) -> str:
-    """Return the outcome that the status of an answer means."""
+    """Return the outcome of a request with this status."""
     if status == 429:
         return "limited"
     if status >= 500 or status == 0:
@@ -122,15 +122,20 @@ class PlaneTotals:
 class Counters:
     """The slots of all workers; create it before forking them."""
 
-    def __init__(self, workers: int, planes: Planes, watched: Watched = Watched()) -> None:  # noqa: B008 - immutable
+    def __init__(
+        self,
+        workers: int,
+        planes: Planes,
+        application_events: ApplicationEvents = ApplicationEvents(),  # noqa: B008 - immutable
+    ) -> None:
         self._planes = planes
         self._slots = workers
-        self.watched = watched
+        self.application_events = application_events
         self._at_events = _AT_PLANES + _PLANE_CELLS * len(planes.names)
         self._event_cells = {
-            event.key: self._at_events + at for at, event in enumerate(watched.events)
+            event.key: self._at_events + at for at, event in enumerate(application_events.events)
         }
-        self._slot_cells = self._at_events + len(watched.events)
+        self._slot_cells = self._at_events + len(application_events.events)
         size = workers * self._slot_cells * _CELL_BYTES
         self._cells = memoryview(mmap.mmap(-1, size)).cast("Q")
 
@@ -143,7 +148,7 @@ class Counters:
         """Return the counter of worker number `slot`."""
         start = slot * self._slot_cells
         cells = self._cells[start : start + self._slot_cells]
-        return Counter(cells, self._planes, self._event_cells, self.watched.outcomes)
+        return Counter(cells, self._planes, self._event_cells, self.application_events.outcomes)
 
     @property
     def in_flight(self) -> int:
@@ -209,9 +214,9 @@ class Counter:
     def __call__(self, record: RequestRecord) -> None:
         """Count a finished request."""
         cells = self._cells
-        alike = record.alike
-        if alike is not None and alike.cells is not None:
-            counted, durations, microseconds, sent = alike.cells
+        cache = record.cache
+        if cache is not None and cache.cells is not None:
+            counted, durations, microseconds, sent = cache.cells
             seconds = record.seconds
             cells[counted] += 1
             cells[durations + bisect_left(BUCKETS, seconds)] += 1
@@ -237,10 +242,10 @@ class Counter:
         outcomes = self._outcomes.get((record.method, record.path))
         if outcomes is not None:
             self.count(f"{outcomes}.{outcome_of(record.status)}", 1)
-        elif alike is not None and not (record.received or record.event):
+        elif cache is not None and not (record.received or record.event):
             # The next ones count no more than this.
             offsets = (_AT_DURATIONS, _AT_MICROSECONDS, _AT_SENT)
-            alike.cells = (counted, *(start + offset for offset in offsets))
+            cache.cells = (counted, *(start + offset for offset in offsets))
 
     def count(self, key: str, amount: int) -> None:
         """Count an event, in any thread; skip one that this server does not show."""

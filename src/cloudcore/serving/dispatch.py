@@ -9,7 +9,7 @@ from typing import Final
 
 from cloudcore.serving.asgi import Message, Receive, Scope, Send
 from cloudcore.serving.counters import Count, Measure, count_nothing, measure_nothing
-from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept_answers import KeptAnswers
 from cloudcore.serving.planes import Planes
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""All limits of the server, which tests lower; the pace of slow clients, and free memory.
+"""All limits of the server, which tests lower; the pace of slow clients; free memory.
 
 A slow client occupies a connection but no thread, so it is tolerated while there are enough
 connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.
@@ -62,7 +62,7 @@ class ServerLimits:
     send_threads: int = 4
 
 
-class Pace:
+class TransferPace:
     """The progress of one transfer, checked by every sweep; times in seconds, sizes in bytes."""
 
     __slots__ = ("_at", "_highest", "_mark", "_moved_at", "_receiving", "_seen_at")
@@ -82,7 +82,7 @@ class Pace:
         moved: int,
         crowded: bool,
     ) -> str | None:
-        """Return why the client is too slow, or None.
+        """Return the reason why the client is too slow, or None.
 
         A transfer must move a byte in every `idle_seconds` and, while connections are scarce
         (`crowded`), `pace_bytes` in every `pace_seconds`. Time in which the server did not wait
@@ -115,7 +115,7 @@ class Pace:
 CUT: Final = "too many answers wait for slow clients, and this one waited longest"
 
 
-class Cuttable(Protocol):
+class Abortable(Protocol):
     """A connection that can be closed at once."""
 
     def abort(self, reason: str = "") -> None:
@@ -130,9 +130,9 @@ class Unsent:
         """Allow at most `size` bytes."""
         self.size = size
         self.used = 0
-        self._waiting: dict[Cuttable, int] = {}
+        self._waiting: dict[Abortable, int] = {}
 
-    def keep(self, connection: Cuttable, count: int) -> None:
+    def keep(self, connection: Abortable, count: int) -> None:
         """Set a connection's unsent bytes; beyond the bound, abort those that waited longest."""
         self.release(connection)
         self.used += count
@@ -142,16 +142,16 @@ class Unsent:
             self.release(longest)
             longest.abort(CUT)
 
-    def release(self, connection: Cuttable) -> None:
+    def release(self, connection: Abortable) -> None:
         """Remove a connection's unsent bytes."""
         self.used -= self._waiting.pop(connection, 0)
 
 
 def give_back_unused() -> None:
-    """Give the pages back that malloc holds free. It takes up to some 20 ms.
+    """Return free pages of malloc to the system. It takes up to some 20 ms.
 
-    Buffers of a MiB leave holes that malloc keeps for the next ones: after bodies to and fro of 64
-    MiB by twelve clients they were 17 to 30 MiB of a worker with 80 to 110.
+    Buffers of a MiB leave holes that malloc keeps: after bodies of 64 MiB in both directions by
+    twelve clients, 17 to 30 MiB of a worker's 80 to 110.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):

@@ -247,12 +247,12 @@ class AccessLog:
         return [*batches, batch] if batch else batches
 
     def _line(self, record: RequestRecord) -> bytes:
-        alike = record.alike
-        if alike is not None and alike.line is not None:
-            return _line_again(record, *alike.line)
+        cache = record.cache
+        if cache is not None and cache.line is not None:
+            return _line_again(record, *cache.line)
         line = self._encoder.encode(access_line(record, self._planes, self._scheme)) + b"\n"
-        if alike is not None:
-            alike.line = _shared_parts(line)
+        if cache is not None:
+            cache.line = _shared_parts(line)
         return line
 
     def _write(self, batch: bytearray) -> None:

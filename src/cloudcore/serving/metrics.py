@@ -71,7 +71,7 @@ class CountersCollector:
             "Requests answered with 429, because a limit of rates or of open uploads is reached.",
             value=self._counters.limited,
         )
-        events = self._counters.watched.events
+        events = self._counters.application_events.events
         values = ((each, self._counters.counted(each.key) / each.scale) for each in events)
         yield from _families(CounterMetricFamily, values)
         kept = CounterMetricFamily(

@@ -127,7 +127,7 @@ PLAIN: Final = Planes(Plane("application", _plain_refusal))
 def host_of(headers: Headers) -> bytes:
     """Return the ``Host`` in lower case without its port, or an empty string.
 
-    Nor has it the dot of the root that a client may name it with: both forms are one name.
+    A dot at the end, which names the root of the DNS, is removed: both forms are one name.
     """
     for name, value in headers:
         if name == b"host":

@@ -14,10 +14,10 @@ MAX_USER_AGENT: Final = 256
 """Maximum bytes of a ``User-Agent`` in the record."""
 
 
-class Alike:
-    """Is shared by records that differ in time, duration, id and client alone.
+class ObserverCache:
+    """A cache of what observers make of a record: its counter cells, and parts of its log line.
 
-    It holds what an observer made from the rest, so that it is made once.
+    Records share it that differ only in time, duration, id and client.
     """
 
     __slots__ = ("cells", "line")
@@ -55,4 +55,4 @@ class RequestRecord(NamedTuple):
     """Why the server itself refused or aborted the request; else empty."""
     event: str = ""
     """Key of the counted event that the answer is; empty for none."""
-    alike: Alike | None = None
+    cache: ObserverCache | None = None

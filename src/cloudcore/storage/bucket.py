@@ -1,4 +1,4 @@
-"""What a bucket is, and what names, keys, tags, metadata and parts may be."""
+"""Describe buckets, and check names, keys, tags, metadata and parts of objects."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def is_bucket_name(name: str) -> bool:
 
 
 def check_bucket_name(name: str) -> None:
-    """Refuse a name that no bucket can have."""
+    """Raise `InvalidBucketName` if a bucket cannot have this name."""
     if not is_bucket_name(name):
         raise InvalidBucketName
 
 
 def key_bytes(key: str) -> bytes:
-    """Return a key as it is stored; refuse an empty or a too long one."""
+    """Return a key in its stored form; refuse an empty or a too long one."""
     encoded = key.encode("utf-8", "surrogatepass")
     if not 1 <= len(encoded) <= MAX_KEY_BYTES or "\0" in key:
         raise KeyTooLong
@@ -110,14 +110,14 @@ def key_bytes(key: str) -> bytes:
 def object_crn(bucket_crn: str, key: str) -> str:
     """Return the CRN of an object: the bucket's, a slash and the key.
 
-    Characters that a CRN has no room for, and ``%``, ``*`` and ``?``, are percent-encoded, so that
-    no key is taken for a pattern, or for another key.
+    Characters that are not allowed in a CRN, and ``%``, ``*`` and ``?``, are percent-encoded, so
+    that no key is taken for a pattern or for another key.
     """
     return f"{bucket_crn}/{quote(key, safe=_IN_CRN)}"
 
 
 def check_tags(tags: Mapping[str, str]) -> None:
-    """Refuse more than 10 tags of an object, or malformed ones."""
+    """Raise `InvalidTag` if an object has more than 10 tags, or malformed ones."""
     if len(tags) > MAX_OBJECT_TAGS:
         raise InvalidTag(
             f"tags: an object has at most {MAX_OBJECT_TAGS}", field="tags", reason="out_of_range"
@@ -138,9 +138,9 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Return metadata with their names in lower case, as headers give them.
+    """Return metadata with their names in lower case, as in headers.
 
-    Raise `MetadataTooLarge` if a name is no header's name, a value has control characters, two
+    Raise `MetadataTooLarge` if a name is not a header name, a value has control characters, two
     names differ in case only, or they have more than 8 KiB together.
     """
     lowered = {name.lower(): value for name, value in metadata.items()}
@@ -161,7 +161,7 @@ def checked_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_storage_class(name: str) -> None:
-    """Refuse a storage class that does not exist."""
+    """Raise `InvalidStorageClass` if a storage class does not exist."""
     if name not in STORAGE_CLASSES:
         raise InvalidStorageClass(
             f"storage_class: one of {', '.join(STORAGE_CLASSES)}",
@@ -171,7 +171,7 @@ def check_storage_class(name: str) -> None:
 
 
 def check_size(size: int, most: int = MAX_OBJECT_BYTES) -> None:
-    """Refuse more bytes than one request may send."""
+    """Raise `EntityTooLarge` for more bytes than one request may send."""
     if size > most:
         raise EntityTooLarge(f"at most {most} bytes", limit=most)
 
@@ -225,9 +225,9 @@ BUCKET: Final = Resource(
 
 
 def named_bucket_crn(region: str, account_id: str, name: str) -> str:
-    """Return the CRN of the bucket that a request names, whether or not there is one.
+    """Return the CRN of a request's bucket, which may not exist.
 
-    Raise `NoSuchBucket` if no bucket can be called so.
+    Raise `NoSuchBucket` if the name is malformed.
     """
     if not is_bucket_name(name):
         raise NoSuchBucket

@@ -112,7 +112,7 @@ class ManyBuckets(ResponseBody):
 
 
 def bucket_record(bucket: Bucket, held: Held, **single: Any) -> BucketRecord:  # noqa: ANN401
-    """Return the record of a bucket; `single` is what only that of a single one has."""
+    """Return the record of a bucket; `single` has the fields that lists leave out."""
     return BucketRecord(
         id=bucket.id,
         crn=bucket.crn,
@@ -128,7 +128,7 @@ def bucket_record(bucket: Bucket, held: Held, **single: Any) -> BucketRecord:  #
 
 
 def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
-    """Return the fault of a bucket with damaged objects, given as (key, when it was found)."""
+    """Return the faults of a bucket with damaged objects, given as (key, time of the discovery)."""
     if not damaged:
         return []
     keys = [repr(key) for key, _ in damaged[:_NAMED]]
@@ -144,17 +144,17 @@ def bucket_faults(damaged: Sequence[tuple[str, int]]) -> list[FaultRecord]:
 
 
 async def authorized_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, on which the caller may do the operation.
+    """Return a bucket of the caller's account; authorize the operation on it.
 
-    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
-    `NoSuchBucket` if the account has no such bucket.
+    Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket` if
+    the account has no such bucket.
     """
     ctx.authorize(bucket_crn_of(ctx, name))
     return await found_bucket(ctx, name)
 
 
 async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
-    """Return a bucket of the caller's account, for what has authorized by key.
+    """Return a bucket of the caller's account, for operations authorized by key.
 
     Raise `NoSuchBucket` if the account has no such bucket.
     """
@@ -163,9 +163,9 @@ async def found_bucket(ctx: RequestContext, name: str) -> Bucket:
 
 
 def bucket_crn_of(ctx: RequestContext, name: str) -> str:
-    """Return the CRN of a bucket of the caller's account, whether or not there is one.
+    """Return the CRN of a bucket of the caller's account, which may not exist.
 
-    Raise `NoSuchBucket` if no bucket can be called so.
+    Raise `NoSuchBucket` if the name is malformed.
     """
     return named_bucket_crn(ctx.settings.region, account_of(ctx), name)
 
@@ -323,7 +323,7 @@ async def delete_bucket_cors(bucket: FromPath[str], ctx: NamedDependency[Request
 
 
 async def _key_to_bind(ctx: RequestContext, needs: StorageNeeds, value: str | None) -> str | None:
-    """Return the id of the key that a request names, or None if it names none."""
+    """Return the id of a request's KMS key, or None if it names none."""
     if value is None:
         return None
     authorize = ctx.right_to(_USE_KEY)

@@ -1,9 +1,10 @@
-"""Queries of buckets, of what they and accounts hold, and of what else needs a bucket.
+"""Queries of buckets, of their usage and the usage of accounts, and of what else needs a bucket.
 
-Every piece counts for its account from when its row is written until its bytes are deleted, also
-the hour for which those of a deleted or overwritten object stay. So overwriting an object again and
-again cannot fill the disk. Counts are sums of a few rows, which writers choose by what they add:
-they do not wait for each other, and a check of the quota costs the same whatever the account has.
+A piece counts for its account from the insertion of its row until its bytes are deleted, also
+during the hour for which those of a deleted or overwritten object stay. So overwriting an object
+again and again cannot fill the disk. Counts are sums of a few rows, among which writers choose by
+what they add: they do not wait for each other, and a check of the quota costs the same whatever the
+account has.
 
 Other families note which buckets they need (`add_use`); such a bucket is not deleted.
 """
@@ -20,7 +21,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, given, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.quotas.limits import Counted, Use, refuse
+from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
 from cloudcore.storage.errors import InvalidBucketState, NoSuchBucket, QuotaOfBytes
 from cloudcore.storage.tables import (
@@ -41,7 +42,7 @@ _o, _p = storage_objects.c, storage_pieces.c
 
 
 class Held(NamedTuple):
-    """What a bucket holds; or how that changes."""
+    """The usage of a bucket, or a change of it."""
 
     objects: int = 0
     object_bytes: int = 0
@@ -108,13 +109,13 @@ _DAMAGED: Final = Statement(page(select(_HIT.c.key, _HIT.c.damaged_at).order_by(
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
-    """Return the bucket of a name, whoever has it: for what a browser asks before it signs in."""
+    """Return a bucket by its name alone, for browser requests that come before a sign-in."""
     row = tx.row(_FIND_PUBLIC, region=region, name=name)
     return None if row is None else BUCKET_ROWS.record_of(row)
 
 
 def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | None:
-    """Return a bucket, or None; block changes of it, but no additions to it, until `tx` ends."""
+    """Return a bucket, or None; lock it against changes, but not additions, until `tx` ends."""
     row = tx.row(_KEEP, account_id=account_id, id=bucket_id)
     return None if row is None else BUCKET_ROWS.record_of(row)
 
@@ -122,7 +123,7 @@ def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | Non
 def list_buckets(
     tx: Connection, account_id: str, region: str, asked: Sequence[str], after: str, limit: int
 ) -> list[Bucket]:
-    """Return buckets of an account by name; `asked` is an empty name, or that of the only one."""
+    """Return buckets of an account by name; `asked` is empty, or the only name."""
     (name,) = asked
     rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
     return [BUCKET_ROWS.record_of(row) for row in rows]
@@ -134,7 +135,7 @@ def erase_counts(tx: Connection, bucket: Bucket) -> None:
 
 
 def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
-    """Add to what a bucket holds; `by` is the id of what was added, which chooses the shard."""
+    """Change the usage of a bucket; `by` is the id of what was added, which selects the shard."""
     if not any(change):
         return
     shard = int(by[-1], 16) % SHARDS
@@ -142,12 +143,12 @@ def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change
 
 
 def held_by_bucket(tx: Connection, account_id: str, bucket_id: str) -> Held:
-    """Return what a bucket holds."""
+    """Return the usage of a bucket."""
     return _held(tx.row(_HELD, account_id=account_id, bucket_id=bucket_id))
 
 
 def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> dict[str, Held]:
-    """Return what buckets hold, by id; those that never held anything are absent."""
+    """Return the usage of buckets, by id; those that were always empty are absent."""
     rows = tx.rows(_HELD_EACH, account_id=account_id, ids=text_list(bucket_ids))
     return {row[0]: _held(row[1:]) for row in rows}
 
@@ -155,7 +156,7 @@ def held_by_each(tx: Connection, account_id: str, bucket_ids: Sequence[str]) -> 
 def damaged_keys(
     tx: Connection, account_id: str, bucket_id: str, most: int
 ) -> list[tuple[str, int]]:
-    """Return (key, when it was found) of up to `most` objects of a bucket with damaged bytes."""
+    """Return (key, time of the discovery) of at most `most` damaged objects of a bucket."""
     rows = tx.rows(_DAMAGED, account_id=account_id, bucket_id=bucket_id, most=most, limit=most)
     return [(bytes(row[0]).decode(), row[1]) for row in rows]
 
@@ -177,13 +178,12 @@ BYTES: Final = Counted(
 _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
-def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use | None:
-    """Refuse what would exceed an account's quota of bytes in buckets; each upload asks.
+def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
+    """Raise `QuotaOfBytes` if an account with `adding` more bytes would exceed its quota.
 
-    What is stored at the same moment is not seen, so an account may exceed its quota by that.
-
-    Return what it has, for `tell_bytes`, if anything is added. Raise `QuotaOfBytes` if there are
-    more than they may hold with `adding`; that is `most` where no operator has set a limit.
+    Concurrent uploads are not seen, so an account may exceed its quota by these. Return the usage,
+    which `tell_bytes` needs if anything is added. `most` is the quota where no operator has set
+    another.
     """
     if adding <= 0:
         return None
@@ -199,8 +199,8 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Use |
     return use
 
 
-def tell_bytes(tx: Connection, account_id: str, use: Use | None, added: int, now: int) -> None:
-    """Tell an account if its buckets hold most of what they may hold; `Counted.tell`."""
+def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int, now: int) -> None:
+    """Publish an event if an account's buckets are nearly full; see `Counted.tell`."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)
 
@@ -224,7 +224,7 @@ def add_bytes(tx: Connection, account_id: str, piece_id: str, size: int) -> None
 
 
 def take_bytes(tx: Connection, sizes: Mapping[str, int]) -> None:
-    """Count the bytes of deleted pieces, by account, no more."""
+    """Uncount the bytes of deleted pieces, by account."""
     for account_id in sorted(sizes):
         if sizes[account_id]:
             tx.execute(_CHANGE_BYTES, account_id=account_id, shard=0, bytes=-sizes[account_id])
@@ -243,7 +243,7 @@ _ONE: Final = Statement(
 
 
 def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
-    """Note that a bucket is needed; `words` say by what, such as ``database cluster shop``.
+    """Store that a bucket is needed; `words` name its user, such as ``database cluster shop``.
 
     Raise `NoSuchBucket` if it was deleted since it was read.
     """
@@ -254,12 +254,12 @@ def add_use(tx: Connection, bucket: Bucket, user_id: str, words: str) -> None:
 
 
 def remove_uses(tx: Connection, account_id: str, user_id: str) -> None:
-    """Note that nothing is needed by a user any more."""
+    """Delete all needs of a user."""
     tx.execute(_REMOVE, account_id=account_id, user_id=user_id)
 
 
 def check_unused(tx: Connection, bucket: Bucket) -> None:
-    """Raise `InvalidBucketState`, which names who needs a bucket, if it is needed."""
+    """Raise `InvalidBucketState`, which names a user of the bucket, if it has any."""
     row = tx.row(_ONE, account_id=bucket.account_id, bucket_id=bucket.id)
     if row is not None:
         raise InvalidBucketState(row[0])

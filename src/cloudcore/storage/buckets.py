@@ -1,4 +1,4 @@
-"""Buckets of an account: changes with their rules."""
+"""Changes of an account's buckets, each in a transaction."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
     """Insert a bucket.
 
     Raise `BucketAlreadyOwnedByYou` or `BucketAlreadyExists` if its name is taken in the region,
-    `TooManyBuckets` if the account has as many as it may have.
+    `TooManyBuckets` if the account has reached its quota.
     """
     lock_account(tx, bucket.account_id)
     of = bucket.account_id, bucket.region
@@ -65,7 +65,7 @@ def create_bucket(tx: Connection, bucket: Bucket) -> Bucket:
 
 
 def _empty(tx: Connection, bucket: Bucket) -> None:
-    """Delete what goes with an empty bucket.
+    """Delete the rows of an empty bucket.
 
     Raise `InvalidBucketState` if something needs it, `BucketNotEmpty` if it has objects, or uploads
     began since `end_uploads`.
@@ -85,7 +85,7 @@ BUCKETS: Final = Methods(BUCKET_ROWS, before_delete=_empty)
 
 
 async def end_uploads(needs: StorageNeeds, bucket: Bucket) -> None:
-    """End all open uploads of a bucket that is to be deleted, some in each transaction.
+    """Abort all open uploads of a bucket to be deleted, some in each transaction.
 
     Raise `BucketNotEmpty` if it has objects, `InvalidBucketState` if something needs it; then its
     uploads go on.
@@ -115,7 +115,7 @@ def get_cors(bucket: Bucket) -> list[CorsRule]:
 
 
 def put_cors(tx: Connection, bucket: Bucket, rules: Sequence[CorsRule] | None, now: int) -> Bucket:
-    """Replace the CORS rules of a bucket; None takes them away, also if there are none.
+    """Replace the CORS rules of a bucket; None deletes them, if there are any.
 
     Raise `NoSuchBucket` if the bucket was deleted meanwhile.
     """

@@ -1,8 +1,8 @@
-"""The checksums that clients of object storage ask for, beside the MD5 of the ETag.
+"""The checksums of S3, beside the MD5 of the ETag.
 
-A checksum is over the whole object (`FULL_OBJECT`), or over the checksums of its parts
-(`COMPOSITE`, written with ``-`` and the number of parts). CRCs of parts can be combined to that of
-the whole without reading a byte again.
+A checksum covers the whole object (`FULL_OBJECT`), or the checksums of its parts (`COMPOSITE`,
+written with ``-`` and the number of parts). CRCs of parts can be combined to that of the whole
+without reading a byte again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ChecksumType = Literal["FULL_OBJECT", "COMPOSITE"]
 
 
 class Algorithm(StrEnum):
-    """An algorithm by the name that S3 gives it."""
+    """An algorithm, by its name in S3."""
 
     CRC32 = "CRC32"
     CRC32C = "CRC32C"
@@ -43,19 +43,19 @@ class Algorithm(StrEnum):
 
 
 class Checksum(Protocol):
-    """A running checksum, as of `hashlib`."""
+    """A running checksum with the interface of `hashlib`."""
 
     def update(self, data: bytes | memoryview, /) -> None:
         """Continue with `data`."""
         ...
 
     def digest(self) -> bytes:
-        """Return the value, in the order of the network."""
+        """Return the value in network byte order."""
         ...
 
 
 class Part(NamedTuple):
-    """What a part adds to the checksum of the whole."""
+    """The checksum and the size of a part."""
 
     digest: bytes
     size: int
@@ -78,7 +78,7 @@ class _Crc:
 
 
 def new_checksum(algorithm: Algorithm) -> Checksum:
-    """Return a checksum of no bytes yet."""
+    """Return the checksum of no bytes."""
     if algorithm is Algorithm.SHA1:
         return sha1(usedforsecurity=False)
     if algorithm is Algorithm.SHA256:
@@ -94,12 +94,12 @@ def new_checksum(algorithm: Algorithm) -> Checksum:
 
 
 def encode(digest: bytes) -> str:
-    """Return a value as headers and documents write it."""
+    """Return a value in base64, as in headers and documents."""
     return b64encode(digest).decode("ascii")
 
 
 def decode(algorithm: Algorithm, text: str) -> bytes | None:
-    """Return the value that a header or document gives, or None if it can be none."""
+    """Return the value in a header or document, or None if it is malformed."""
     try:
         digest = b64decode(text, validate=True)
     except ValueError:
@@ -127,7 +127,7 @@ def combine(algorithm: Algorithm, parts: Iterable[Part]) -> bytes:
 
 
 def _combination(algorithm: Algorithm) -> Callable[[int, int, int], int]:
-    """Return what makes the CRC of two parts from theirs, and the size of the second."""
+    """Return a function that combines the CRCs of two parts, given the size of the second."""
     from awscrt import checksums  # noqa: PLC0415 - as above
 
     found: dict[Algorithm, Callable[[int, int, int], int]] = {

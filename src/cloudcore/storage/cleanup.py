@@ -1,4 +1,4 @@
-"""Delete what nobody needs: abandoned uploads, and the bytes of objects that are gone."""
+"""Delete abandoned uploads, and the bytes of deleted objects."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ async def delete_condemned(needs: StorageNeeds) -> None:
 
 
 async def shred_deleted_keys(needs: StorageNeeds) -> None:
-    """Delete the bytes of pieces whose key was deleted, and then their data keys.
+    """Delete the bytes of pieces whose KMS key was deleted, and then their data keys.
 
-    Nothing opens them any more. Their objects stay, and can be deleted.
+    Nothing can open them any more. Their objects stay, and can be deleted.
     """
     while found := await needs.database.read(piece_keys.list_closed, _PAGE):
         shredded = await _delete(needs, found)
@@ -60,14 +60,14 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
 
 
 async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]:
-    """Delete the bytes of pieces; return the ids of those that have none any more."""
+    """Delete the bytes of pieces; return the ids of those whose bytes are gone."""
     stored = [piece.id for piece in pieces if not piece.is_inline]
     gone = await needs.bytes.delete(stored) if stored else ()
     return [*gone, *(piece.id for piece in pieces if piece.is_inline)]
 
 
 async def scan_bytes(needs: StorageNeeds) -> None:
-    """Set aside stored bytes that no row names."""
+    """Quarantine stored bytes without a row."""
     await needs.bytes.scan(lambda ids: needs.database.read(piece_rows.owned, ids))
 
 

@@ -12,13 +12,13 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option
+from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, argument
 from cloudcore.errors import InvalidInput
 from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, key_bytes
 
 _STANDARD: Final = "-"
 _COPIED_BYTES: Final = 1 << 20
-_KEY: Final = Option("key", "of the object", metavar="KEY", is_argument=True)
+_KEY: Final = argument("key", "of the object", metavar="KEY")
 _FIELDS: Final = (
     Option("kms_key", "key that seals what is stored: name, id or CRN", metavar="KEY"),
     Option("tags", "a tag of the bucket", "tags"),
@@ -119,19 +119,11 @@ def _path_of(run: Invocation, key: str) -> str:
 BUCKETS: Final = Noun(
     noun="buckets",
     words="buckets of objects",
-    path="/v1/buckets",
-    one="bucket",
-    many="buckets",
     name_filter="name",
     is_named_in_path=True,
-    columns=(
-        Cell("NAME", "name"),
-        Cell("OBJECTS", "object_count", "number"),
-        Cell("SIZE", "byte_count", "size"),
-        Cell("CREATED", "created_at", "time"),
-    ),
+    columns=("name", "object_count", Cell("SIZE", "byte_count", "size"), "created_at"),
     create=(
-        Option("name", "3 to 63 of a-z 0-9 - .; unique, fixed", metavar="NAME", is_argument=True),
+        argument("name", "3 to 63 of a-z 0-9 - .; unique, fixed", metavar="NAME"),
         *_FIELDS,
     ),
     created="Created {name}; 'entrepot buckets put {name} KEY FILE' stores a file in it",
@@ -158,7 +150,7 @@ BUCKETS: Final = Noun(
             words="store a file as an object, in the place of what is there",
             options=(
                 _KEY,
-                Option("file", "- reads the standard input", metavar="FILE", is_argument=True),
+                argument("file", "- reads the standard input", metavar="FILE"),
                 Option("content_type", "of the object (guessed by the key)", metavar="TYPE"),
             ),
             run=_put,
@@ -168,7 +160,7 @@ BUCKETS: Final = Noun(
             words="write an object to a file",
             options=(
                 _KEY,
-                Option("file", "- writes the standard output", metavar="FILE", is_argument=True),
+                argument("file", "- writes the standard output", metavar="FILE"),
             ),
             run=_get,
         ),
@@ -176,7 +168,7 @@ BUCKETS: Final = Noun(
             verb="remove",
             words="delete objects",
             question="Delete these objects of the bucket {name}? Nothing brings them back.",
-            options=(Option("keys", "of the objects", "texts", metavar="KEY", is_argument=True),),
+            options=(argument("keys", "of the objects", "texts", metavar="KEY"),),
             run=_remove,
         ),
         Act(

@@ -1,4 +1,4 @@
-"""What a request asks of the object that is there: ``If-Match`` and its kin, and ``Range``.
+"""Preconditions of a request on the existing object, such as ``If-Match``, and ``Range``.
 
 The conditions of a write are decided in its transaction.
 """
@@ -15,7 +15,7 @@ Outcome = Literal["send", "not_modified"]
 
 
 class Conditions(NamedTuple):
-    """The conditions of a request; None if not given. ETags are without quotes."""
+    """The conditions of a request; None if absent. ETags are without quotes."""
 
     if_match: tuple[str, ...] | None = None
     """``*`` is any object."""
@@ -31,15 +31,15 @@ NO_CONDITIONS: Final = Conditions()
 
 
 def etags(header: str) -> tuple[str, ...]:
-    """Return the ETags that a header lists, without quotes and marks of weakness."""
+    """Return the ETags in a header, without quotes and marks of weakness."""
     listed = (each.strip().removeprefix("W/").strip('"') for each in header.split(","))
     return tuple(each for each in listed if each)
 
 
 def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
-    """Decide about reading an object (RFC 9110, 13.2.2).
+    """Evaluate the conditions of a read (RFC 9110, 13.2.2).
 
-    Raise `ConditionFailed` if it must not be sent.
+    Raise `ConditionFailed` if the object must not be sent.
     """
     seconds = created_at // MICROSECONDS
     if conditions.if_match is not None:
@@ -55,15 +55,15 @@ def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
 
 
 def range_applies(conditions: Conditions, etag: str) -> bool:
-    """Return True if the ``Range`` of a download is of this object (RFC 9110, 13.1.5).
+    """Return True if the ``Range`` of a download applies to this object (RFC 9110, 13.1.5).
 
-    A date never tells that: another object may have been stored in the same second.
+    A date is never enough: another object may have been stored in the same second.
     """
     return conditions.if_range is None or conditions.if_range.strip() == f'"{etag}"'
 
 
 def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
-    """Decide about copying an object: what need not be sent again is refused too.
+    """Evaluate the conditions of a copy; an unmodified object is refused too.
 
     Raise `ConditionFailed` if it must not be copied.
     """
@@ -73,10 +73,10 @@ def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
 
 
 def check_write(conditions: Conditions, etag: str | None) -> None:
-    """Decide about writing where an object with `etag` is, or none.
+    """Evaluate the conditions of a write over an object with `etag`, or over none.
 
-    Raise `ConditionFailed` if the object that is there forbids it, `NoSuchKey` if there must be
-    one, and there is none.
+    Raise `ConditionFailed` if the existing object forbids it, `NoSuchKey` if there must be one, and
+    there is none.
     """
     if conditions.if_match is not None:
         if etag is None:
@@ -101,7 +101,7 @@ MAX_DIGITS: Final = 19
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``[start, stop)`` of a ``Range``; None for all, as for a malformed or several.
+    """Return ``[start, stop)`` of a ``Range``; None for all, or for a malformed or multiple range.
 
     Raise `InvalidRange` if it has no byte of `size`.
     """
@@ -124,5 +124,5 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 
 def _number(digits: str) -> int:
-    """Return a number, or one beyond any size for digits that are too many to convert."""
+    """Parse a number; one with too many digits to convert becomes larger than any size."""
     return int(digits) if len(digits) <= MAX_DIGITS else 10**MAX_DIGITS

@@ -1,9 +1,9 @@
 """CORS rules of buckets: which web pages may read and write from a browser.
 
 A preflight is answered by the first rule that allows its origin, method and headers; any other
-request by the first that allows its origin and method. As in S3, ``*`` stands for any characters
-and may occur once; within an origin for any but ``/``, so that what stands for names of a host is
-never a scheme.
+request by the first that allows its origin and method. As in S3, ``*`` matches any characters and
+may occur once; in an origin it does not match ``/``, so that a wildcard for host names never
+matches a scheme.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class CorsRules(RequestBody):
 
 
 def cors_rules(rules: Sequence[CorsRule]) -> CorsRules:
-    """Return rules as answers have them."""
+    """Return rules for an answer."""
     names = CorsRuleRecord.__struct_fields__
     shown = [{name: getattr(rule, name) for name in names} for rule in rules]
     return CorsRules(cors_rules=[CorsRuleRecord(**each) for each in shown])
@@ -89,7 +89,7 @@ def find_rule(
 
 
 def answer_headers(rule: CorsRule, origin: str) -> list[tuple[str, str]]:
-    """Return the headers of an answer to a page of `origin`, which `rule` allows."""
+    """Return the CORS headers for a page of `origin`, by `rule`."""
     allowed = "*" if "*" in rule.allowed_origins else origin
     headers = [("access-control-allow-origin", allowed), _VARY]
     if allowed != "*":
@@ -100,7 +100,7 @@ def answer_headers(rule: CorsRule, origin: str) -> list[tuple[str, str]]:
 
 
 def preflight_headers(rule: CorsRule, origin: str, headers: Sequence[str]) -> list[tuple[str, str]]:
-    """Return the headers of the answer to a preflight that `rule` allows."""
+    """Return the headers of the answer to a preflight, by `rule`."""
     found = answer_headers(rule, origin)
     found.append(("access-control-allow-methods", ", ".join(rule.allowed_methods)))
     if headers:
@@ -117,7 +117,7 @@ def requested_headers(value: str) -> list[str]:
 
 
 def _allows_headers(rule: CorsRule, headers: Sequence[str]) -> bool:
-    """Return True if a rule allows all headers; in few steps, since nobody signs a preflight."""
+    """Return True if a rule allows all headers; in few steps, since preflights are unsigned."""
     if not headers:
         return True
     patterns = [pattern.lower() for pattern in rule.allowed_headers]

@@ -1,6 +1,6 @@
-"""The errors of buckets, named as S3 names them, as subclasses of those in `cloudcore.errors`.
+"""The errors of buckets, named as in S3, as subclasses of those in `cloudcore.errors`.
 
-`/v1` shows them by their base class; the S3 endpoint by their own name.
+`/v1` answers with their base class, the S3 endpoint with their own name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Multipart uploads: parts are stored one by one, and become an object at once.
 
-To complete an upload moves its pieces to the object: no byte is copied. So it takes as long for
-300 GiB as for a few, and either all of it is done or nothing.
+Completing an upload moves its pieces to the object without copying a byte. So it takes as long for
+300 GiB as for a few, and is done entirely or not at all.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class GivenPart(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """What a request to complete an upload asks for."""
+    """A request to complete an upload."""
 
     upload_id: str
     parts: Sequence[GivenPart]
@@ -77,7 +77,7 @@ class Completion(NamedTuple):
 
 
 class _Done(msgspec.Struct):
-    """A completion that was carried out."""
+    """The stored result of a completion."""
 
     asked: str
     """The hash of the parts that it listed."""
@@ -85,10 +85,10 @@ class _Done(msgspec.Struct):
 
 
 def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
-    """Insert an upload, whose parts can be stored as things are.
+    """Insert an upload.
 
     Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KmsKeyDeleted` or `KmsKeyDisabled` if
-    its KMS key can be used no more.
+    its KMS key cannot be used.
     """
     store.look_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
     rows.add_upload(tx, upload)
@@ -101,7 +101,7 @@ def find_upload(tx: Connection, bucket: Bucket, upload_id: str) -> Upload:
 
 
 def check_part_number(number: int) -> None:
-    """Refuse a number that no part can have."""
+    """Raise `InvalidPartNumber` if a part cannot have this number."""
     if not 1 <= number <= MAX_PARTS:
         raise InvalidPartNumber
 
@@ -109,7 +109,7 @@ def check_part_number(number: int) -> None:
 def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, most: int) -> Piece:
     """Insert a part; it replaces one of the same number. `most` is the account's quota, in bytes.
 
-    The bucket is held.
+    The caller has locked the bucket.
 
     Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `QuotaOfBytes` if there
     is no room for it.
@@ -143,7 +143,7 @@ def abort_upload(tx: Connection, bucket: Bucket, upload_id: str, now: int) -> Up
 
 
 def abort(tx: Connection, upload: Upload, now: int) -> Upload:
-    """Delete an upload that is locked."""
+    """Delete a locked upload."""
     of = upload.account_id, upload.id
     freed = piece_rows.upload_bytes(tx, *of)
     piece_rows.condemn_parts(tx, *of, now)
@@ -155,7 +155,7 @@ def abort(tx: Connection, upload: Upload, now: int) -> Upload:
 def complete_upload(
     tx: Connection, bucket: Bucket, asked: Completion, now: int, events: Events
 ) -> StoredObject:
-    """Make the listed parts of an upload an object, in the place of what is there.
+    """Make an object from the listed parts of an upload; it replaces the existing one.
 
     Parts that are not listed are deleted. A repeated completion returns the object of the first.
 
@@ -165,9 +165,9 @@ def complete_upload(
         InvalidPartOrder: the numbers do not ascend.
         EntityTooSmall: a part that is not the last has fewer than `MIN_PART_BYTES`.
         EntityTooLarge: the object has more than `MAX_ASSEMBLED_BYTES`.
-        BadDigest: the object has another checksum, or one of another type, than the client says.
-        SizeDiffers: likewise its size.
-        UnknownChecksum: the client says a checksum that cannot be compared.
+        BadDigest: the object has not the checksum, or the type of checksum, of the request.
+        SizeDiffers: it has not the size of the request.
+        UnknownChecksum: the request has a checksum that cannot be compared.
         NoSuchBucket: the bucket was deleted meanwhile.
         ConditionFailed, NoSuchKey: as `objects.record_object`.
 
@@ -208,7 +208,7 @@ def checked_open(upload: Upload | None) -> Upload:
 
 
 def _chosen(upload: Upload, asked: Sequence[GivenPart], uploaded: dict[int, Piece]) -> list[Piece]:
-    """Return the pieces that a completion lists, checked."""
+    """Return the checked pieces of a completion."""
     if not asked:
         raise InvalidPart("parts: at least one", field="parts", reason="out_of_range")
     if any(one.number >= other.number for one, other in pairwise(asked)):
@@ -256,7 +256,7 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
 
 
 def _check_whole(upload: Upload, asked: Completion, whole: Checksum | None, size: int) -> None:
-    """Refuse a completion that says something else of the whole than what it is."""
+    """Compare the assembled object with the size and checksum of the request."""
     if asked.checksum is not None:
         name, value = asked.checksum
         if whole is None or name != whole.algorithm:
@@ -288,14 +288,14 @@ def _assembled(
         upload.key,
         size,
         f"{outer.hexdigest()}-{len(chosen)}",
-        upload.facts,
+        upload.attributes,
         checksum,
         now,
     )
 
 
 def _checksum(upload: Upload, chosen: Sequence[Piece]) -> Checksum | None:
-    """Return the checksum of the whole, by those of the parts."""
+    """Return the checksum of the whole from those of the parts."""
     if upload.checksum_algorithm is None:
         return None
     algorithm = Algorithm(upload.checksum_algorithm)

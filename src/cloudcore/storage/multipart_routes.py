@@ -15,7 +15,7 @@ from msgspec import Meta, field
 
 from cloudcore.db.base import Connection
 from cloudcore.resource_names import Uuid
-from cloudcore.storage import multipart, piece_rows, storing, upload_rows
+from cloudcore.storage import multipart, object_writes, piece_rows, upload_rows
 from cloudcore.storage.bucket import (
     DEFAULT_CONTENT_TYPE,
     MAX_OBJECT_BYTES,
@@ -32,9 +32,9 @@ from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUplo
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_routes import OneObject, one_object
-from cloudcore.storage.object_rows import Facts, span_of
+from cloudcore.storage.object_rows import ObjectAttributes, span_of
+from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.piece_rows import Piece
-from cloudcore.storage.storing import Terms
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.web.app import Needs
@@ -136,15 +136,15 @@ class CompleteMultipartUpload(RequestBody):
 
 def upload_record(bucket: Bucket, upload: Upload) -> MultipartUpload:
     """Return the record of an upload."""
-    facts = upload.facts
+    attributes = upload.attributes
     return MultipartUpload(
         upload_id=upload.id,
         bucket=bucket.name,
         key=upload.key,
-        content_type=facts.content_type,
-        storage_class=facts.storage_class,
-        metadata=dict(facts.metadata),
-        tags=dict(facts.tags),
+        content_type=attributes.content_type,
+        storage_class=attributes.storage_class,
+        metadata=dict(attributes.metadata),
+        tags=dict(attributes.tags),
         created_at=rfc3339(upload.created_at),
     )
 
@@ -162,12 +162,12 @@ def part_record(piece: Piece) -> PartRecord:
 async def _authorized_upload(
     ctx: RequestContext, name: str, upload_id: str
 ) -> tuple[Bucket, Upload]:
-    """Return an upload, open or completed; the caller may do the operation on its object.
+    """Return an upload, open or completed; authorize the operation on its object.
 
-    The right comes before the existence: to what does not exist it is that to all keys.
+    Rights are checked before the existence; for an unknown upload, the right to all keys.
 
-    Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket or upload,
-    `NoSuchBucket` or `NoSuchUpload` if there is none.
+    Raise `AccessDenied` if policies refuse it, whether or not it exists, `NoSuchBucket` or
+    `NoSuchUpload` if it does not.
     """
     assert ctx.action is not None
     crn, account_id, authorize = bucket_crn_of(ctx, name), account_of(ctx), ctx.right_to(ctx.action)
@@ -208,7 +208,7 @@ async def create_multipart_upload(
         found.id,
         found.account_id,
         data.key,
-        Facts(data.content_type, {}, metadata, data.tags, data.storage_class),
+        ObjectAttributes(data.content_type, {}, metadata, data.tags, data.storage_class),
         None,
         None,
         ctx.clock(),
@@ -288,7 +288,7 @@ async def upload_part(
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     if not (part_number.isascii() and part_number.isdigit() and len(part_number) <= 5):
         raise InvalidPartNumber
-    piece = await storing.store_part(
+    piece = await object_writes.store_part(
         needs,
         found,
         upload.id,

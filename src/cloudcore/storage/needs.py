@@ -1,8 +1,8 @@
-"""What buckets depend on: the store of the bytes, and the KMS keys of accounts.
+"""Dependencies of buckets: the store of the bytes, and the KMS keys of accounts.
 
-An object is a sequence of pieces, each stored alone and sealed under a key of its own, which is
-wrapped under a KMS key. Whoever writes a piece holds its bytes until the row is committed, so that
-no scan takes them for nobody's.
+An object is a sequence of pieces, each stored separately and sealed under a key of its own, which
+is wrapped under a KMS key. A writer holds the bytes of a piece until the row is committed, so that
+no scan takes them for orphans.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHREDDED: Final = "shredded"
 
 
 class StoredPiece(NamedTuple):
-    """Bytes that were stored, to be recorded in a row."""
+    """Stored bytes, to be recorded in a row."""
 
     id: str
     size: int
@@ -48,12 +48,12 @@ class StoredPiece(NamedTuple):
     """The data key, wrapped under the KMS key; None if the bytes are plain."""
 
     def __repr__(self) -> str:
-        """Return the id and the size: no log shows bytes or keys."""
+        """Return the id and the size, as logs must not have bytes or keys."""
         return f"StoredPiece({self.id!r}, {self.size})"
 
 
 class SealedPiece(NamedTuple):
-    """A piece, and how its data key is wrapped: a use of its bytes (`objects.rewrapping`)."""
+    """A piece, with the wraps of its data key (`objects.rewrapping`)."""
 
     id: str
     number: int
@@ -69,20 +69,20 @@ class SealedPiece(NamedTuple):
 
     @property
     def obstacle(self) -> str | None:
-        """Return why it cannot get another key, by what its row says; or None."""
+        """Return why its row forbids another key, or None."""
         if self.kms_key_id is None:
             return "plain"
         return "key_deleted" if self.encoding == SHREDDED else None
 
     @property
     def wraps(self) -> Sequence[WrappedKey]:
-        """Return its one wrap, unless it is plain."""
+        """Return its wrap; none if it is plain."""
         if self.kms_key_id is None or self.wrapped is None:
             return ()
         return (WrappedKey(self.kms_key_id, self.wrapped, self.id),)
 
     def __str__(self) -> str:
-        """Return which it is."""
+        """Return its name for messages."""
         return f"piece {self.id}"
 
 
@@ -103,11 +103,14 @@ class StagedPiece(Protocol):
         ...
 
     async def discard(self) -> None:
-        """Delete the bytes, finished or not: no row will name them."""
+        """Delete the bytes, finished or not, as no row will name them."""
         ...
 
     async def aclose(self) -> None:
-        """End the hold; always call it last, after the row is written or the bytes discarded."""
+        """End the hold.
+
+        Call it last in any case, after the row is written or the bytes discarded.
+        """
         ...
 
 
@@ -131,10 +134,10 @@ class Region(Protocol):
 
 
 class OpenBytes(Protocol):
-    """The bytes of pieces that follow each other, open for reading as one.
+    """The bytes of consecutive pieces, opened as one.
 
     Ranges are ``[start, stop)``. A piece is opened when its bytes are reached, but the first at
-    once. Bytes that are absent or were changed raise `Unavailable`; none of them is given.
+    once. Bytes that are absent or were changed raise `Unavailable` before any of them is returned.
     """
 
     @property
@@ -143,7 +146,10 @@ class OpenBytes(Protocol):
         ...
 
     def file_region(self, start: int, stop: int) -> Region | None:
-        """Return a range as a region of a file, valid until `aclose`, or None if it is in none."""
+        """Return a range as a region of a file, valid until `aclose`.
+
+        None if it is not in one file.
+        """
         ...
 
     def chunks(self, start: int, stop: int) -> Iterator[memoryview]:
@@ -155,20 +161,19 @@ class OpenBytes(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Close what is open; calling it again does nothing."""
+        """Close what is open; do nothing if that is done."""
         ...
 
 
 class Looked(Protocol):
-    """What a transaction found out about KMS keys, for the call that follows it."""
+    """What a transaction has found out about KMS keys, for the following call."""
 
 
 class BucketBytes(Protocol):
     """The store of the bytes of all buckets.
 
-    Whatever needs a KMS key raises:
-        KmsKeyDeleted, KmsKeyDisabled: it can be used no more.
-        Unavailable: the provider of its material is not there.
+    Calls that need a KMS key raise:     KmsKeyDeleted, KmsKeyDisabled: it cannot be used.
+    Unavailable: the provider of its material does not answer.
     """
 
     @property
@@ -177,13 +182,13 @@ class BucketBytes(Protocol):
         ...
 
     def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
-        """Find a KMS key usable, to `stage` under it; None is the account's platform key."""
+        """Check that a KMS key is usable, for `stage`; None is the account's platform key."""
         ...
 
     def look_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
     ) -> Looked:
-        """Find the KMS keys of pieces usable, to `open` them."""
+        """Check that the KMS keys of pieces are usable, for `open`."""
         ...
 
     async def stage(self, account_id: str, looked: Looked) -> StagedPiece:
@@ -195,7 +200,7 @@ class BucketBytes(Protocol):
     ) -> OpenBytes:
         """Open pieces of one account, in this order.
 
-        Raise `BytesDamaged` if the first piece is absent, or has another size, or does not open,
+        Raise `BytesDamaged` if the first piece is absent, has another size, or cannot be opened,
         `Unavailable` if the store failed.
         """
         ...
@@ -207,7 +212,7 @@ class BucketBytes(Protocol):
         ...
 
     def hold_keys(self, tx: Connection, account_id: str, kms_key_ids: Collection[str]) -> bool:
-        """Hold KMS keys until `tx` ends; return False if one of them is not enabled."""
+        """Lock KMS keys until `tx` ends; return False if one of them is not enabled."""
         ...
 
     async def delete(self, piece_ids: Sequence[str]) -> Sequence[str]:
@@ -215,26 +220,27 @@ class BucketBytes(Protocol):
         ...
 
     async def scan(self, owned: Owned) -> int:
-        """Set aside stored bytes that no row names and nobody holds; return how many.
+        """Quarantine stored bytes without a row and without a holder; return how many.
 
-        Some places a call, so that a day of calls sees them all. What was set aside long ago is
-        deleted; what a row names after all is put back when it is opened.
+        Each call scans a part of the store, so that a day of calls scans it all. Bytes that were
+        quarantined long ago are deleted; those with a row are restored when it is opened.
         """
         ...
 
 
 class BucketKeys(Protocol):
-    """The KMS keys that buckets can be bound to."""
+    """The KMS keys to which buckets can be bound."""
 
     def resolve(
         self, tx: Connection, account_id: str, value: str, authorize: Callable[[str], None]
     ) -> Identified:
-        """Return the key of an account that an id, a name or a CRN means.
+        """Return the key of an account for an id, a name or a CRN.
 
         `authorize` gets its CRN, and raises unless the caller may use the key.
 
         Raises:
-            InvalidInput: it is none of them, of another region or account, or cannot be bound to.
+            InvalidInput: the reference is malformed, of another region or account, or its key
+                cannot be used for buckets.
             NotFound: there is no such key.
             AccessDenied: by `authorize`.
 

@@ -16,24 +16,24 @@ from litestar.params import FromPath
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
-from cloudcore.storage import objects, reading, storing
+from cloudcore.storage import object_reads, object_writes, objects
 from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
 from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.conditions import Conditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
+from cloudcore.storage.object_reads import FoundObject
 from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
-from cloudcore.storage.reading import FoundObject
+from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.s3.object_headers import (
     METADATA,
     check_supported,
     checksum_fields,
     named_fields,
     object_fields,
+    read_attributes,
     read_conditions,
-    read_facts,
 )
-from cloudcore.storage.storing import Terms
 from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
@@ -151,7 +151,7 @@ def one_object(bucket: Bucket, crn: str, found: StoredObject) -> OneObject:
             crn=crn,
             size=found.size,
             etag=found.etag,
-            **found.facts._asdict(),
+            **found.attributes._asdict(),
             checksum=_checksum(found.checksum),
             last_modified=rfc3339(found.created_at),
         )
@@ -165,7 +165,7 @@ def _checksum(checksum: Checksum | None) -> ChecksumRecord | None:
 
 
 async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, str]:
-    """Return a bucket, and the CRN of an object of it, on which the caller may do the operation."""
+    """Return a bucket, and the CRN of one of its objects; authorize the operation on that."""
     key_bytes(key)
     crn = object_crn(bucket_crn_of(ctx, name), key)
     ctx.authorize(crn)
@@ -231,10 +231,10 @@ async def get_object(
     found_in, _ = await _bucket_of(ctx, bucket, key)
     if ctx.query(ObjectQuery).tagging is not None:
         found = await ctx.database.read(objects.find_object, found_in, key)
-        body = msgspec.json.encode(Tags(tags=dict(found.facts.tags)))
+        body = msgspec.json.encode(Tags(tags=dict(found.attributes.tags)))
         return StreamReply(_whole(body), headers=[_JSON], length=len(body))
     headers, is_head = _headers(request), request_state_of(request.scope).is_head
-    asked = await reading.find_object(
+    asked = await object_reads.find_object(
         needs,
         found_in,
         key,
@@ -279,7 +279,7 @@ async def put_object(
     headers = _headers(request)
     conditions = _write_conditions(headers)
     check_supported(headers, found_in.account_id)
-    facts = read_facts(
+    attributes = read_attributes(
         {
             name: value
             for name, value in headers.items()
@@ -287,12 +287,12 @@ async def put_object(
         },
         found_in.account_id,
     )
-    made = await storing.store_object(
+    made = await object_writes.store_object(
         needs,
         needs.events.by(ctx.caller),
         found_in,
         key,
-        facts,
+        attributes,
         stream.receive_into,
         Terms(declared=stream.length),
         conditions,
@@ -347,13 +347,13 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
         headers.append((b"content-range", span))
     if is_head:
         return StreamReply(_whole(b""), status=status, headers=headers, length=length)
-    opened = await reading.open_to_send(needs, asked)
+    opened = await object_reads.open_to_send(needs, asked)
     region = opened.file_region()
     if region is not None:
         body = FileRange(region.descriptor, region.offset, region.count)
         return StreamReply(body, status=status, headers=headers, close=opened.aclose)
     return StreamReply(
-        reading.parts_of(opened),
+        object_reads.parts_of(opened),
         status=status,
         headers=headers,
         length=length,
@@ -368,7 +368,7 @@ async def _whole(body: bytes) -> AsyncGenerator[bytes, None]:
 
 
 async def _few_bytes(stream: RequestStream) -> bytes:
-    """Return a body of tags; raise `PayloadTooLarge` if it is longer than tags can be."""
+    """Return a short body; raise `PayloadTooLarge` if it is longer than tags can be."""
     found = bytearray()
     async for part in stream:
         found += part
@@ -378,7 +378,7 @@ async def _few_bytes(stream: RequestStream) -> bytes:
 
 
 def _write_conditions(headers: Mapping[str, str]) -> Conditions:
-    """Return the conditions of a write; refuse one, and checksums, that nobody checks here."""
+    """Return the conditions of a write; refuse conditions and checksums that are not supported."""
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):
             raise InvalidInput(f"the header {name} is not supported here", header=name)
@@ -386,7 +386,7 @@ def _write_conditions(headers: Mapping[str, str]) -> Conditions:
 
 
 def _headers(request: AnyRequest) -> dict[str, str]:
-    """Return the headers of a request by their names in lower case; of one given twice, both."""
+    """Return the headers of a request by their names in lower case; repeated ones are joined."""
     found: dict[str, str] = {}
     for name, value in request.scope["headers"]:
         text, other = name.decode("latin-1").lower(), value.decode("latin-1")

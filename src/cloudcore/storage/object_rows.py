@@ -1,7 +1,7 @@
 """Queries of objects, and pages of them by key; keys with a common prefix are one row.
 
-The index is walked in hops: behind a common prefix it is entered anew, so the cost grows with the
-page, not with what the prefixes hold.
+A listing skips through the index: behind a common prefix it starts a new search, so the cost grows
+with the page, not with the number of keys under the prefixes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _o = storage_objects.c
 
 
 class Checksum(NamedTuple):
-    """The checksum that the client chose for an object or a part."""
+    """The checksum of an object or a part by the client's algorithm."""
 
     algorithm: str
     value: str
@@ -32,8 +32,8 @@ class Checksum(NamedTuple):
     """Or ``COMPOSITE``: over the checksums of the parts."""
 
 
-class Facts(NamedTuple):
-    """What a client says of the object that it sends."""
+class ObjectAttributes(NamedTuple):
+    """The attributes that a client sends with an object."""
 
     content_type: str = DEFAULT_CONTENT_TYPE
     headers: Mapping[str, str] = {}
@@ -55,7 +55,7 @@ class StoredObject(NamedTuple):
     size: int
     etag: str
     """Without quotes."""
-    facts: Facts
+    attributes: ObjectAttributes
     checksum: Checksum | None
     created_at: int
 
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
 
 _COLUMNS: Final = (
     *("id", "bucket_id", "account_id", "key", "size", "etag"),
-    *Facts._fields,
+    *ObjectAttributes._fields,
     *("checksum", "created_at"),
 )
 _LISTED: Final = ("key", "size", "etag", "storage_class", "checksum", "created_at")
@@ -130,17 +130,17 @@ def add_object(tx: Connection, made: StoredObject) -> bool:
 
 
 def replace_object(tx: Connection, before: StoredObject, made: StoredObject) -> None:
-    """Put an object in the row of another one of the same key, which has no pieces any more.
+    """Update the row of a key to another object; the old one has no pieces any more.
 
-    It is the same row, so that who waits for it finds the new object, not nothing.
+    The row stays the same, so that a waiting transaction finds the new object.
     """
     row = _row(made)
     tx.execute(_REPLACE, object_id=before.id, of_account=row.pop("account_id"), **row)
 
 
 def _row(made: StoredObject) -> dict[str, object]:
-    row = made._asdict() | facts_row(made.facts)
-    del row["facts"]
+    row = made._asdict() | attributes_row(made.attributes)
+    del row["attributes"]
     checksum = None if made.checksum is None else encoded(made.checksum)
     return row | {"key": made.key.encode(), "checksum": checksum}
 
@@ -152,7 +152,7 @@ def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> St
 
 
 def lock_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
-    """Return the object of a key, or None; block changes of it until `tx` ends."""
+    """Return the object of a key, or None; lock it until `tx` ends."""
     parameters = {"account_id": account_id, "bucket_id": bucket_id, "key": key.encode()}
     return _object(tx.row(_LOCK, **parameters))
 
@@ -164,7 +164,7 @@ def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> N
 
 
 def erase_object(tx: Connection, found: StoredObject) -> None:
-    """Delete the row of an object that has no pieces any more."""
+    """Delete the row of an object without pieces."""
     tx.execute(_ERASE, object_id=found.id, account_id=found.account_id)
 
 
@@ -183,18 +183,18 @@ def encoded(value: object) -> str:
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
-def facts_row(facts: Facts) -> dict[str, str]:
-    """Return the columns of facts."""
+def attributes_row(attributes: ObjectAttributes) -> dict[str, str]:
+    """Return the columns for attributes."""
     return {
         name: value if isinstance(value, str) else encoded(value)
-        for name, value in facts._asdict().items()
+        for name, value in attributes._asdict().items()
     }
 
 
-def facts_of(row: Sequence[Any]) -> Facts:
-    """Return the facts of their columns."""
+def attributes_of(row: Sequence[Any]) -> ObjectAttributes:
+    """Return the attributes in their columns."""
     content_type, *documents, storage_class = row
-    return Facts._make((content_type, *map(_decoded_map, documents), storage_class))
+    return ObjectAttributes._make((content_type, *map(_decoded_map, documents), storage_class))
 
 
 def _decoded_map(text: str) -> dict[str, str]:
@@ -210,8 +210,8 @@ def _object(row: Row | None) -> StoredObject | None:
         return None
     *ids, key, size, etag = row[:6]
     *about, checksum, created_at = row[6:]
-    key, facts = bytes(key).decode(), facts_of(about)
-    return StoredObject._make((*ids, key, size, etag, facts, _checksum(checksum), created_at))
+    key, attributes = bytes(key).decode(), attributes_of(about)
+    return StoredObject._make((*ids, key, size, etag, attributes, _checksum(checksum), created_at))
 
 
 def _entry(row: Row) -> Entry:
@@ -237,7 +237,7 @@ class Listing(NamedTuple):
 def list_page(
     tx: Connection, bucket: Bucket, prefix: str, delimiter: str, after: str, limit: int
 ) -> Listing:
-    """Return objects whose keys begin with `prefix` and sort behind `after`.
+    """Return objects whose keys begin with `prefix` and sort after `after`.
 
     With a `delimiter`, keys that have it behind the prefix are rolled up into one common prefix,
     which ends in it. `limit` counts both kinds of rows; with 0 there is no next page.
@@ -260,7 +260,7 @@ def list_page(
 
 
 def span_of(prefix: str) -> tuple[bytes, bytes]:
-    """Return the first key with a prefix, and the first behind all of them."""
+    """Return the first key with a prefix, and the first key after all of them."""
     first = prefix.encode()
     return first, _behind(first)
 
@@ -282,7 +282,7 @@ class _Walk:
         self._count = _FIRST_READ
 
     def next(self, wanted: int) -> Entry | str | None:
-        """Return the next object or common prefix; about `wanted` more will be asked for."""
+        """Return the next object or common prefix; about `wanted` more calls will follow."""
         if not self._read and not self._fill(wanted):
             return None
         entry = self._read.pop()
@@ -293,7 +293,7 @@ class _Walk:
         return common
 
     def _start(self, after: str) -> bytes:
-        """Return the first key of a listing behind a key or a common prefix."""
+        """Return the first key of a listing after a key or a common prefix."""
         if not after:
             return b""
         if self._common(after) == after:
@@ -301,14 +301,14 @@ class _Walk:
         return after.encode() + b"\0"
 
     def _common(self, key: str) -> str | None:
-        """Return the common prefix that a key is rolled up into, or None."""
+        """Return the common prefix of a key, or None."""
         if not self._delimiter or not key.startswith(self._prefix):
             return None
         at = key.find(self._delimiter, len(self._prefix))
         return None if at < 0 else key[: at + len(self._delimiter)]
 
     def _skip(self, common: str) -> None:
-        """Go behind the keys of a common prefix."""
+        """Skip the keys of a common prefix."""
         while self._read and self._read[-1].key.startswith(common):
             self._read.pop()
         if not self._read:
@@ -332,5 +332,5 @@ class _Walk:
 
 
 def _behind(prefix: bytes) -> bytes:
-    """Return the first key that sorts behind all keys with a prefix."""
+    """Return the first key that sorts after all keys with a prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1]) if prefix else _BEHIND_ALL

@@ -1,4 +1,4 @@
-"""Objects of a bucket: found, recorded, tagged and deleted, each in a transaction of the caller."""
+"""Find, record, tag and delete objects, in a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def record_object(
     events: Events,
     conditions: Conditions = NO_CONDITIONS,
 ) -> StoredObject:
-    """Insert an object of one piece in the place of what is there; its bucket is held.
+    """Insert an object of one piece; it replaces the existing one.
+
+    The caller has locked the bucket.
 
     `most` is the account's quota, in bytes.
 
@@ -60,7 +62,7 @@ def record_object(
 
 
 def hold(tx: Connection, bucket: Bucket) -> Bucket:
-    """Return a bucket as it is now; block changes of it until `tx` ends.
+    """Return the current row of a bucket, locked until `tx` ends.
 
     Raise `NoSuchBucket` if it was deleted meanwhile.
     """
@@ -78,7 +80,7 @@ def tell(
     found: Sequence[StoredObject],
     now: int,
 ) -> None:
-    """Tell an event of each object, when `tx` commits; call it last in a change."""
+    """Publish an event for each object, when `tx` commits; call it last in a change."""
     told = (_told(bucket, each) for each in found)
     events.tell(tx, bucket.account_id, event_type, told, now)
 
@@ -86,9 +88,9 @@ def tell(
 def put_in_place(
     tx: Connection, bucket: Bucket, made: StoredObject, conditions: Conditions
 ) -> Held:
-    """Write the row of an object; return what was there before, which is condemned.
+    """Write the row of an object; return the former object, whose pieces are condemned.
 
-    The bucket is held.
+    The caller has locked the bucket.
 
     Raise `ConditionFailed` or `NoSuchKey`, as `record_object`.
     """
@@ -116,7 +118,7 @@ def put_tags(tx: Connection, bucket: Bucket, key: str, tags: Mapping[str, str]) 
     if found is None:
         raise NoSuchKey
     rows.save_tags(tx, found, tags)
-    return found._replace(facts=found.facts._replace(tags=tags))
+    return found._replace(attributes=found.attributes._replace(tags=tags))
 
 
 def delete_object(
@@ -145,10 +147,10 @@ def delete_objects(
     events: Events,
     etags: Mapping[str, str] = {},
 ) -> dict[str, PlatformError]:
-    """Delete objects, those of `etags` if they have the ETag; return why others stay, by key.
+    """Delete objects, those of `etags` if they have the ETag; return the errors, by key.
 
     The rows are locked in one order, and the counts last, in one row. So two such requests, or one
-    and a write, do not wait for each other.
+    and a write, cannot deadlock.
     """
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}
@@ -181,19 +183,19 @@ def _take(
 def _tell_gone(
     tx: Connection, bucket: Bucket, gone: Sequence[StoredObject], now: int, events: Events
 ) -> None:
-    """Count deleted objects no more, and tell of them."""
+    """Uncount deleted objects, and publish their events."""
     change = Held(-len(gone), -sum(found.size for found in gone))
     change_held(tx, bucket.account_id, bucket.id, gone[0].id, change)
     tell(tx, events, OBJECT_DELETED, bucket, gone, now)
 
 
 def _told(bucket: Bucket, found: StoredObject) -> dict[str, object]:
-    """Return what is told of an object."""
+    """Return the event data of an object."""
     return {
         "bucket": {"id": bucket.id, "crn": bucket.crn, "name": bucket.name},
         "crn": object_crn(bucket.crn, found.key),
         "key": found.key,
         "size": found.size,
         "etag": found.etag,
-        "content_type": found.facts.content_type,
+        "content_type": found.attributes.content_type,
     }

@@ -1,7 +1,7 @@
-"""The KMS keys of pieces: what a key seals in buckets, and pieces that get another key or none.
+"""The KMS keys of pieces: count what a key seals, and change or shred the keys of pieces.
 
-Each piece has one data key, wrapped under one KMS key. So what is under a key is opened by it
-alone, and shredded when it is deleted.
+Each piece has one data key, wrapped under one KMS key. So only that key opens it, and deleting the
+key shreds it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _zero: Final[ColumnElement[int]] = literal_column("0")
 
 
 class KeyedPieces(NamedTuple):
-    """What a KMS key seals in buckets."""
+    """The pieces in buckets that a KMS key seals."""
 
     pieces: int
     size: int
@@ -89,7 +89,7 @@ _WRAP: Final = (_p.id, _p.number, _p.kms_key_id, _p.wrapped, _p.encoding)
 
 
 def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
-    """Return the list of the pieces in a bucket by the position of their owner, and number."""
+    """Return the query of a bucket's pieces after a position, by owner and number."""
     return Statement(
         page(
             select(position, *_WRAP)
@@ -135,7 +135,7 @@ _COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets
 
 
 def list_closed(tx: Connection, limit: int) -> list[Condemned]:
-    """Return pieces of a KMS key that was deleted, of any account, that are not shredded."""
+    """Return unshredded pieces of deleted KMS keys, of any account."""
     key = tx.row(_CLOSED_KEY, limit=1)
     if key is None:
         return []
@@ -151,7 +151,7 @@ def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
 def rewrap(
     tx: Connection, account_id: str, piece: SealedPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
-    """Replace the wrap of a piece; return False if it is gone, or no more under the key before."""
+    """Replace the wrap of a piece; return False if it is gone, or under another key by now."""
     return (
         tx.execute(
             _REWRAP,
@@ -174,7 +174,7 @@ def list_pieces(
     *,
     of_objects: bool,
 ) -> list[tuple[str, SealedPiece]]:
-    """Return pieces of a bucket behind the position `after`, with those of their owners.
+    """Return pieces of a bucket after the position `after`, with the positions of their owners.
 
     They are those of objects by key, or of open uploads by id, and then by number.
     """
@@ -193,7 +193,7 @@ def list_pieces(
 
 
 def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> KeyedPieces:
-    """Count what a key seals, or sealed before it was deleted; look at `most` pieces at most."""
+    """Count the pieces under a key, also under a deleted one; look at most at `most`."""
     row = tx.row(_COUNT_UNDER, account_id=account_id, kms_key_id=kms_key_id, most=most)
     return KeyedPieces(0, 0, 0) if row is None else KeyedPieces(*map(int, row))
 
@@ -201,7 +201,7 @@ def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> 
 def bound_buckets(
     tx: Connection, account_id: str, kms_key_id: str, limit: int
 ) -> tuple[int, list[tuple[str, str]]]:
-    """Return how many buckets are bound to a key, and (id, name) of the first, by name."""
+    """Return the number of buckets bound to a key, and (id, name) of the first, by name."""
     of = {"account_id": account_id, "kms_key_id": kms_key_id}
     rows = tx.rows(_BOUND, **of, limit=limit)
     return count(tx, _COUNT_BOUND, **of), [(row[0], row[1]) for row in rows]

@@ -1,6 +1,6 @@
-"""Queries of pieces (the bytes of objects, of parts of uploads, and of neither), and their book.
+"""Queries of pieces: the bytes of objects, of parts of uploads, and of deleted ones; their counts.
 
-The bytes of a piece never change: a new object of the same key has others.
+The bytes of a piece never change: a new object of the same key has other pieces.
 """
 
 from __future__ import annotations
@@ -45,21 +45,24 @@ class Piece(NamedTuple):
 
 
 class ListedPiece(NamedTuple):
-    """What is told of a piece of an object."""
+    """A piece of an object, without its bytes and keys."""
 
     number: int
     size: int
     checksum: str | None
 
     def checksum_of(self, whole: StoredObject) -> Checksum | None:
-        """Return the checksum of the piece; it has one if the object has, by its algorithm."""
+        """Return the checksum of the piece by its object's algorithm.
+
+        None if the object has none.
+        """
         if whole.checksum is None or self.checksum is None:
             return None
         return whole.checksum._replace(value=self.checksum)
 
 
 class Condemned(NamedTuple):
-    """A piece that nobody has any more."""
+    """A piece without an owner, whose bytes are to be deleted."""
 
     id: str
     account_id: str
@@ -181,7 +184,7 @@ def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int,
 
 
 def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:
-    """Return what is told of the pieces of an object, in order."""
+    """Return the pieces of an object in order, without their bytes and keys."""
     rows = tx.rows(_LIST_PIECES, account_id=account_id, object_id=object_id)
     return [ListedPiece(*row) for row in rows]
 
@@ -222,24 +225,24 @@ def upload_bytes(tx: Connection, account_id: str, upload_id: str) -> int:
 
 
 def condemn_object(tx: Connection, account_id: str, object_id: str, now: int) -> None:
-    """Take the pieces of an object from it."""
+    """Condemn the pieces of an object."""
     tx.execute(_CONDEMN_OBJECT, account_id=account_id, object_id=object_id, now=now)
 
 
 def condemn_parts(tx: Connection, account_id: str, upload_id: str, now: int) -> None:
-    """Take all parts of an upload from it."""
+    """Condemn all parts of an upload."""
     tx.execute(_CONDEMN_PARTS, account_id=account_id, upload_id=upload_id, now=now)
 
 
 def condemn_part(tx: Connection, account_id: str, upload_id: str, number: int, now: int) -> None:
-    """Take a part of an upload from it, if it has that."""
+    """Condemn a part of an upload, if it exists."""
     tx.execute(_CONDEMN_PART, account_id=account_id, upload_id=upload_id, part=number, now=now)
 
 
 def move_parts(
     tx: Connection, account_id: str, upload_id: str, piece_ids: Sequence[str], object_id: str
 ) -> int:
-    """Give parts of an upload to an object; return how many there were."""
+    """Move parts of an upload to an object; return how many there were."""
     return tx.execute(
         _MOVE,
         account_id=account_id,
@@ -256,7 +259,7 @@ def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
-    """Delete the rows of condemned pieces whose bytes are gone, and count these no more."""
+    """Delete the rows of condemned pieces whose bytes are gone, and uncount these."""
     sizes: Counter[str] = Counter()
     for account_id, size in tx.rows(_FORGET, ids=text_list(piece_ids)):
         sizes[account_id] += size
@@ -264,7 +267,7 @@ def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
 
 
 def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
-    """Return those of some ids that rows name, condemned ones too."""
+    """Return those of some ids that have rows, condemned ones too."""
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(piece_ids))}
 
 
@@ -325,7 +328,7 @@ _UPLOAD_OF: Final = Statement(
 
 
 class HitObject(NamedTuple):
-    """An object, or an upload of one, whose bytes are damaged."""
+    """An object, or an upload, with damaged bytes."""
 
     bucket: str
     key: str
@@ -338,11 +341,11 @@ class HitObject(NamedTuple):
 
 
 def is_needed(tx: Connection, piece_id: str) -> bool:
-    """Return False if a piece was condemned: its bytes may be gone before its row is."""
+    """Return False if a piece was condemned: its bytes may be deleted before its row."""
     return tx.row(_NEEDED, piece_id=piece_id) is not None
 
 
 def hit_by(tx: Connection, piece_id: str) -> HitObject | None:
-    """Return the object or the upload that needs a piece; None if none does."""
+    """Return the object or the upload of a piece; None if it has none."""
     row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
     return None if row is None else HitObject(row[0], bytes(row[1]).decode(), bool(row[2]))

@@ -1,4 +1,4 @@
-"""Count what buckets hold, to compare it with what is on record: for fsck."""
+"""Recount the usage of buckets and accounts, and compare it with the stored counts, for fsck."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _BYTES: Final = Statement(select(_p.account_id, func.sum(_p.size)).group_by(_p.a
 
 
 def miscounts(tx: Connection) -> list[Miscount]:
-    """Return the buckets and accounts whose counts are not those of their rows."""
+    """Return the buckets and accounts whose stored counts are wrong."""
     recorded = {row[0]: Held(*map(int, row[1:])) for row in tx.rows(_RECORDED)}
     objects = {row[0]: (int(row[1]), int(row[2])) for row in tx.rows(_OBJECTS)}
     parts = {row[0]: int(row[1]) for row in tx.rows(_PARTS)}

@@ -1,4 +1,4 @@
-"""Rewrap: let all pieces of a bucket be opened by the key that it is bound to now.
+"""Rewrap: move all pieces of a bucket to the KMS key that the bucket is bound to now.
 
 Binding a bucket to a key starts a run (`cloudcore.objects.rewrapping`). Parts of uploads come
 first: those that become objects meanwhile are met there again.
@@ -19,7 +19,7 @@ from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import NewRun, Run, run_kind
 from cloudcore.objects import rewrapping as steps
-from cloudcore.objects.rewrapping import COUNTS, Portion, changed_meanwhile
+from cloudcore.objects.rewrapping import COUNTS, UsePage, changed_meanwhile
 from cloudcore.storage import bucket_rows, piece_keys
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.needs import SealedPiece, StorageNeeds
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a run is: the key that it moves to, and the last piece that it has looked at."""
+    """The position of a run: its target key, and the last piece that it has seen."""
 
     kms_key_id: str
     of_objects: bool = False
@@ -46,7 +46,7 @@ class Cursor(msgspec.Struct, frozen=True):
 
 
 class Rewrap(ResponseBody):
-    """A run that lets the key of a bucket open all pieces in which its objects are stored."""
+    """A run that moves the pieces of a bucket to its key."""
 
     status: Literal["running", "succeeded", "failed"]
     done: int
@@ -87,7 +87,7 @@ def start_rewrap(
     started_by_source: str | None,
     now: int,
 ) -> Run:
-    """Start to rewrap a bucket that is locked, or return the run that does."""
+    """Start to rewrap a locked bucket, or return the run that does."""
     new = NewRun(
         id=run_id,
         kind=KIND,
@@ -130,7 +130,7 @@ async def run_step(needs: StorageNeeds, run: Run, job: Job) -> Next | Done:
     )
 
 
-def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> Portion[SealedPiece]:
+def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UsePage[SealedPiece]:
     target = _target(tx, needs, BUCKET_ROWS.find(tx, run.account_id, run.scope_id))
     at = Cursor(target) if cursor is None else msgspec.convert(cursor, Cursor)
     if at.kms_key_id != target:
@@ -143,11 +143,11 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> Port
     else:
         following = None if at.of_objects else Cursor(target, of_objects=True)
     others = [piece for _, piece in found if piece.kms_key_id != target]
-    return Portion(target, others, len(found), following and msgspec.to_builtins(following))
+    return UsePage(target, others, len(found), following and msgspec.to_builtins(following))
 
 
 def _target(tx: Connection, needs: StorageNeeds, bucket: Bucket | None) -> str:
-    """Return the key that a bucket is bound to, or the platform key of its account."""
+    """Return the key of a bucket, or the platform key of its account."""
     if bucket is None:
         raise StepFailed("BUCKET_DELETED", "the bucket is gone", is_permanent=True)
     if bucket.kms_key_id is not None:
@@ -168,8 +168,8 @@ def _write(
 ) -> int:
     """Record the wraps; return how many.
 
-    Raise `StepFailed` if the bucket was deleted; or its key, or one of the pieces', was changed,
-    and the step must be repeated.
+    Raise `StepFailed` if the step must be repeated: the bucket was deleted, or its key or a piece's
+    was changed.
     """
     bucket = bucket_rows.keep_bucket(tx, run.account_id, run.scope_id)
     used = {target, *(piece.kms_key_id for piece in pieces if piece.kms_key_id is not None)}

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, page
-from cloudcore.storage.object_rows import Facts, facts_of, facts_row
+from cloudcore.storage.object_rows import ObjectAttributes, attributes_of, attributes_row
 from cloudcore.storage.tables import storage_uploads
 
 _u = storage_uploads.c
@@ -24,7 +24,7 @@ class Upload(NamedTuple):
     bucket_id: str
     account_id: str
     key: str
-    facts: Facts
+    attributes: ObjectAttributes
     """Of the object that it becomes."""
     checksum_algorithm: str | None
     checksum_type: str | None
@@ -37,7 +37,7 @@ class Upload(NamedTuple):
 
 _COLUMNS: Final = (
     *("id", "bucket_id", "account_id", "key"),
-    *Facts._fields,
+    *ObjectAttributes._fields,
     *("checksum_algorithm", "checksum_type", "created_at", "ended_at", "completion"),
 )
 
@@ -90,8 +90,8 @@ _LIST_ABANDONED: Final = Statement(
 
 def add_upload(tx: Connection, upload: Upload) -> None:
     """Insert an upload."""
-    row = upload._asdict() | facts_row(upload.facts) | {"key": upload.key.encode()}
-    del row["facts"]
+    row = upload._asdict() | attributes_row(upload.attributes) | {"key": upload.key.encode()}
+    del row["attributes"]
     tx.execute(_ADD, **row)
 
 
@@ -101,18 +101,18 @@ def find_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str)
 
 
 def lock_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str) -> Upload | None:
-    """Return an upload, or None; block changes of it, and of its parts, until `tx` ends."""
+    """Return an upload, or None; lock it and its parts until `tx` ends."""
     return _upload(tx.row(_LOCK, account_id=account_id, bucket_id=bucket_id, id=upload_id))
 
 
 def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:
-    """Note that an upload was completed."""
+    """Store that an upload was completed."""
     parameters = {"upload_id": upload.id, "account_id": upload.account_id}
     tx.execute(_END, **parameters, completion=completion, now=now)
 
 
 def erase_upload(tx: Connection, upload: Upload) -> None:
-    """Delete the row of an upload that has no parts any more."""
+    """Delete the row of an upload without parts."""
     tx.execute(_ERASE, upload_id=upload.id, account_id=upload.account_id)
 
 
@@ -129,7 +129,7 @@ def list_uploads(
     after: tuple[bytes, str],
     limit: int,
 ) -> list[Upload]:
-    """Return open uploads by key and id: keys within `span`, behind the position `after`."""
+    """Return open uploads by key and id: keys within `span`, after the position `after`."""
     first, end = span
     key, upload_id = after
     rows = tx.rows(
@@ -163,4 +163,4 @@ def _upload(row: Row | None) -> Upload | None:
     if row is None:
         return None
     *ids, key = row[:4]
-    return Upload._make((*ids, bytes(key).decode(), facts_of(row[4:9]), *row[9:]))
+    return Upload._make((*ids, bytes(key).decode(), attributes_of(row[4:9]), *row[9:]))

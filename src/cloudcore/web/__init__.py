@@ -1,4 +1,4 @@
-"""The kernel of ``/v1``: what every operation of the control plane gets without writing it.
+"""The kernel of ``/v1``: what every operation of the control plane gets without code of its own.
 
 `route_spec` checks what a route declares, `guard` authenticates and authorizes, `app` and
 `request_state` run the request, and `context` is what handlers take: caller, database, keyring.

@@ -156,7 +156,10 @@ class Routes:
 
 
 class ControlPlane:
-    """An ASGI application around the framework's, through which every response passes."""
+    """The ASGI application of the control plane, around the framework's.
+
+    Every response passes it.
+    """
 
     def __init__(
         self,
@@ -382,7 +385,7 @@ async def _claim(
     assert context.caller is not None
     body = await request.body() if spec.takes_body else b""
     claim = idempotency.Claim(
-        idempotency.Scope(context.caller.id, spec.operation, key),
+        idempotency.KeyScope(context.caller.id, spec.operation, key),
         idempotency.fingerprint(_raw_path(scope), scope["query_string"], body),
         context.new_id(),
     )
@@ -391,7 +394,7 @@ async def _claim(
     if sealed is None:
         context.claim = claim
         return None
-    outcome = idempotency.Outcome.open(sealed, context.keyring, claim.scope)
+    outcome = idempotency.RecordedOutcome.open(sealed, context.keyring, claim.scope)
     for action, resource in outcome.authorized:
         policy = await spec.resource_policy(context, resource) if spec.resource_policy else None
         context.authorize(resource, action=action, resource_policy=policy)

@@ -1,7 +1,7 @@
 """The database of a request that changes something: each write checks and records its change.
 
 Both happen in the transaction of the change. So an operation cannot forget the check that its route
-declares, nor its event in the audit log, and one that is rolled back has none.
+declares, nor its event in the audit log; a change that is rolled back has no event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class AuditedDatabase:
     def __init__(
         self, database: Database, begin: Callable[[], None], conclude: Callable[[Connection], None]
     ) -> None:
-        """Conclude the first write to `database`; `begin` is called before each try of it."""
+        """Call `begin` before each try of the first write to `database`, and `conclude` in it."""
         self._database = database
         self._begin = begin
         self._conclude = conclude
@@ -50,7 +50,7 @@ class AuditedDatabase:
     async def write_relaxed(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a change that is no event; see `Database.write_relaxed`."""
+        """Run a change without an audit event; see `Database.write_relaxed`."""
         return await self._database.write_relaxed(change, *args, **kwargs)
 
     def listen(self, listener: Callable[[], None]) -> None:

@@ -32,7 +32,7 @@ class KeyReference(ResponseBody):
 
 
 class Identified(Protocol):
-    """What has an id, and a CRN and a name until it is deleted, such as a key."""
+    """A resource with an id, and with a CRN and a name until it is deleted, such as a key."""
 
     @property
     def id(self) -> str:

@@ -1,4 +1,4 @@
-"""Check the kind of the caller: programs and roles act in an account, persons do not."""
+"""Check the kind of the caller: programs and assumed roles act in an account, persons do not."""
 
 from __future__ import annotations
 

@@ -248,9 +248,9 @@ class RequestContext:
             self.authorized.append(self.asked)
 
     def right_to(self, action: str) -> Authorize:
-        """Return what checks that the caller may do `action` on a resource that its request names.
+        """Return a check of the caller's right to do `action` on a resource that the request names.
 
-        It gets the resource's CRN. Its refusals are all alike, since their reason would tell
+        It gets the resource's CRN. Its refusals are all alike, since their reason would reveal
         whether there is such a resource.
         """
 
@@ -266,7 +266,7 @@ class RequestContext:
         return check
 
     async def authorize_again(self, resource: str) -> None:
-        """Check what `authorize` did, by the session and the policies that the caller has now.
+        """Repeat the check of `authorize` with the caller's current session and policies.
 
         For a request that has waited since.
 
@@ -388,8 +388,8 @@ class RequestContext:
     def note_refusal_of(self, caller: Principal) -> None:
         """Count the refusal of this request for the log of the caller's account or organizations.
 
-        A refusal that is about no action, such as that of a person on a route for accounts that
-        needs no permission, tells nothing and is not counted.
+        A refusal without an action, such as that of a person on a route for accounts that needs no
+        permission, is not counted.
         """
         action, resource = self.asked or (self.action or "", "")
         if not action:
@@ -461,7 +461,7 @@ class RequestContext:
         await self._database.write(self._complete, self.claim, reply)
 
     def _complete(self, connection: Connection, claim: idempotency.Claim, reply: Reply[B]) -> None:
-        outcome = idempotency.Outcome(
+        outcome = idempotency.RecordedOutcome(
             reply.status, reply.content_type, reply.location, reply.body, self.authorized
         )
         sealed = outcome.seal(self.keyring, claim.scope)

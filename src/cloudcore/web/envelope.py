@@ -76,7 +76,7 @@ def server_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 async def refuse(scope: Scope, send: Send, error: errors.PlatformError) -> None:
-    """Send an error response from an ASGI middleware."""
+    """Send an error response from ASGI middleware."""
     request_id = str(scope.get("state", {}).get("request_id") or uuid4())
     status, content = render(error, request_id)
     body = msgspec.json.encode(content)

@@ -23,7 +23,7 @@ Probe = Callable[[], Awaitable[None]]
 
 @get("/healthz", status_code=200, media_type="text/plain", opt=_ROUTE_OPTIONS)
 async def report_alive() -> str:
-    """Return ok, without a look at any other part."""
+    """Return ok without a check of any other part."""
     return "ok\n"
 
 
@@ -35,15 +35,15 @@ class Readiness:
     """
 
     def __init__(self, probes: Mapping[str, Probe], is_leaving: Callable[[], bool] = bool) -> None:
-        """Take the probe of each part, and what tells that the server is about to stop."""
+        """Take the probe of each part, and a function that returns True if a stop is near."""
         self._probes = probes
         self._is_leaving = is_leaving
         self._probing: dict[str, asyncio.Task[str]] = {}
 
     async def report(self) -> dict[str, str]:
-        """Return `OK`, or what is wrong, for each part; after `PATIENCE_SECONDS` at the latest.
+        """Return `OK`, or a complaint, for each part; after `PATIENCE_SECONDS` at the latest.
 
-        A server that is about to stop says so as one more part.
+        A server that is about to stop reports that as one more part.
         """
         tasks = {part: self._ask(part, probe) for part, probe in self._probes.items()}
         await asyncio.wait(tasks.values(), timeout=PATIENCE_SECONDS)

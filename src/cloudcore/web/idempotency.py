@@ -75,7 +75,7 @@ class InProgress(Conflict):
         super().__init__("a request with this Idempotency-Key is being processed")
 
 
-class Scope(NamedTuple):
+class KeyScope(NamedTuple):
     """A key with the principal and operation in which it is unique."""
 
     principal: str
@@ -91,12 +91,12 @@ class Scope(NamedTuple):
 class Claim(NamedTuple):
     """One attempt's claim on a record."""
 
-    scope: Scope
+    scope: KeyScope
     fingerprint: str
     lease_token: str
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RecordedOutcome(msgspec.Struct, frozen=True):
     """A recorded response, with the permissions its caller needed."""
 
     status: int
@@ -106,12 +106,12 @@ class Outcome(msgspec.Struct, frozen=True):
     authorized: Sequence[tuple[str, str]]
     """Pairs of action and resource, checked again before a replay."""
 
-    def seal(self, keyring: Keyring, scope: Scope) -> bytes:
+    def seal(self, keyring: Keyring, scope: KeyScope) -> bytes:
         """Return the sealed form to store."""
         return keyring.seal(msgspec.msgpack.encode(self), scope.sealing_context)
 
     @classmethod
-    def open(cls, sealed: bytes, keyring: Keyring, scope: Scope) -> Outcome:
+    def open(cls, sealed: bytes, keyring: Keyring, scope: KeyScope) -> RecordedOutcome:
         """Unseal a stored outcome."""
         return msgspec.msgpack.decode(keyring.open(sealed, scope.sealing_context), type=cls)
 
@@ -273,7 +273,7 @@ class RunOnce:
 
         An action that raises has no outcome; the next request runs it again.
         """
-        scope = Scope(principal, operation, key)
+        scope = KeyScope(principal, operation, key)
         claim = Claim(scope, key, self._new_id())
         for _ in range(_LOOKS):
             try:
@@ -284,13 +284,13 @@ class RunOnce:
         else:
             return None
         if sealed is not None:
-            return Outcome.open(sealed, self._keyring, scope).body
+            return RecordedOutcome.open(sealed, self._keyring, scope).body
         try:
             body = await action()
         except BaseException:
             await self._database.write_relaxed(release, claim)
             raise
-        outcome = Outcome(200, "", None, body, ())
+        outcome = RecordedOutcome(200, "", None, body, ())
         sealed = outcome.seal(self._keyring, scope)
         await self._database.write(complete, claim, 200, sealed)
         return body

@@ -1,6 +1,6 @@
-"""Pages that the recipients of mail open by a link, whose token is all they need.
+"""Pages that the recipients of mail open by a link whose token is the only credential.
 
-Opening a link changes nothing, so that scanners of mail do nothing by it; a button does.
+Opening a link changes nothing, because scanners of mail open links; a button does.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def token_of(encoded: bytes) -> str:
 
 
 def button(action: str, token: str, label: str) -> str:
-    """Return a form with a button alone, which posts the token."""
+    """Return a form with only a button, which posts the token."""
     return (
         f'<form method="post" action="{action}">'
         f'<input type="hidden" name="token" value="{escape(token)}">'

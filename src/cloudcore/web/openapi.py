@@ -1,7 +1,7 @@
 """Generate the OpenAPI 3.1 document from the declarations of the routes alone.
 
 It lists the statuses that can occur: no 415 for an operation without a body. Statuses that only the
-handler knows of, such as a conflict, are declared in its ``opt``.
+handler knows, such as those of a conflict, are declared in its ``opt``.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class PageQuery(Struct, kw_only=True):
 
 
 class NamedPageQuery(PageQuery, kw_only=True):
-    """Base of the query parameters of a list of what has a name."""
+    """Base of the query parameters of a list of named resources."""
 
     name: str | None = None
     """Only the one of this name."""

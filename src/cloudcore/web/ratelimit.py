@@ -131,7 +131,7 @@ def count_request(
 def seconds_exhausted(
     connection: Connection, endpoint: str, subject: str, budget: Budget, now: int
 ) -> int:
-    """Return the seconds until the next request is admitted, without counting any; 0: now."""
+    """Return the seconds until the next request is admitted, without counting one; 0 for now."""
     found = connection.row(_FIND, for_endpoint=endpoint, for_subject=subject)
     window = Window(*found) if found else None
     if window is None or window.ends_at <= now or window.admitted < budget.limit:

@@ -1,9 +1,9 @@
 """The kernel's state of one request, and the final checks of its response.
 
-All responses pass here, of handlers, of the framework and of errors. Each gets its request id. The
+All responses pass here: of handlers, of the framework and of errors. Each gets its request id. The
 outcome of a request with an ``Idempotency-Key`` is recorded before it is sent. A success without an
-authorization check is a bug and is replaced by a 500. No cache may store one that is for its caller
-alone: it may be a secret, now or after the next change of its shape.
+authorization check is a bug and is replaced by a 500. A response for its caller alone must not be
+stored by caches: it may be a secret, now or after the next change of its shape.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Change a document only if it is still what was read: revisions and entity tags (RFC 9110 §13)."""
+"""Change a document only if it is unchanged since it was read: revisions and entity tags.
+
+Source: RFC 9110 §13.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,10 @@ class RevisionQuery(msgspec.Struct):
 
 
 def require_revision(found: int, wanted: int | None) -> None:
-    """Check that a policy has the revision `wanted`, if that is given; 0 stands for no policy.
+    """Check that a policy has the revision `wanted`, if one is given; 0 stands for no policy.
 
     Raises:
-        Conflict: it has another one; with the ``revision`` that it has.
+        Conflict: it has another one, which is in ``revision``.
 
     """
     if wanted is not None and found != wanted:

@@ -1,4 +1,4 @@
-"""The tail of a path: a last parameter that takes the rest of the path, byte by byte.
+"""Declarations of routes, and the tail of a path: a last parameter that takes the rest of it.
 
 The framework splits a path into segments and normalises it, so ``a%2Fb``, ``a//b`` and ``a/`` would
 become other keys. Here the tail is cut from the path as it was sent and percent-decoded once; the
@@ -70,7 +70,7 @@ def collision(template: str, others: Iterable[str]) -> str | None:
 def is_crooked(path: bytes) -> bool:
     """Return True if a path has an empty segment, an encoded slash or a null character.
 
-    The framework would read the first two differently, and a database refuse the last.
+    The framework would read the first two differently, and a database refuses the last.
     """
     lowered = path.lower()
     return (
@@ -154,7 +154,7 @@ class RouteError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RouteSpec:
-    """What one route declares, checked."""
+    """The checked declaration of one route."""
 
     operation: str
     """Method and route template: ``POST /v1/things/{thing_id}/parts``."""
@@ -194,7 +194,7 @@ class RouteSpec:
 
     @property
     def may_be_stored(self) -> bool:
-        """Return True if a cache may keep a success: it is for everyone, or has an entity tag."""
+        """Return True if caches may store a success: it is public, or has an entity tag."""
         return self.public or self.entity_tag
 
     @property

@@ -46,9 +46,9 @@ _OTHERS: Final = {
 
 
 def plain_words(complaint: str) -> str:
-    """Return a complaint about a value in plain words: ``at most 3 entries``.
+    """Return a complaint about a value in plain words, such as ``at most 3 entries``.
 
-    One of another form is returned as it is, but for its capital and its quotes.
+    A message of another form is returned unchanged, except for its capital and its quotes.
     """
     if found := _BOUND.fullmatch(complaint):
         bound = f"{_SIDES[found['side']]} {found['number']}"

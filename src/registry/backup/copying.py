@@ -1,4 +1,4 @@
-"""Ways of objects between a backup, which is a folder, and a store: a folder too, or a bucket."""
+"""Copy objects between a backup, which is a folder, and a store: a folder too, or a bucket."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ class Unreadable(Exception):
     """An object cannot be read where it is, while its store answers."""
 
 
-class Copying(Protocol):
-    """A way from one place to another. With `at_once` above 1, it may be used in several threads.
+class Copier(Protocol):
+    """Copies objects from one store to another. If `at_once` is above 1, threads may share it.
 
-    Whatever it raises beside what is said here ends the copying.
+    An exception that is not listed here ends the copying.
     """
 
     at_once: int
 
     def size(self, stored_id: str) -> int | None:
-        """Return the bytes that an object has where it is to be, or None if it is not there."""
+        """Return the size of an object in the target, or None if it has none."""
         ...
 
     def copy(self, row: NamedObject) -> int:
-        """Copy an object durably, but for the entry of its folder; return how many bytes it has.
+        """Copy an object durably, but for the entry of its folder; return its size.
 
         Raises:
-            FileNotFoundError: there is none.
-            Unreadable: it cannot be read, and others can.
+            FileNotFoundError: the source has no such object.
+            Unreadable: the object cannot be read, and others can.
 
         """
         ...
 
     def sha256(self, stored_id: str) -> str:
-        """Return the SHA-256, in hex, of an object that was copied."""
+        """Return the SHA-256, in hex, of an object in the target."""
         ...
 
     def remove(self, stored_id: str) -> None:
-        """Delete an object where it was to be; do nothing if it is absent."""
+        """Delete an object in the target; do nothing if it is absent."""
         ...
 
     def flush(self) -> None:
@@ -69,7 +69,7 @@ class Copying(Protocol):
 
 
 class _ToFolder:
-    """A way to a folder of objects, whose folders are there."""
+    """Copies to a folder of objects, whose shards exist."""
 
     def __init__(self, target: Path) -> None:
         self._target = target
@@ -96,8 +96,8 @@ class _ToFolder:
         return self._target / object_path(stored_id)
 
 
-class BetweenFolders(_ToFolder):
-    """A way from one folder of objects to another."""
+class FolderToFolder(_ToFolder):
+    """Copies from one folder of objects to another."""
 
     at_once = 1
 
@@ -130,8 +130,8 @@ class BetweenFolders(_ToFolder):
         return size_of(path) or 0
 
 
-class FromBucket(_ToFolder):
-    """A way from a bucket to a folder of objects."""
+class BucketToFolder(_ToFolder):
+    """Copies from a bucket to a folder of objects."""
 
     at_once = _AT_ONCE
 
@@ -142,9 +142,9 @@ class FromBucket(_ToFolder):
     def copy(self, row: NamedObject) -> int:
         """Read an object into a file."""
         try:
-            return _patiently(lambda: self._copy(row.stored_id))
+            return _with_retries(lambda: self._copy(row.stored_id))
         except StoreUnavailable as error:
-            _patiently(lambda: self._bucket.find(GENERATION))  # raises if the bucket is away
+            _with_retries(lambda: self._bucket.find(GENERATION))  # raises if the bucket is away
             raise Unreadable(row.stored_id) from error
 
     def _copy(self, stored_id: str) -> int:
@@ -157,8 +157,8 @@ class FromBucket(_ToFolder):
             return opened.length
 
 
-class ToBucket:
-    """A way from a folder of objects to a bucket."""
+class FolderToBucket:
+    """Copies from a folder of objects to a bucket."""
 
     at_once = _AT_ONCE
 
@@ -168,16 +168,16 @@ class ToBucket:
 
     def size(self, stored_id: str) -> int | None:
         """Return the size of an object, or None."""
-        head = _patiently(lambda: self._files.bucket.find(object_key(stored_id)))
+        head = _with_retries(lambda: self._files.bucket.find(object_key(stored_id)))
         return None if head is None else head.size
 
     def copy(self, row: NamedObject) -> int:
         """Store a file as an object, in place of any other."""
         try:
-            return _patiently(lambda: self._copy(row.stored_id))
+            return _with_retries(lambda: self._copy(row.stored_id))
         except StageBusy:
             self.remove(row.stored_id)
-            return _patiently(lambda: self._copy(row.stored_id))
+            return _with_retries(lambda: self._copy(row.stored_id))
 
     def _copy(self, stored_id: str) -> int:
         with (self._source / object_path(stored_id)).open("rb") as file:
@@ -198,7 +198,7 @@ class ToBucket:
 
     def remove(self, stored_id: str) -> None:
         """Delete an object."""
-        _patiently(lambda: self._files.delete(stored_id))
+        _with_retries(lambda: self._files.delete(stored_id))
 
     def flush(self) -> None:
         """Do nothing: what a bucket has taken is durable."""
@@ -217,8 +217,8 @@ def _is_unreadable(path: Path) -> bool:
     return False
 
 
-def _patiently(call: Callable[[], T]) -> T:
-    """Return the result of a call to a bucket, which is made again while that fails for a while."""
+def _with_retries(call: Callable[[], T]) -> T:
+    """Call a bucket, again after a pause if that fails; return the result."""
     for pause in _PAUSES:
         try:
             return call()

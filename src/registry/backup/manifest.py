@@ -1,4 +1,4 @@
-"""The manifest of a backup: what it holds, written last and atomically.
+"""The manifest of a backup: its contents, written last and atomically.
 
 A folder is a backup if and only if it has a manifest::
 
@@ -35,7 +35,7 @@ class BackupUnusable(Exception):
 
 
 class Dump(msgspec.Struct, frozen=True):
-    """What is known of a dump of PostgreSQL."""
+    """A dump of PostgreSQL."""
 
     catalog: str
     catalog_sha256: str
@@ -59,7 +59,7 @@ class DatabaseFile(msgspec.Struct, frozen=True):
 
     @property
     def readable(self) -> str:
-        """Return the name of the file of SQLite that tells what the database names."""
+        """Return the SQLite file with the rows that name objects: the database, or the catalog."""
         return self.file if self.dump is None else self.dump.catalog
 
     @property
@@ -78,7 +78,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a backup holds."""
+    """The contents of a backup."""
 
     format: int
     id: str

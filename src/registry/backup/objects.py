@@ -1,4 +1,4 @@
-"""Copy the objects that a database names from one folder of objects to another."""
+"""Copy the objects that a database names from one store to another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from blake3 import blake3
 from cloudcore.db.base import Connection
 from cloudcore.objects.book import Book, NamedObject
 from cloudcore.storage.piece_rows import PIECE_BOOK
-from registry.backup.copying import Copying, Unreadable
+from registry.backup.copying import Copier, Unreadable
 from registry.backup.manifest import Damage
 from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.staging import is_canonical_id
@@ -24,7 +24,7 @@ _PAGE: Final = 500
 
 
 class Progress(NamedTuple):
-    """How far the copying is: what is copied, how many of how many, and the bytes written."""
+    """Progress of the copying: the kind of objects, how many of how many, and bytes written."""
 
     stage: str
     done: int
@@ -42,14 +42,14 @@ class Copied(NamedTuple):
     damaged: list[Damage]
 
 
-Tell = Callable[[Progress], None]
+Report = Callable[[Progress], None]
 
 
 class Names(NamedTuple):
     """The objects of one store that a database names."""
 
     stage: str
-    """What the progress calls them."""
+    """Their kind, for `Progress`."""
     book: Book
 
 
@@ -59,57 +59,58 @@ PIECES: Final = Names("pieces of buckets", PIECE_BOOK)
 
 def copy_objects(
     tx: Connection,
-    way: Copying,
-    tell: Tell,
+    copier: Copier,
+    report: Report,
     names: Names,
     *,
     suspects: frozenset[str] = frozenset(),
     verifies: bool = False,
 ) -> Copied:
-    """Copy what is missing at the end of a way; return what is there then. Durable.
+    """Copy the objects that the target lacks, durably; return what it has then.
 
-    An object that is there with its size is not copied again, except the `suspects`: bytes that are
-    written anew get a new id. With `verifies`, hash all that are there; copy what is damaged once
-    more.
+    An object of the right size is not copied again unless it is one of the `suspects`: bytes never
+    change under an id. With `verifies`, hash all in the target, and copy damaged ones again.
     """
     total, total_bytes = names.book.count_stored(tx)
     damaged: list[Damage] = []
     new_objects = new_bytes = done = 0
 
-    def bring(row: NamedObject) -> tuple[str, bool]:
-        return _bring(way, row, is_suspect=row.stored_id in suspects, verifies=verifies)
+    def copy_one(row: NamedObject) -> tuple[str, bool]:
+        return _copy_missing(copier, row, is_suspect=row.stored_id in suspects, verifies=verifies)
 
-    threads = ThreadPoolExecutor(way.at_once, "copying")
+    threads = ThreadPoolExecutor(copier.at_once, "copying")
     try:
         for page in _pages(tx, names):
-            found = threads.map(bring, page) if way.at_once > 1 else map(bring, page)
+            found = threads.map(copy_one, page) if copier.at_once > 1 else map(copy_one, page)
             for row, (problem, is_new) in zip(page, found, strict=True):
                 done += 1
                 if is_new:
                     new_objects, new_bytes = new_objects + 1, new_bytes + row.stored_size
                 if problem:
                     damaged.append(Damage(row.stored_id, row.digest, problem))
-                tell(Progress(names.stage, done, total, new_bytes))
+                report(Progress(names.stage, done, total, new_bytes))
     finally:
         threads.shutdown(cancel_futures=True)
-    way.flush()
+    copier.flush()
     return Copied(total, total_bytes, new_objects, new_bytes, damaged)
 
 
-def _bring(way: Copying, row: NamedObject, *, is_suspect: bool, verifies: bool) -> tuple[str, bool]:
-    """Copy an object if it is missing; return what is wrong with it, and if it was copied whole."""
-    is_there = not is_suspect and way.size(row.stored_id) == row.stored_size
-    if is_there and not _problem(way, row, row.stored_size, verifies=verifies):
+def _copy_missing(
+    copier: Copier, row: NamedObject, *, is_suspect: bool, verifies: bool
+) -> tuple[str, bool]:
+    """Copy an object that the target lacks; return its damage, and True if it was copied whole."""
+    is_there = not is_suspect and copier.size(row.stored_id) == row.stored_size
+    if is_there and not _problem(copier, row, row.stored_size, verifies=verifies):
         return "", False
     try:
-        size = way.copy(row)
+        size = copier.copy(row)
     except FileNotFoundError:
-        way.remove(row.stored_id)  # no damaged bytes of before
+        copier.remove(row.stored_id)  # no damaged bytes of before
         return "its bytes are gone", False
     except Unreadable:
-        way.remove(row.stored_id)
+        copier.remove(row.stored_id)
         return "its bytes cannot be read", False
-    problem = _problem(way, row, size, verifies=verifies)
+    problem = _problem(copier, row, size, verifies=verifies)
     return problem, not problem
 
 
@@ -130,7 +131,7 @@ def damaged_inline(tx: Connection, *, verifies: bool) -> list[Damage]:
 
 
 def _inline_problem(row: InlineObject, *, verifies: bool) -> str:
-    """Return what is wrong with an inline object, or an empty string."""
+    """Return the damage of an inline object, or an empty string."""
     if row.body is None:
         return "its bytes are gone"
     if len(row.body) != row.stored_size:
@@ -164,12 +165,12 @@ def _pages(tx: Connection, names: Names) -> Iterator[Sequence[NamedObject]]:
         after = rows[-1].stored_id
 
 
-def _problem(way: Copying, row: NamedObject, size: int, *, verifies: bool) -> str:
-    """Return what is wrong with an object of so many bytes, or an empty string."""
+def _problem(copier: Copier, row: NamedObject, size: int, *, verifies: bool) -> str:
+    """Return the damage of a copied object of `size` bytes, or an empty string."""
     if size != row.stored_size:
         return f"{size} bytes instead of {row.stored_size}"
     if verifies and row.encoding == "plain":
-        actual = f"sha256:{way.sha256(row.stored_id)}"
+        actual = f"sha256:{copier.sha256(row.stored_id)}"
         if actual != row.digest:
             return f"its bytes hash to {actual}"
     return ""

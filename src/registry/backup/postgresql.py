@@ -28,7 +28,7 @@ from registry.backup.catalog import write_catalog
 from registry.backup.errors import DumpRefused
 from registry.backup.files import sha256_of, size_of
 from registry.backup.manifest import Damage, DatabaseFile, Dump, Manifest
-from registry.backup.objects import Progress, Tell, damaged_inline
+from registry.backup.objects import Progress, Report, damaged_inline
 from registry.backup.programs import environment_of, feed, find_program, reading_from
 from registry.composition.unfinished_restoration import MARK
 from registry.metadata.collector.generations import first_account
@@ -57,7 +57,7 @@ AND NOT EXISTS (
 )
 ORDER BY c.relname
 """
-"""What is in the schema, without what belongs to extensions."""
+"""The objects of the schema, without those of extensions."""
 _FUNCTIONS: Final = """
 SELECT DISTINCT p.proname FROM pg_trigger t
 JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_proc p ON p.oid = t.tgfoid
@@ -77,7 +77,7 @@ def first_account_of(url: str) -> str | None:
 
 
 def dump_database(
-    url: str, target: Path, backup_id: str, tell: Tell, *, verifies: bool
+    url: str, target: Path, backup_id: str, report: Report, *, verifies: bool
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Write a dump and its catalog to the folder `target`; return the file and damaged objects.
 
@@ -100,7 +100,7 @@ def dump_database(
             (schema,) = _values(raw, "SELECT current_schema()")
             others = [name for name in _values(raw, _RELATIONS) if name not in ours]
             functions = _values(raw, _FUNCTIONS, ours)
-            tell(Progress("database", 0, 1))
+            report(Progress("database", 0, 1))
             write_catalog(raw, catalog)
             damaged = damaged_inline(PostgresqlConnection(raw), verifies=verifies)
             command = [
@@ -110,7 +110,7 @@ def dump_database(
                 *(f"--exclude-table={_pattern(schema)}.{_pattern(name)}" for name in others),
             ]
             with reading_from(command, environment_of(url, raw, "entrepot backup")) as dumped:
-                sha256 = _write(dumped.read, file, tell)
+                sha256 = _write(dumped.read, file, report)
     dump = Dump(catalog.name, sha256_of(catalog), schema, functions, server, program.major)
     return DatabaseFile(file.name, size_of(file) or 0, sha256, dump), damaged
 
@@ -170,7 +170,7 @@ def _refusal(found: Sequence[str]) -> DumpRefused:
     )
 
 
-def restore_dump(url: str, folder: Path, manifest: Manifest, tell: Tell) -> None:
+def restore_dump(url: str, folder: Path, manifest: Manifest, report: Report) -> None:
     """Restore the dump of a backup in `folder`, in one transaction, unless it is there already.
 
     The database was marked, and stays so until `forget_mark` is called.
@@ -204,7 +204,7 @@ def restore_dump(url: str, folder: Path, manifest: Manifest, tell: Tell) -> None
                 *("--no-tablespaces", "--no-password", f"--use-list={chosen.name}"),
                 f"--dbname={make_conninfo(dbname=raw.info.dbname)}",
             ]
-            feed(command, environment, _chunks(file, tell))
+            feed(command, environment, _chunks(file, report))
         raw.execute("ANALYZE")
 
 
@@ -294,8 +294,8 @@ def _dump_of(manifest: Manifest) -> Dump:
     return manifest.database.dump
 
 
-def _write(read: Any, file: Path, tell: Tell) -> str:  # noqa: ANN401 - of a pipe
-    """Write what is read to a new file, durably; return its SHA-256."""
+def _write(read: Any, file: Path, report: Report) -> str:  # noqa: ANN401 - of a pipe
+    """Copy a stream to a new file, durably; return its SHA-256."""
     digest, written = hashlib.sha256(), 0
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as copy:
@@ -303,16 +303,16 @@ def _write(read: Any, file: Path, tell: Tell) -> str:  # noqa: ANN401 - of a pip
             copy.write(chunk)
             digest.update(chunk)
             written += len(chunk)
-            tell(Progress("database", 0, 1, written))
+            report(Progress("database", 0, 1, written))
         copy.flush()
         os.fsync(descriptor)
     return digest.hexdigest()
 
 
-def _chunks(file: Path, tell: Tell) -> Iterator[bytes]:
+def _chunks(file: Path, report: Report) -> Iterator[bytes]:
     done = 0
     with file.open("rb") as dump:
         while chunk := dump.read(_CHUNK):
             yield chunk
             done += len(chunk)
-            tell(Progress("database", 0, 1, done))
+            report(Progress("database", 0, 1, done))

@@ -25,8 +25,8 @@ from registry.backup.manifest import (
     Manifest,
     read_manifest,
 )
-from registry.backup.objects import BLOBS, PIECES, Progress, Tell, copy_objects
-from registry.backup.stores import opened_places
+from registry.backup.objects import BLOBS, PIECES, Progress, Report, copy_objects
+from registry.backup.stores import open_object_stores
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.composition.main import Registry, prepare
 from registry.composition.unfinished_restoration import UNDER_WAY
@@ -35,20 +35,22 @@ from registry.metadata.collector.generations import forget_unfinished
 from registry.settings.settings import Settings
 
 _ENDED: Final = " ended"
-"""What the mark of a restoration says besides when all is there but the end of its marks."""
+"""Appended to the mark of a restoration when only the removal of its marks is left."""
 
 
 class RestoreRefused(Exception):
     """The backup cannot be restored here, or as asked."""
 
 
-def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell: Tell) -> Manifest:
+def restore_backup(
+    settings: Settings, source: Path, root_key: Path | None, report: Report
+) -> Manifest:
     """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
 
-    With a bucket in the settings, the objects go there, whatever they came from.
+    With a bucket in the settings, the objects go there, also those of a registry on disk.
 
-    A restoration that was interrupted is continued. The database comes last, so what is there
-    before the end is no registry. Upload sessions and the quarantine are not restored: a backup has
+    An interrupted restoration is continued. The database comes last, so an unfinished one is not
+    taken for a registry. Upload sessions and the quarantine are not restored: a backup has
     no bytes of them. The root key is taken from `root_key`, from the backup, or is where the
     settings say.
 
@@ -74,7 +76,7 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
             return manifest
         is_continued = _check_empty(settings, manifest)
         copy = source / manifest.database.readable
-        tell(Progress("database", 0, 1))
+        report(Progress("database", 0, 1))
         for name, sha256 in manifest.database.files.items():
             if sha256_of(source / name) != sha256:
                 raise BackupUnusable(
@@ -82,8 +84,8 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
                 )
         key = _root_key(settings, source, manifest, root_key)
         _check_root_key(copy, key)
-        with opened_places(settings) as places, reading(copy) as tx:
-            if not is_continued and any(each.is_used() for each in places):
+        with open_object_stores(settings) as stores, reading(copy) as tx:
+            if not is_continued and any(each.is_used() for each in stores):
                 raise RestoreRefused(
                     f"there are objects in {place_of(settings)} already: name another"
                     " store_s3_prefix, or a bucket that is empty"
@@ -94,22 +96,22 @@ def restore_backup(settings: Settings, source: Path, root_key: Path | None, tell
                 from registry.backup.postgresql import mark_database  # noqa: PLC0415 - the driver
 
                 mark_database(settings.database, manifest)
-            copy_objects(tx, places.blobs.in_from(source / OBJECTS), tell, BLOBS)
+            copy_objects(tx, stores.blobs.copier_from(source / OBJECTS), report, BLOBS)
             if (source / PIECES_FOLDER).is_dir():
-                copy_objects(tx, places.pieces.in_from(source / PIECES_FOLDER), tell, PIECES)
-            places.blobs.forget_generation()  # of an interrupted restoration
+                copy_objects(tx, stores.pieces.copier_from(source / PIECES_FOLDER), report, PIECES)
+            stores.blobs.forget_generation()  # of an interrupted restoration
         if key is not None and key != settings.root_key:
             copy_file(key, settings.root_key)
             flush_folder(str(settings.root_key.parent))
-        _bring_database(settings, source, manifest, tell)
+        _restore_database(settings, source, manifest, report)
     prepare(settings, is_restoration=True)
-    asyncio.run(_begin_anew(settings))
+    asyncio.run(_forget_unrestored(settings))
     _end(settings, manifest)
     return manifest
 
 
 def _end(settings: Settings, manifest: Manifest) -> None:
-    """Take the marks of a restoration away, of which all is there."""
+    """Remove the marks of a finished restoration."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import forget_mark  # noqa: PLC0415 - the driver
 
@@ -126,12 +128,12 @@ def _has_ended(settings: Settings, manifest: Manifest) -> bool:
     return False
 
 
-def _bring_database(settings: Settings, source: Path, manifest: Manifest, tell: Tell) -> None:
-    """Bring the database back, durably; it is as it was, of its version of the program."""
+def _restore_database(settings: Settings, source: Path, manifest: Manifest, report: Report) -> None:
+    """Restore the database durably, without migrating it."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import restore_dump  # noqa: PLC0415 - the driver
 
-        restore_dump(settings.database, source, manifest, tell)
+        restore_dump(settings.database, source, manifest, report)
         return
     database = sqlite_path(settings.database)
     for suffix in ("-wal", "-shm"):  # of an interrupted restoration
@@ -140,7 +142,7 @@ def _bring_database(settings: Settings, source: Path, manifest: Manifest, tell: 
     flush_folder(str(database.parent))
 
 
-async def _begin_anew(settings: Settings) -> None:
+async def _forget_unrestored(settings: Settings) -> None:
     """Delete rows that have no bytes, and note a generation: database and blobs belong together."""
     async with Registry(settings).open() as process:
         await process.ctx.database.write(forget_unfinished)
@@ -232,7 +234,7 @@ def _check_root_key(copy: Path, key: Path | None) -> None:
 
 
 def _mark(settings: Settings, manifest: Manifest) -> str:
-    """Return what the mark of this restoration says."""
+    """Return the text of the mark of this restoration."""
     if not settings.store.store_s3_bucket:
         return manifest.id
     return f"{manifest.id} {place_of(settings)} {settings.store.store_s3_endpoint}"

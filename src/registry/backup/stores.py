@@ -1,4 +1,4 @@
-"""The stores of a backup or a restoration: blobs and buckets, each on disk or in S3."""
+"""The stores that a backup reads and a restoration fills: blobs and buckets, on disk or in S3."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 
 from cloudcore.db.opening import is_postgresql
 from cloudcore.objects.book import NamedObject
-from registry.backup.copying import BetweenFolders, Copying, FromBucket, ToBucket
+from registry.backup.copying import BucketToFolder, Copier, FolderToBucket, FolderToFolder
 from registry.backup.files import make_shards
 from registry.backup.manifest import OBJECTS
 from registry.blobstore.backups import deletions_held
@@ -41,19 +41,19 @@ class HoldLost(Exception):
         )
 
 
-class Place(Protocol):
-    """The objects of one store. Its calls block."""
+class ObjectStore(Protocol):
+    """The objects of blobs, or of buckets. Its calls block."""
 
-    def out_to(self, target: Path, *, links: bool = False) -> Copying:
-        """Return the way of objects to a folder."""
+    def copier_to(self, target: Path, *, links: bool = False) -> Copier:
+        """Return what copies objects to a folder."""
         ...
 
-    def in_from(self, source: Path) -> Copying:
-        """Return the way of objects from a folder."""
+    def copier_from(self, source: Path) -> Copier:
+        """Return what copies objects from a folder."""
         ...
 
     def is_used(self) -> bool:
-        """Return True if there are objects in a bucket; a folder is looked at elsewhere."""
+        """Return True if there are objects in a bucket; a folder is checked elsewhere."""
         ...
 
     def generation(self) -> str | None:
@@ -61,19 +61,19 @@ class Place(Protocol):
         ...
 
     def forget_generation(self) -> None:
-        """Delete the note of it: the next database is the right one."""
+        """Delete the noted generation, so that the next database is accepted."""
         ...
 
 
-class Places(NamedTuple):
-    """The two places of a registry."""
+class ObjectStores(NamedTuple):
+    """The object stores of a registry."""
 
-    blobs: Place
-    pieces: Place
+    blobs: ObjectStore
+    pieces: ObjectStore
     """The bytes of buckets."""
 
 
-class OnDisk:
+class DiskStore:
     """Objects in files below a folder."""
 
     def __init__(self, root: Path) -> None:
@@ -88,18 +88,18 @@ class OnDisk:
     def _files(self) -> DiskFiles:
         return DiskFiles(self._root)
 
-    def out_to(self, target: Path, *, links: bool = False) -> Copying:
-        """Return the way to another folder (`Place.out_to`)."""
+    def copier_to(self, target: Path, *, links: bool = False) -> Copier:
+        """Return what copies to another folder (`ObjectStore.copier_to`)."""
         objects = self._root / OBJECTS
-        return BetweenFolders(objects, target, links=links, prepare=self._take_back)
+        return FolderToFolder(objects, target, links=links, prepare=self._take_back)
 
-    def in_from(self, source: Path) -> Copying:
-        """Return the way from another folder; create the folders of objects."""
+    def copier_from(self, source: Path) -> Copier:
+        """Return what copies from another folder; create the folders of objects."""
         make_shards(self._root / OBJECTS, SHARDS)
-        return BetweenFolders(source, self._root / OBJECTS)
+        return FolderToFolder(source, self._root / OBJECTS)
 
     def is_used(self) -> bool:
-        """Return False (`Place.is_used`)."""
+        """Return False (`ObjectStore.is_used`)."""
         return False
 
     def generation(self) -> str | None:
@@ -107,7 +107,7 @@ class OnDisk:
         return self._files.generation()
 
     def forget_generation(self) -> None:
-        """Delete the note of it."""
+        """Delete the noted generation."""
         forget_generation(self._root)
 
     def _take_back(self, row: NamedObject) -> None:
@@ -115,10 +115,10 @@ class OnDisk:
         try:
             self._files.check(row.stored_id, row.stored_size)
         except (ObjectUnknown, ObjectDamaged):
-            return  # copying tells
+            return  # copying reports it
 
 
-class InBucket:
+class BucketStore:
     """Objects of a bucket. Orphans are where all are, so none has to be put back."""
 
     def __init__(self, files: S3Files) -> None:
@@ -128,13 +128,13 @@ class InBucket:
         """Release the connections."""
         self._files.close()
 
-    def out_to(self, target: Path, *, links: bool = False) -> Copying:  # noqa: ARG002 - refused
-        """Return the way to a folder (`Place.out_to`)."""
-        return FromBucket(self._files, target)
+    def copier_to(self, target: Path, *, links: bool = False) -> Copier:  # noqa: ARG002 - refused
+        """Return what copies to a folder (`ObjectStore.copier_to`)."""
+        return BucketToFolder(self._files, target)
 
-    def in_from(self, source: Path) -> Copying:
-        """Return the way from a folder (`Place.in_from`)."""
-        return ToBucket(source, self._files)
+    def copier_from(self, source: Path) -> Copier:
+        """Return what copies from a folder (`ObjectStore.copier_from`)."""
+        return FolderToBucket(source, self._files)
 
     def is_used(self) -> bool:
         """Return True if there are keys of a store."""
@@ -146,13 +146,13 @@ class InBucket:
         return self._files.generation()
 
     def forget_generation(self) -> None:
-        """Delete the note of it."""
+        """Delete the noted generation."""
         self._files.bucket.delete_all([bucket_layout.GENERATION])
 
 
 @contextmanager
-def opened_places(settings: Settings) -> Iterator[Places]:
-    """Give the block the places of the settings.
+def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
+    """Open the object stores of the settings for the block.
 
     Raises:
         SettingsError: they name a bucket, and boto3 is not installed.
@@ -160,22 +160,22 @@ def opened_places(settings: Settings) -> Iterator[Places]:
     """
     with ExitStack() as opened:
 
-        def in_bucket(prefix: str) -> InBucket:
+        def in_bucket(prefix: str) -> BucketStore:
             files = S3Files(open_bucket(settings, prefix), folder=settings.data)
-            return opened.enter_context(closing(InBucket(files)))
+            return opened.enter_context(closing(BucketStore(files)))
 
-        def on_disk(root: Path) -> OnDisk:
-            return opened.enter_context(closing(OnDisk(root)))
+        def on_disk(root: Path) -> DiskStore:
+            return opened.enter_context(closing(DiskStore(root)))
 
         if settings.store.store_s3_bucket:
-            yield Places(in_bucket(""), in_bucket(BUCKETS))
+            yield ObjectStores(in_bucket(""), in_bucket(BUCKETS))
         else:
-            yield Places(on_disk(settings.blobs), on_disk(settings.buckets))
+            yield ObjectStores(on_disk(settings.blobs), on_disk(settings.buckets))
 
 
 @contextmanager
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
-    """Hold the deletions of all nodes in the block; give what checks that they still are.
+    """Hold the deletions of all nodes in the block; yield a check that they are still held.
 
     Raises:
         HeldByAnother: another process holds them.

@@ -52,12 +52,12 @@ from registry.backup.objects import (
     PIECES,
     Copied,
     Progress,
-    Tell,
+    Report,
     copy_objects,
     damaged_inline,
     remove_others,
 )
-from registry.backup.stores import deletions_stopped, opened_places
+from registry.backup.stores import deletions_stopped, open_object_stores
 from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.blobstore.disk.folders import SHARDS
@@ -78,7 +78,7 @@ class BackupRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """How a backup is taken."""
+    """Options of a backup."""
 
     links: bool = False
     """Give each blob a second name instead of a copy."""
@@ -90,12 +90,12 @@ class BackupOptions:
 
 
 def take_backup(
-    settings: Settings, target: Path, tell: Tell, options: BackupOptions
+    settings: Settings, target: Path, report: Report, options: BackupOptions
 ) -> tuple[Manifest, Copied]:
     """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
 
-    Blobs that it has are not copied again. Until the new manifest is written, the backup that was
-    there stays whole; what it alone needed is deleted after that.
+    Blobs that it has are not copied again. The earlier backup stays whole until the new manifest is
+    written; files that it alone needed are deleted after that.
 
     Raises:
         BackupRefused: `target` has other files, or the backup of another registry; or the data is
@@ -126,25 +126,25 @@ def take_backup(
         backup_id, begun_at = uuid7(), _now()
         with _kept_if_complete(target):
             with (
-                opened_places(settings) as places,
+                open_object_stores(settings) as stores,
                 deletions_stopped(settings, options.patience_seconds) as check_held,
             ):
-                generation = places.blobs.generation()
+                generation = stores.blobs.generation()
                 database, damaged = _copy_database(
-                    settings, target, backup_id, tell, verifies=options.verifies
+                    settings, target, backup_id, report, verifies=options.verifies
                 )
                 with reading(target / database.readable) as tx:
                     copy = partial(
                         copy_objects,
                         tx,
-                        tell=tell,
+                        report=report,
                         suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
                         verifies=options.verifies,
                     )
-                    blobs = places.blobs.out_to(target / OBJECTS, links=options.links)
+                    blobs = stores.blobs.copier_to(target / OBJECTS, links=options.links)
                     copied = copy(blobs, names=BLOBS)
                     copied.damaged.extend(damaged)
-                    others = places.pieces.out_to(target / PIECES_FOLDER, links=options.links)
+                    others = stores.pieces.copier_to(target / PIECES_FOLDER, links=options.links)
                     pieces = copy(others, names=PIECES)
                     copied.damaged.extend(
                         each
@@ -177,7 +177,7 @@ def take_backup(
 
 
 def _check_place(settings: Settings, target: Path) -> None:
-    """Raise BackupRefused if `target` is no place for a backup."""
+    """Raise BackupRefused if a backup must not be written to `target`."""
     wanted = target.resolve()
     for place in (settings.data, settings.blobs, settings.buckets):  # two of them may be links
         own = place.resolve()
@@ -193,7 +193,7 @@ def _check_place(settings: Settings, target: Path) -> None:
 
 
 def _registry_of(settings: Settings) -> str:
-    """Return the id of the registry's first account, which tells registries apart.
+    """Return the id of the first account, by which a backup knows its registry.
 
     Raises:
         BackupRefused: there is no account, or the data is another user's: this may create files
@@ -229,18 +229,18 @@ def _user_name(uid: int) -> str:
 
 
 def _copy_database(
-    settings: Settings, target: Path, backup_id: str, tell: Tell, *, verifies: bool
+    settings: Settings, target: Path, backup_id: str, report: Report, *, verifies: bool
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Copy the database to `target`; return the copy, and which objects in it are damaged."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import dump_database  # noqa: PLC0415 - the driver
 
-        return dump_database(settings.database, target, backup_id, tell, verifies=verifies)
+        return dump_database(settings.database, target, backup_id, report, verifies=verifies)
     copy = target / f"metadata-{backup_id}.db"
     copy_database(
         sqlite_path(settings.database),
         copy,
-        lambda done, total: tell(Progress("database pages", done, total)),
+        lambda done, total: report(Progress("database pages", done, total)),
     )
     with reading(copy) as tx:
         damaged = damaged_inline(tx, verifies=verifies)
@@ -285,7 +285,7 @@ def _remove_strays(target: Path, manifest: Manifest | None) -> None:
 
 
 def _remove_rest(target: Path, manifest: Manifest) -> None:
-    """Delete what only earlier backups needed, or interrupted ones left."""
+    """Delete files that only earlier or interrupted backups needed."""
     _remove_strays(target, manifest)
     with reading(target / manifest.database.readable) as tx:
         remove_others(tx, target / OBJECTS, BLOBS)

@@ -1,8 +1,8 @@
-"""What a backup does beside the blobs: it holds deletions, and notes when it runs, for metrics.
+"""Locks by which a backup holds deletions, and notes of when backups run, for metrics.
 
 A backup is another process, and its folder may be out of the server's reach. While one holds the
 lock of deletions, no process of this machine deletes an object (of other machines: `fleet_locks`).
-Both locks, that and the one of its note, are of a descriptor (``flock``), and end with the process.
+This lock and that of the note belong to a descriptor (``flock``), and end with the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import system_clock
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import open_folder
+from registry.blobstore.disk.disk_io import open_folder, try_lock
 
 _FOLDER: Final = "objects"
 PATIENCE_SECONDS: Final = 30.0
@@ -38,7 +38,7 @@ def deleting(root: int) -> Iterator[None]:
     """
     folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
     try:
-        if not _is_locked(folder, fcntl.LOCK_SH):
+        if not try_lock(folder, fcntl.LOCK_SH):
             raise DeletionsHeld
         yield
     finally:
@@ -56,21 +56,13 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
     folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     try:
         given_up_at = time.monotonic() + patience_seconds
-        while not _is_locked(folder, fcntl.LOCK_EX):
+        while not try_lock(folder, fcntl.LOCK_EX):
             if time.monotonic() > given_up_at:
                 raise HeldByAnother
             time.sleep(_LOOK_SECONDS)
         yield
     finally:
         os.close(folder)
-
-
-def _is_locked(folder: int, kind: int) -> bool:
-    try:
-        fcntl.flock(folder, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 _RUNNING: Final = "backup-running"
@@ -94,8 +86,8 @@ def noted_backup(
 ) -> Iterator[Callable[[], None]]:
     """Note that a backup of the store at `root` runs during the block; yields what completes it.
 
-    What cannot be noted, as on a full disk, is left out: a backup matters more than its note. So
-    is a second backup at the same time.
+    A failure to write the note, as on a full disk, is ignored: a backup matters more than its note.
+    A second backup at the same time is not noted.
     """
     descriptor = None
     with suppress(OSError):
@@ -133,7 +125,7 @@ def _read(file: Path, *, locked: bool) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        if locked and not _is_held(descriptor):
+        if locked and try_lock(descriptor, fcntl.LOCK_SH):
             return None
         text = os.read(descriptor, _LONGEST).strip()
     finally:
@@ -148,11 +140,3 @@ def _lock(descriptor: int) -> None:
     except BlockingIOError:
         time.sleep(_LOOK_SECONDS)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _is_held(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False

@@ -71,7 +71,7 @@ class DataKey:
     plaintext: bytes = field(repr=False)
     """32 random bytes that were made for this object alone."""
     context: bytes
-    """What the bytes are bound to beside the object's id, such as its owner; at most 64 KiB."""
+    """The context that seals the bytes beside the object's id, such as its owner; to 64 KiB."""
 
     def __post_init__(self) -> None:
         if len(self.plaintext) != _KEY_BYTES:
@@ -118,10 +118,10 @@ class OpenObject(Protocol):
         ...
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range for a client, as `chunks` does, but for one thing.
+        """Yield a range for a client like `chunks`, from decrypted frames that readers share.
 
-        Sealed bytes need not be read again if another client has just been given them. Who checks
-        stored bytes must use `chunks`.
+        Frames that another client has just been sent need not be read again. To verify stored
+        bytes, use `chunks`.
         """
         return self.chunks(start, stop)
 
@@ -139,11 +139,11 @@ class OpenObject(Protocol):
         ...
 
     def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range as `stream` does, but end early if `whole` has the rest by then."""
+        """Yield a range like `stream`, but end early if `whole` has the rest by then."""
         return self.stream(start, stop)
 
     async def whole(self) -> OpenObject:
-        """Return the object that growing bytes have become; it is open until `aclose`."""
+        """Return the object of committed bytes; it is open until `aclose`."""
         return self
 
     async def aclose(self) -> None:
@@ -206,7 +206,7 @@ class BlobReader(Protocol):
     def check_cached(self, object_id: str, stored_size: int) -> bool:
         """Return True if the object is known, without waiting, to exist with `stored_size` bytes.
 
-        Never raises. False means unknown: then call `check`.
+        Never raises. If False, the state is unknown: call `check`.
         """
         ...
 
@@ -389,7 +389,7 @@ class BlobWriter(Protocol):
         ...
 
     async def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id; do nothing if it is absent.
+        """Delete the staged bytes of an id; do nothing if there are none.
 
         Raises:
             StageBusy: a writer holds it.
@@ -416,18 +416,18 @@ class BlobWriter(Protocol):
 
 
 class BlobStore(BlobReader, BlobWriter, BlobSweeper, Protocol):
-    """All of a store; callers take the part they need."""
+    """The whole interface of a store; callers take the part they need."""
 
 
 class BlobLinks(Protocol):
-    """Make such URLs. Who has one can read the object for some minutes: it is in no log."""
+    """Makes presigned URLs, with which anyone can read an object for some minutes."""
 
     def known(self, object_id: str) -> str | None:
-        """Return a URL that was made a moment ago, or None: then call `link`."""
+        """Return a recent URL, or None: then call `link`."""
         ...
 
     async def link(self, object_id: str, stored_size: int) -> str:
-        """Return a URL of an object of `stored_size` bytes, which are there.
+        """Return a URL of an object after checking that it exists with `stored_size` bytes.
 
         Raises:
             ObjectUnknown, ObjectDamaged, StoreUnavailable: as `BlobReader.check`.

@@ -1,7 +1,7 @@
 """Inline objects: blobs of a few KiB whose stored bytes are kept in a row of the database.
 
-This is the store's part of it: what the stored bytes are, and how they are read. They are the same
-bytes as a file of the object would have, plain or sealed under its data key.
+This module makes and reads the stored bytes, which are the same as in a file of the object: plain,
+or sealed under its data key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def store_inline(
 ) -> Stored:
     """Verify a whole blob against `expected`; return it as a new inline object, to be recorded.
 
-    Its stored bytes are `data`, sealed with `data_key` if there is one; `sealed` if that was done.
+    Its stored bytes are `data`, sealed with `data_key` if there is one; or `sealed`, if given.
 
     Raises:
         DigestMismatch: the bytes hash to something else.
@@ -67,10 +67,10 @@ class KeptBytes(NamedTuple):
 
 
 def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict[str, str]:
-    """Return what `adopt_inline` must know, in hex.
+    """Return the digests that `adopt_inline` needs, in hex.
 
-    That is the digests of `data`, also by an `algorithm` that the client announced, and a checksum
-    of all that there is.
+    They are the digests of `data`, also by an `algorithm` that the client announced, and a checksum
+    of the sealed bytes.
     """
     names = {"sha256", algorithm or "sha256"}
     digests = {name: digest_of(data, name).partition(":")[2] for name in names}
@@ -80,8 +80,8 @@ def digests_of_kept(kept: KeptBytes, data: bytes, algorithm: str | None) -> dict
 def adopt_inline(kept: KeptBytes, digests: Mapping[str, str], expected: Digest) -> Stored | None:
     """Return kept bytes as a new inline object, to be recorded; open nothing.
 
-    `digests` are those of then. Return None if they do not prove that the bytes are the expected
-    ones, and that nothing has changed: then they must be opened.
+    `digests` are those of `digests_of_kept`. Return None if they do not prove that the bytes are
+    unchanged and the expected ones: then they must be decrypted.
     """
     sha256 = digests.get("sha256", "")
     if digests.get(_AS_KEPT) != _checksum(kept, sha256):

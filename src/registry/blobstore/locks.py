@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,7 +20,7 @@ from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Unavailable
 from registry.blobstore.backups import HeldByAnother
 from registry.blobstore.base import DeletionsHeld
-from registry.blobstore.disk.disk_io import disk_errors, make_folder
+from registry.blobstore.disk.disk_io import disk_errors, make_folder, try_lock
 from registry.errors import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class FleetLocks:
 
 
 def fleet_locks(database: str, store: str) -> FleetLocks | None:
-    """Return the locks that nodes share by the database at a URL; None if one machine has it."""
+    """Return the locks that nodes share in the database at a URL; None for SQLite."""
     return FleetLocks(database, store) if is_postgresql(database) else None
 
 
@@ -112,42 +112,10 @@ _LOOK_SECONDS: Final = 0.02
 
 
 class HeldDeletions(Protocol):
-    """Deletions that are held."""
+    """A lock on all deletions."""
 
     def check(self) -> None:
-        """Raise if they are not held any more."""
-        ...
-
-
-class StoreLocks(Protocol):
-    """The locks of one store."""
-
-    def deleting(self) -> AbstractContextManager[None]:
-        """Keep backups from beginning in the block.
-
-        Raises:
-            DeletionsHeld: a backup is under way, or begins.
-            StoreUnavailable: nobody can tell.
-
-        """
-        ...
-
-    def scan_alone(self) -> AbstractContextManager[bool]:
-        """Hold the lock of orphan scans in the block; give False if another process has it.
-
-        Raises:
-            StoreUnavailable: nobody can tell.
-
-        """
-        ...
-
-    def deletions_held(self, patience_seconds: float) -> AbstractContextManager[HeldDeletions]:
-        """Hold the deletions of all stores in the block.
-
-        Raises:
-            HeldByAnother: another process holds them.
-
-        """
+        """Raise if the lock was lost."""
         ...
 
 
@@ -161,24 +129,24 @@ class MachineLocks:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`StoreLocks.deleting`)."""
+        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
         with self._opened(_DELETIONS) as descriptor:
-            if not _is_locked(descriptor, fcntl.LOCK_SH):
+            if not try_lock(descriptor, fcntl.LOCK_SH):
                 raise DeletionsHeld
             yield
 
     @contextmanager
     def scan_alone(self) -> Iterator[bool]:
-        """Hold the lock of orphan scans in the block (`StoreLocks.scan_alone`)."""
+        """Hold the lock of orphan scans in the block (`FleetLocks.scan_alone`)."""
         with self._opened(self._scan) as descriptor:
-            yield _is_locked(descriptor, fcntl.LOCK_EX)
+            yield try_lock(descriptor, fcntl.LOCK_EX)
 
     @contextmanager
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
-        """Hold the deletions in the block (`StoreLocks.deletions_held`)."""
+        """Hold the deletions in the block (`FleetLocks.deletions_held`)."""
         with self._opened(_DELETIONS) as descriptor:
             given_up_at = time.monotonic() + patience_seconds
-            while not _is_locked(descriptor, fcntl.LOCK_EX):
+            while not try_lock(descriptor, fcntl.LOCK_EX):
                 if time.monotonic() > given_up_at:
                     raise HeldByAnother
                 time.sleep(_LOOK_SECONDS)
@@ -197,20 +165,15 @@ class MachineLocks:
 
 
 class _Held:
-    """A lock of a file, which nobody can take away."""
+    """A lock on a file, which cannot be lost."""
 
     def check(self) -> None:
         """Do nothing."""
 
 
+StoreLocks = FleetLocks | MachineLocks
+
+
 def store_locks(database: str, data: Path, store: str) -> StoreLocks:
     """Return the locks of a store in a bucket, by the database at a URL and the data folder."""
     return fleet_locks(database, store) or MachineLocks(data, store)
-
-
-def _is_locked(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

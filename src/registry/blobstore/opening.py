@@ -23,7 +23,7 @@ from registry.settings.texts import SettingsError
 FileStore = FilesystemStore | S3Store
 """A store whose `files` are opened by calls that block, in bulk threads."""
 BUCKETS: Final = "buckets/"
-"""What the keys of buckets' bytes begin with, behind the prefix of the settings."""
+"""Prefix of the keys of buckets' bytes, behind the prefix in the settings."""
 
 
 @asynccontextmanager
@@ -52,7 +52,7 @@ async def open_bucket_store(
 
 @contextmanager
 def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | None]:
-    """Give the block what makes URLs of objects of an open store for clients, or None."""
+    """Yield the maker of presigned URLs for an open store, or None."""
     if settings.store.store_s3_redirects != "on" or not isinstance(store, S3Store):
         yield None
         return
@@ -63,7 +63,7 @@ def open_links(settings: Settings, store: BlobStore) -> Iterator[BlobLinks | Non
 def _maker(
     settings: Settings, name: str, root: Path, prefix: str, count: Count
 ) -> Callable[[], FileStore]:
-    """Return what opens the store `name`: below the folder `root`, or the keys with a prefix."""
+    """Return the opener of the store `name`: below the folder `root`, or in the bucket."""
     compresses = settings.compression == "on"
 
     def on_disk() -> FileStore:

@@ -1,4 +1,6 @@
-"""Open objects, whose calls block, read in threads; and staged bytes, read while they grow."""
+"""Objects with blocking calls, read in threads; and staged bytes, read while they grow."""
+
+# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
 
 from __future__ import annotations
 
@@ -26,21 +28,15 @@ class BlockingObject(Protocol):
         """Return True if `close` may block: it frees the bytes of a deleted object."""
         ...
 
-    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
-        """See `OpenObject.file_region`."""
-        ...
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None: ...
 
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """See `OpenObject.chunks`."""
-        ...
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]: ...
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """See `OpenObject.shared_chunks`."""
         return self.chunks(start, stop)
 
-    def close(self) -> None:
-        """See `OpenObject.aclose`."""
-        ...
+    def close(self) -> None: ...
 
 
 class Growth(NamedTuple):

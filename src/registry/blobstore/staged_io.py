@@ -1,11 +1,11 @@
-"""The open file of staged bytes, and how those that are stored as they arrive are laid in it."""
+"""The open file of staged bytes, and the writer of plain ones."""
 
 from __future__ import annotations
 
 import errno
 import os
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from registry.blobstore.base import PLAIN
 from registry.oci.digest import Hasher
@@ -90,63 +90,8 @@ def read_exactly(descriptor: int, view: memoryview, offset: int) -> bool:
 _READ_BYTES: Final = 1024 * 1024
 
 
-class StagedBytes(Protocol):
-    """How the bytes of one hold become those of its file. Every method may raise OSError."""
-
-    @property
-    def encoding(self) -> str:
-        """Return how the bytes are stored (`Stored.encoding`)."""
-        ...
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        ...
-
-    def has(self, offset: int) -> bool:
-        """Return True if `rewind` can go to this offset. Change nothing."""
-        ...
-
-    def rewind(self, offset: int) -> bool:
-        """Go to an offset that `has` confirmed; return False if something was behind it.
-
-        What is behind it may have been part of a flush that failed. Then the block that holds the
-        last acknowledged bytes may be wrong on the disk, although the kernel takes it for clean. So
-        it is written and flushed again before the rest is cut off.
-        """
-        ...
-
-    def append(self, view: memoryview, /) -> None:
-        """Append bytes; after an error, `length` tells how many."""
-        ...
-
-    def settle(self) -> None:
-        """Write to the file what a flush must make durable."""
-        ...
-
-    def finish(self) -> None:
-        """Write to the file what an object needs."""
-        ...
-
-    def checksum(self) -> str | None:
-        """Return `Stored.checksum`, after `finish`."""
-        ...
-
-    def hash_into(self, hashers: Mapping[str, Hasher]) -> None:
-        """Read all bytes again and hash them."""
-        ...
-
-    def mark(self, acknowledged: int) -> None:
-        """Have the next `rewind` to the acknowledged offset find something behind it."""
-        ...
-
-    def close(self) -> None:
-        """Keep for the next hold of this process what spares it reading the bytes again."""
-        ...
-
-
-class PlainBytes(StagedBytes):
-    """Write bytes to the file as they come."""
+class PlainBytes:
+    """The bytes of one hold, written to its file as they come. Every method may raise OSError."""
 
     encoding = PLAIN
 
@@ -160,11 +105,16 @@ class PlainBytes(StagedBytes):
         return self._length
 
     def has(self, offset: int) -> bool:
-        """Return True if there are so many bytes."""
+        """Return True if `rewind` can go to this offset. Change nothing."""
         return 0 <= offset <= self._length
 
     def rewind(self, offset: int) -> bool:
-        """See `StagedBytes.rewind`."""
+        """Go to an offset that `has` confirmed; return False if something was behind it.
+
+        What is behind it may have been part of a flush that failed. Then the block that holds the
+        last acknowledged bytes may be wrong on the disk, although the kernel takes it for clean. So
+        it is written and flushed again before the rest is cut off.
+        """
         if offset == self._length:
             return True
         if offset:
@@ -175,7 +125,7 @@ class PlainBytes(StagedBytes):
         return False
 
     def append(self, view: memoryview, /) -> None:
-        """See `StagedBytes.append`."""
+        """Append bytes; after an error, `length` tells how many."""
         written = 0
         while written < view.nbytes:
             count = self._file.write(view[written:], self._length)
@@ -183,13 +133,13 @@ class PlainBytes(StagedBytes):
             written += count
 
     def settle(self) -> None:
-        """Do nothing: the file has all bytes."""
+        """Write pending bytes to the file, before a flush: there are none."""
 
     def finish(self) -> None:
-        """Do nothing: the file has all bytes."""
+        """Write the end of the object to the file: there is none."""
 
     def checksum(self) -> None:
-        """Return None."""
+        """Return `Stored.checksum`, after `finish`."""
 
     def filled(self, length: int) -> None:
         """Note that the file was filled from elsewhere."""
@@ -197,16 +147,16 @@ class PlainBytes(StagedBytes):
         self._file.is_durable = False
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> None:
-        """See `StagedBytes.hash_into`."""
+        """Read all bytes again and hash them."""
         hash_file(self._file.descriptor, self._length, hashers)
 
     def mark(self, acknowledged: int) -> None:
-        """Make the file longer than acknowledged."""
+        """Have the next `rewind` to the acknowledged offset find something behind it."""
         if self._length <= acknowledged:
             self._file.truncate(acknowledged + 1)
 
     def close(self) -> None:
-        """Do nothing."""
+        """Keep hash states for the next hold of this process: there are none."""
 
 
 def hash_file(descriptor: int, size: int, hashers: Mapping[str, Hasher]) -> None:

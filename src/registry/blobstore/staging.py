@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.base import ObjectDamaged
@@ -121,28 +121,44 @@ class RunningDigests:
         return [name for name in algorithms if name not in self.hashers | self._known]
 
 
-class HasherCache:
-    """A bounded cache of the hashers of uploads between two requests.
+_CAPACITY: Final = 1024
 
-    Another process may have rewritten an upload since its hashers were cached, so they are used
-    only if they agree with the acknowledged digests.
-    """
+V = TypeVar("V")
 
-    def __init__(self, capacity: int = 1024) -> None:
-        self._capacity = capacity
-        self._hashers: OrderedDict[str, dict[str, Hasher]] = OrderedDict()
+
+class UploadCache(Generic[V]):
+    """A bounded cache of states of uploads, from one request to the next. Safe for threads."""
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[str, V] = OrderedDict()
         self._lock = threading.Lock()
 
-    def take(self, upload_id: str, digests: Mapping[str, str]) -> dict[str, Hasher]:
-        """Remove and return the hashers of an upload whose bytes hash to `digests`."""
+    def get(self, upload_id: str) -> V | None:
+        """Return the state of an upload, or None."""
         with self._lock:
-            hashers = self._hashers.pop(upload_id, {})
-        return {name: h for name, h in hashers.items() if digests.get(name) == h.hexdigest()}
+            return self._states.get(upload_id)
 
-    def put(self, upload_id: str, hashers: dict[str, Hasher]) -> None:
-        """Keep the hashers of an upload; evict the least recently used."""
+    def take(self, upload_id: str) -> V | None:
+        """Remove and return the state of an upload, or return None."""
         with self._lock:
-            self._hashers[upload_id] = hashers
-            self._hashers.move_to_end(upload_id)
-            while len(self._hashers) > self._capacity:
-                self._hashers.popitem(last=False)
+            return self._states.pop(upload_id, None)
+
+    def put(self, upload_id: str, state: V) -> None:
+        """Keep the state of an upload; evict the oldest."""
+        with self._lock:
+            self._states[upload_id] = state
+            self._states.move_to_end(upload_id)
+            while len(self._states) > _CAPACITY:
+                self._states.popitem(last=False)
+
+
+class HasherCache(UploadCache[dict[str, Hasher]]):
+    """The hashers of uploads between two requests."""
+
+    def take_verified(self, upload_id: str, digests: Mapping[str, str]) -> dict[str, Hasher]:
+        """Remove and return the hashers of an upload that agree with its acknowledged `digests`.
+
+        Others are dropped: another process may have rewritten the upload since.
+        """
+        hashers = self.take(upload_id) or {}
+        return {name: h for name, h in hashers.items() if digests.get(name) == h.hexdigest()}

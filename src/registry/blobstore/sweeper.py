@@ -38,8 +38,8 @@ class Deleted(NamedTuple):
 class BlobSweeper(Protocol):
     """List, set aside and delete objects: for the collector, the orphan scan and fsck alone.
 
-    Only the database that belongs to these bytes tells which may be deleted. So the store keeps the
-    id of the last generation of that database (`registry.gc.generations`).
+    Only the database of these bytes knows which may be deleted. So the store keeps the id of that
+    database's last generation (`registry.gc.generations`).
     """
 
     def partitions(self) -> Sequence[str]:

@@ -110,7 +110,7 @@ class ThreadedStore:
         )
 
     async def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         await self._run(self._blocking.discard, upload_id)
         self.signals.notify(upload_id)
 

@@ -73,7 +73,7 @@ class Threads:
             raise
 
     def forget(self) -> None:
-        """Have other threads started by the next call: after a fork, those there were are gone."""
+        """Start other threads with the next call: a fork does not copy them."""
         self._pool = None
 
     def close(self) -> None:

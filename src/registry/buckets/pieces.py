@@ -1,4 +1,4 @@
-"""Pieces of buckets: a new one, and those that are read one after the other."""
+"""Write a piece of a bucket, and read several in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Store the bytes of buckets as those of blobs are stored, and find those that no row names.
+"""Store the bytes of buckets like those of blobs, and find bytes without a row.
 
 Each piece is an object of the store, sealed as blobs are, under a data key that is bound to the
 account and the piece. Small pieces are inline: their row has the bytes.
@@ -26,13 +26,7 @@ from cloudcore.objects.book import Owned
 from cloudcore.objects.wraps import Rewrapped, WrapBroken, WrappedKey, rewrap
 from cloudcore.resource_references import Authorize, Scope
 from cloudcore.storage import errors as storage_errors
-from cloudcore.storage.needs import (
-    SHREDDED,
-    BucketBytes,
-    BucketKeys,
-    Looked,
-    StoredPiece,
-)
+from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, Looked, StoredPiece
 from registry import errors
 from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
@@ -62,7 +56,7 @@ class BucketOrphans:
     is_first: bool = True
 
     async def turn(self, owned: Owned) -> int:
-        """Do a turn unless another process does; return how many were set aside."""
+        """Scan unless another process does; return how many orphans were set aside."""
         what, now = "stored pieces of buckets", self.clock()
         tenant = Tenant(what, self.store, self.store, self.clock, owned, self.may_judge, self.kept)
         async with self.store.scan_alone() as is_alone:
@@ -101,7 +95,7 @@ class BucketOrphans:
 
 
 class Sealing(NamedTuple):
-    """How pieces are stored."""
+    """The encryption of new pieces."""
 
     keys: DataKeys
     seals: bool

@@ -15,14 +15,14 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure
 from registry.cli.client.container_passwords import (
-    Source,
+    PasswordSource,
     current_password,
     find_source,
     forget_password,
     list_hosts,
 )
-from registry.cli.failure import CommandFailure
 
 NAME: Final = "docker-credential-entrepot"
 _USAGE: Final = f"Usage: {NAME} <store|get|erase|list|version>"
@@ -34,7 +34,7 @@ _MAX_INPUT: Final = 64 * 1024
 
 
 class _Stored(msgspec.Struct, rename="pascal"):
-    """What a client wants to store after ``docker login``."""
+    """A login that a client asks to store."""
 
     server: str = msgspec.field(name="ServerURL", default="")
     username: str = ""
@@ -79,9 +79,9 @@ def _get(environ: Mapping[str, str]) -> str:
 
 
 def _store(environ: Mapping[str, str]) -> str:
-    """Accept a login like ours without keeping it, as `get` gives one; refuse any other.
+    """Accept our own login without storing it, as `get` makes one; refuse any other.
 
-    ``docker login`` calls this, ``entrepot docker-login`` among others.
+    ``docker login`` calls this, also when ``entrepot docker-login`` runs it.
     """
     try:
         stored = msgspec.json.decode(_read(), type=_Stored)
@@ -116,8 +116,8 @@ def _version(_environ: Mapping[str, str]) -> str:
     return f"{NAME} (entrepot) {metadata.version('entrepot')}\n"
 
 
-def _source(server: str, environ: Mapping[str, str]) -> tuple[str, Source | None]:
-    """Return the server as it was named, and what makes passwords for it."""
+def _source(server: str, environ: Mapping[str, str]) -> tuple[str, PasswordSource | None]:
+    """Return the server's name, and the source of its passwords."""
     if not server:
         raise CommandFailure(_NO_SERVER)
     return server, find_source(server, environ)

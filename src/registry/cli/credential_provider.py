@@ -1,8 +1,8 @@
 """``entrepot-credential-provider``: the kubelet's exec plugin for passwords of image pulls.
 
-The kubelet writes a CredentialProviderRequest to the standard input and reads a
-CredentialProviderResponse (``credentialprovider.kubelet.k8s.io/v1``) from the standard output; what
-stands on the standard error is in its log
+The kubelet writes a CredentialProviderRequest to the standard input, reads a
+CredentialProviderResponse (``credentialprovider.kubelet.k8s.io/v1``) from the standard output, and
+logs the standard error
 (https://kubernetes.io/docs/reference/config-api/kubelet-credentialprovider.v1/). The password comes
 from the access key in the environment, or from the sign-in of ``entrepot login``. The kubelet keeps
 it in memory, so it is written to no file.
@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.container_passwords import ContainerPassword, find_source, new_password
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.records import printable
 
 NAME: Final = "entrepot-credential-provider"
@@ -30,7 +30,7 @@ _MAX_INPUT: Final = 1 << 20
 
 
 class _Request(msgspec.Struct, rename="camel"):
-    """What is read of a request; the token of the pod's service account is not."""
+    """The fields that are read of a request; not the token of the pod's service account."""
 
     api_version: str
     kind: str
@@ -52,7 +52,7 @@ def respond(request: bytes, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the response to a request; without `auth` for an image of another registry.
 
     Raises:
-        Misuse: it is no such request.
+        Misuse: the bytes are not such a request.
         CommandFailure: the registry refuses, or cannot be reached.
 
     """
@@ -97,7 +97,7 @@ def _host_of(image: str) -> str:
 
 
 def _cache_duration(password: ContainerPassword) -> str:
-    """Return for how long the kubelet may use a password, as Go writes durations."""
+    """Return the time for which the kubelet may use a password, as Go writes durations."""
     return f"{max(0, int(password.renew_at - time.time()))}s"
 
 

@@ -1,7 +1,7 @@
-"""The command line: its parser, and how a command ends.
+"""Parse the command line, run the command, and turn its errors into an exit status.
 
-The families name the modules, one for each noun. A module adds its parsers; the ``run`` default of
-a parser is the function that carries out its command.
+Families name the modules of commands, one for each noun. The ``run`` default of a parser is the
+function that carries out its command.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+from cloudcore.command_failures import FAILED, MISUSE, CommandFailure
 from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
-from registry.cli.failure import FAILED, MISUSE, CommandFailure
 from registry.cli.nouns.commands import CommandTable
 from registry.cli.parser import CommandParser, Group, Version
 from registry.composition.families import FAMILIES
@@ -26,7 +26,7 @@ from registry.settings.texts import SettingsError
 
 SERVER_MODULES: Final = ("registry.cli.server.commands",)
 _SERVING: Final = ("dev", "serve")
-"""Commands of `SERVER_MODULES` that run for long: they keep no parsers of others in memory."""
+"""Commands of `SERVER_MODULES` that run for long, and keep no other parsers in memory."""
 _OWN: Final = CommandGroup("this command", ("registry.cli.commands.completion",))
 _TITLES: Final = ("sign in", "use a registry", "people and rights", "set up an account")
 """Of the groups that the help shows first."""
@@ -44,7 +44,7 @@ _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit status (see `registry.cli.failure`)."""
+    """Run the command line; return the exit status (see `cloudcore.command_failures`)."""
     _open_closed_streams()
     given = sys.argv[1:] if arguments is None else arguments
     try:

@@ -1,4 +1,4 @@
-"""A command parser that groups its commands and suggests what was meant; options of several."""
+"""An argument parser that groups its commands and suggests corrections; options shared by many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
-from registry.cli.failure import MISUSE
+from cloudcore.command_failures import MISUSE
 from registry.cli.output.records import FORMS, TABLE
 
 Commands = argparse._SubParsersAction
@@ -30,7 +30,7 @@ class CommandParser(argparse.ArgumentParser):
     groups: Sequence[Group] = ()
     """The groups in which its help lists the subcommands."""
     rest = ""
-    """What takes all that follows ``--``, if it takes that."""
+    """The option that takes all arguments after ``--``, if there is one."""
 
     def add_commands(
         self, kind: type[Commands[CommandParser]] | None = None
@@ -60,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse; refuse what a command does not take by the command itself, so with its usage."""
+        """Parse; an unknown argument is refused by its own command, so with its usage."""
         given = list(sys.argv[1:] if args is None else args)
         rest: list[str] | None = None
         if self.rest and "--" in given:
@@ -78,7 +78,7 @@ class CommandParser(argparse.ArgumentParser):
         return parsed, unknown
 
     def _joined(self, given: Sequence[str]) -> Iterator[str]:
-        """Join an option with a value like ``-c``, as argparse takes it for an option else."""
+        """Join an option with a value like ``-c``, which argparse would take for an option."""
         known, rest = self._option_string_actions, iter(given)
         for each in rest:
             if each == "--":
@@ -95,7 +95,7 @@ class CommandParser(argparse.ArgumentParser):
                 yield each
 
     def _check_option(self, given: str) -> None:
-        """Refuse an unknown option before what is missing is told, and suggest a similar one."""
+        """Refuse an unknown option, before missing ones, and suggest a similar one."""
         name, _, _ = given.partition("=")
         known = self._option_string_actions
         if (
@@ -136,7 +136,7 @@ class Version(argparse.Action):
 
 Verbs: TypeAlias = "Commands[CommandParser]"
 Run: TypeAlias = Callable[[argparse.Namespace], int]
-"""What carries a command out, and returns its exit status."""
+"""Carries a command out; returns the exit status."""
 
 
 def add_noun(commands: Verbs, noun: str, words: str) -> Verbs:
@@ -153,24 +153,24 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
     return parser
 
 
-def later(module: str, function: str) -> Run:
-    """Return a command of `registry.cli.server`, whose module is imported only when it runs.
+def lazy_command(module: str, function: str) -> Run:
+    """Return a command of `registry.cli.server`, whose module is imported when it runs.
 
-    The commands on the registry's machine import the whole registry, which no other needs.
+    Commands on the registry's machine import the whole registry, which no other command needs.
     """
 
     def run(options: argparse.Namespace) -> int:
-        status: int = getattr(load(module), function)(options)
+        status: int = getattr(import_server_module(module), function)(options)
         return status
 
     return run
 
 
-def load(module: str) -> ModuleType:
-    """Import and return a module of `registry.cli.server`, and with it the whole registry.
+def import_server_module(module: str) -> ModuleType:
+    """Import a module of `registry.cli.server`, and with it the whole registry; return it.
 
-    The garbage collector rests meanwhile, and then leaves alone what is there: most of it stays,
-    and to look at it again and again takes a fifth of a server's start.
+    Python's garbage collector is off meanwhile, and never looks at these objects again: they stay,
+    and scanning them takes a fifth of a server's start.
     """
     name = f"registry.cli.server.{module}"
     if name in sys.modules:
@@ -187,7 +187,7 @@ def load(module: str) -> ModuleType:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add ``--output``, the format of what is printed."""
+    """Add ``--output``, the output format."""
     parser.add_argument("--output", "-o", choices=FORMS, default=TABLE, help="how to print (table)")
 
 

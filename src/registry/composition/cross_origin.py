@@ -1,4 +1,4 @@
-"""Limit web pages of other origins: they may read ``/v1`` and ``/v2`` if they are listed.
+"""Let listed web pages of other origins read ``/v1`` and ``/v2``, and no others.
 
 Only ``GET``, ``HEAD`` and their preflights are allowed. ``Access-Control-Allow-Credentials`` is
 never sent, so pages cannot use cookies; they send bearers from ``GET /v2/token``. The sign-in page

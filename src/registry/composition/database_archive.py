@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cloudcore.databases.archive.archive import Archive, BackupTarget
-from cloudcore.databases.archive.archives import Archives
+from cloudcore.databases.archive.bucket_archive import BucketArchive
+from cloudcore.databases.archive.driver import Archive, BackupTarget
 from cloudcore.databases.archive.pgbackrest import ServerPlace
 from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
 from cloudcore.databases.servers.driver import ServerDriver, ServerSpec
@@ -21,7 +21,7 @@ def archive_of(
     roles: ServiceRoles,
     servers: ServerDriver | None,
 ) -> tuple[Archive, Bridge | None]:
-    """Return it, and the bridge that is to be closed at the end, if there is an endpoint."""
+    """Return the archive, and its bridge to the S3 endpoint, if there is one, to be closed."""
     endpoint = s3_endpoint(settings)
     bridge = None if endpoint is None else Bridge(endpoint)
 
@@ -32,7 +32,7 @@ def archive_of(
         return ServerPlace(paths.data, paths.user, paths.socket_folder, target.port)
 
     networks = settings.node.registered_networks
-    return Archives(storage, roles, bridge, node.folder / "archive", place, networks), bridge
+    return BucketArchive(storage, roles, bridge, node.folder / "archive", place, networks), bridge
 
 
 def s3_endpoint(settings: Settings) -> S3Endpoint | None:

@@ -26,7 +26,7 @@ from cloudcore.web.health import HEALTH, Readiness, health_routes
 from registry.composition.cross_origin import LoopbackGuard
 from registry.composition.family import REGISTRY
 from registry.composition.main import Edition, PlaneApplications, Registry, application
-from registry.composition.process import STORES, Process
+from registry.composition.stores import STORES, RegistryStores
 from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
@@ -44,8 +44,8 @@ FILE_NAME: Final = "dev.key"
 """Not ``root.key``: that file marks the folder of an install with accounts."""
 
 
-async def with_keys(process: Process) -> Process:
-    """Return the process with the keys of its data folder; make them if they are needed.
+async def open_data_keys(stores: RegistryStores) -> RegistryStores:
+    """Return the stores with the keys of its data folder; make them if they are needed.
 
     Without sealing, they are only opened if they exist, to read what was sealed before.
 
@@ -53,27 +53,27 @@ async def with_keys(process: Process) -> Process:
         KeyringError: the file of the root key cannot be used.
 
     """
-    settings, ctx = process.settings, process.ctx
+    settings, ctx = stores.settings, stores.ctx
     path = settings.data / FILE_NAME
     if settings.seals:
         with suppress(FileExistsError):  # another worker process may be faster
             create_root_key(path)
     elif not path.exists():
-        return process
+        return stores
     providers = Providers(EmbeddedProvider(load_keyring(path)))
     maker = KeyMaker(providers, settings.region, ctx.new_id)
     await maker.add_missing_platform_keys(ctx.database, ctx.clock())
     keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
-    return replace(process, ctx=replace(ctx, data_keys=keys, seals=settings.seals))
+    return replace(stores, ctx=replace(ctx, data_keys=keys, seals=settings.seals))
 
 
-async def _open_dev(opening: Opening) -> Process:
+async def _open_dev(opening: Opening) -> RegistryStores:
     """Create the account of ``entrepot dev``, and its keys, if they do not exist."""
-    process = await opening.get(STORES)
-    ctx = process.ctx
+    stores = await opening.get(STORES)
+    ctx = stores.ctx
     if await ctx.database.read(find_account, DEV_ACCOUNT) is None:
         await ctx.database.write(add_account, uuid7(), DEV_ACCOUNT, ctx.clock())
-    return await with_keys(process)
+    return await open_data_keys(stores)
 
 
 @cache
@@ -86,12 +86,12 @@ async def _make_dev_planes(
     opening: Opening, _families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
     """Make an open data plane and a control plane with only health, for this machine alone."""
-    process = await opening.needs_of(DEV_REGISTRY)
-    settings = process.settings
+    stores = await opening.needs_of(DEV_REGISTRY)
+    settings = stores.settings
     control = ControlPlane(_dev_routes(), needs={HEALTH: readiness}, absent=_ABSENT)
     hosts = (*settings.hosts, settings.pull_host)
     mirrors = Mirrors(settings.mirrored)
-    data = DataPlane(process.ctx, OpenAccess(DEV_ACCOUNT), mirrors=mirrors)
+    data = DataPlane(stores.ctx, OpenAccess(DEV_ACCOUNT), mirrors=mirrors)
     return PlaneApplications(
         LoopbackGuard(data, errors.refuse, hosts),
         LoopbackGuard(cast("Application", control), envelope.refuse, hosts),

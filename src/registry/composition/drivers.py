@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def network_driver(settings: Settings) -> NetworkDriver:
-    """Return what makes networks."""
+    """Return the driver of networks."""
     folder = settings.node.node(settings.data).folder / "network"
     if settings.node.network_driver == "nftables":
         from cloudcore.network.drivers.nftables import Nftables  # noqa: PLC0415 - one of both is used
@@ -28,7 +28,7 @@ def network_driver(settings: Settings) -> NetworkDriver:
 
 
 def balancer_driver(settings: Settings) -> ProxyDriver:
-    """Return what runs load balancers."""
+    """Return the driver of load balancers."""
     folder = settings.node.node(settings.data).folder / "balancers"
     if settings.node.balancer_driver == "haproxy":
         from cloudcore.loadbalancer.haproxy import HaproxyDriver  # noqa: PLC0415 - as above
@@ -40,7 +40,7 @@ def balancer_driver(settings: Settings) -> ProxyDriver:
 
 
 def compute_driver(settings: Settings) -> SandboxDriver | None:
-    """Return what runs instances, or None if this machine runs none."""
+    """Return the driver of instances, or None if this machine runs none."""
     chosen = settings.node
     if chosen.compute_driver == "off":
         return None
@@ -55,22 +55,22 @@ def compute_driver(settings: Settings) -> SandboxDriver | None:
 
 
 def database_driver(settings: Settings) -> ServerDriver | None:
-    """Return what runs database servers, or None if this machine runs none."""
+    """Return the driver of database servers, or None if this machine runs none."""
     chosen = settings.node
     if chosen.database_driver == "off":
         return None
-    from cloudcore.databases.servers.bubblewrap import Listening, Servers  # noqa: PLC0415 - few installs use it
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening  # noqa: PLC0415 - few installs use it
 
     first_port, _ = chosen.database_range
     listening = Listening(chosen.database_address, first_port, chosen.database_first_uid)
-    return Servers(chosen.node(settings.data).folder / "databases", listening)
+    return BubblewrapServers(chosen.node(settings.data).folder / "databases", listening)
 
 
 def check_drivers(settings: Settings) -> None:
-    """Look whether this machine has what its drivers need.
+    """Check that this machine can run its drivers.
 
     Raises:
-        SettingsError: it has not; the words say what is missing.
+        SettingsError: a program or a right is missing; the message names it.
 
     """
     drivers = (

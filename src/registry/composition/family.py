@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cloudcore.metering.sampling import Measure
     from cloudcore.ports import Offer, Opening
     from cloudcore.quotas.limits import Counted
-    from registry.composition.process import Process
+    from registry.composition.stores import RegistryStores
     from registry.services.context import ServiceContext
 
 _HOUR: Final = 3600
@@ -28,7 +28,7 @@ _PURGE_SECONDS: Final = 60
 _COLLECT_SECONDS: Final = 300
 
 
-async def _open(opening: Opening) -> Process:
+async def _open(opening: Opening) -> RegistryStores:
     from registry.composition import needs  # noqa: PLC0415 - SQLAlchemy
 
     return await needs.open_needs(opening)
@@ -46,20 +46,20 @@ def _routes() -> Sequence[HTTPRouteHandler]:
     return routes.HANDLERS
 
 
-def _services(process: Process) -> ServiceContext:
-    return process.ctx
+def _services(stores: RegistryStores) -> ServiceContext:
+    return stores.ctx
 
 
-def _job_kinds(process: Process) -> Sequence[JobKind]:
+def _job_kinds(stores: RegistryStores) -> Sequence[JobKind]:
     from registry.gc.collection import collection_kind  # noqa: PLC0415 - SQLAlchemy
     from registry.services.blobs.rewrapping import rewrap_kind  # noqa: PLC0415
     from registry.services.lifecycle.runs import lifecycle_kind  # noqa: PLC0415
 
-    ctx = process.ctx
-    return (lifecycle_kind(ctx), collection_kind(ctx, process.store), rewrap_kind(ctx))
+    ctx = stores.ctx
+    return (lifecycle_kind(ctx), collection_kind(ctx, stores.store), rewrap_kind(ctx))
 
 
-def _schedule(process: Process) -> Sequence[Scheduled]:
+def _schedule(stores: RegistryStores) -> Sequence[Scheduled]:
     from cloudcore.jobs.schedule import Scheduled  # noqa: PLC0415 - SQLAlchemy
     from registry.gc import fsck, orphans  # noqa: PLC0415
     from registry.gc.data_keys import shred_deleted_keys  # noqa: PLC0415
@@ -78,7 +78,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
     from registry.services.pull_through import retention  # noqa: PLC0415
     from registry.services.repositories import days, search  # noqa: PLC0415
 
-    ctx = process.ctx
+    ctx = stores.ctx
     chores = [
         Scheduled(name, seconds, run)
         for name, seconds, run in (
@@ -101,7 +101,7 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             (
                 "registry.orphan_scan",
                 orphans.EVERY_SECONDS,
-                orphans.OrphanScan(ctx, process.store).turn,
+                orphans.OrphanScan(ctx, stores.store).turn,
             ),
             (
                 "registry.repository_days",
@@ -118,11 +118,11 @@ def _schedule(process: Process) -> Sequence[Scheduled]:
             ("registry.tag_history", _HOUR, partial(forget_tag_history, ctx)),
         )
     ]
-    settings = process.settings
+    settings = stores.settings
     return [
         *chores,
-        *scrub_chores(ctx, process.store, settings.scrubbing, process.buckets),
-        *seal_chores(ctx, process.store, settings.plain_sealing.seal_rate_bytes),
+        *scrub_chores(ctx, stores.store, settings.scrubbing, stores.buckets),
+        *seal_chores(ctx, stores.store, settings.plain_sealing.seal_rate_bytes),
     ]
 
 
@@ -164,7 +164,7 @@ def _uses() -> Sequence[Counted]:
     )
 
 
-REGISTRY: Final[Family[Process]] = Family(
+REGISTRY: Final[Family[RegistryStores]] = Family(
     name="registry",
     title="Repositories",
     paths=(

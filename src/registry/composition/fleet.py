@@ -1,7 +1,7 @@
 """Join the nodes that serve the same install: same settings, same root key, same blobs.
 
-What a client gets must not depend on the node that answers. So a node that differs in a setting
-that matters to clients, or to what one node decides for another, is refused at its start.
+Answers must not depend on the node. So a node is refused at its start if it differs in a setting
+that matters to clients, or to decisions of one node for another.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
 from cloudcore.nodes.watcher import Check, identity_of, open_folder
 from registry.blobstore.sweeper import BlobSweeper
-from registry.composition.process import Process
+from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
 from registry.services.context import ServiceContext
 from registry.settings.reading import GROUPS
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
 
-SAME: Final = (
+SHARED_SETTINGS: Final = (
     *("public_url", "allowed_hosts", "family_hosts", "s3_host", "s3_any_region", "region"),
     *("founders", "operators", "container_password_seconds", "audit_seconds"),
     *("sealing", "kms_provider", "kms_aws_key", "cors_origins", "mirrors"),
@@ -41,7 +41,7 @@ SAME: Final = (
     *("max_blob_bytes", "upload_idle_seconds", "max_open_uploads", "max_bucket_bytes"),
     *("max_open_uploads_per_repository", "inline_max_bytes", "touch_after_seconds"),
     *("gc_grace_seconds", "gc_condemned_seconds", "gc_quarantine_seconds", "gc_orphan_seconds"),
-    # Whichever node takes the request gives them to what is then placed on another.
+    # The node that takes a request allots them to resources that are placed on another.
     *("database_ports", "network_ipv6_ranges", "balancer_vips"),
 )
 """The settings that are the same on all nodes, none of which is secret."""
@@ -59,7 +59,10 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     """Return the settings that are the same on all nodes, as text."""
     groups = (settings, *(getattr(settings, name) for name in GROUPS))
     found = {
-        name: str(getattr(group, name)) for name in SAME for group in groups if hasattr(group, name)
+        name: str(getattr(group, name))
+        for name in SHARED_SETTINGS
+        for group in groups
+        if hasattr(group, name)
     }
     if not settings.public_url:
         found["public_url"] = settings.url
@@ -69,15 +72,15 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
     return found | {"contents of catalog_file": catalog}
 
 
-async def join_fleet(settings: Settings, process: Process) -> None:
-    """Say that this node is there, if it is one of those that run.
+async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
+    """Register this node with those that run, if it may join them.
 
     Raises:
-        SettingsError: another node has its name, a setting is another one than on those that run,
-            or the blobs are; or the database that several nodes share cannot tell.
+        SettingsError: another node has its name, a setting or the blobs differ from those of the
+            nodes that run, or the database of several nodes cannot be asked.
 
     """
-    ctx = process.ctx
+    ctx = stores.ctx
     node = settings.node.node(settings.data)
     try:
         identity = open_folder(node)  # nothing is served yet that would wait
@@ -87,7 +90,7 @@ async def join_fleet(settings: Settings, process: Process) -> None:
     except Conflict as error:
         raise SettingsError(f"node_name: {error}") from None
     except (OSError, Unavailable) as error:
-        if is_postgresql(settings.database):  # who is not told of now would never be asked again
+        if is_postgresql(settings.database):  # an unregistered node would never be checked again
             raise SettingsError(
                 f"whether this node may join is not known: {error}; start it again"
             ) from None
@@ -98,7 +101,7 @@ async def join_fleet(settings: Settings, process: Process) -> None:
         raise SettingsError(_refusal(joined.differences, joined.others))
     if joined.others:
         try:
-            await _check_store(settings, process, joined.others)
+            await _check_store(settings, stores, joined.others)
         except (SettingsError, PlatformError):
             with suppress(Unavailable):
                 await ctx.database.write(note_stopped, node.name, identity, ctx.clock())
@@ -106,31 +109,31 @@ async def join_fleet(settings: Settings, process: Process) -> None:
 
 
 def check_of(settings: Settings) -> Check:
-    """Return what keeps this node from going on if others began with other settings meanwhile."""
+    """Return a check that the settings of nodes started later do not differ."""
     shared: Mapping[str, str] = {}
     if is_postgresql(settings.database):  # else all processes are of one machine
-        with suppress(OSError):  # the disk is full: `join_fleet` told
+        with suppress(OSError):  # the disk is full: `join_fleet` has logged it
             shared = _own_settings(settings)
     return partial(check_same, settings=shared)
 
 
 def end_if_differs(error: Conflict) -> None:
-    """End this process in order if its settings keep it from going on; a new one is refused."""
+    """Shut this process down if its settings differ from those of other nodes."""
     if isinstance(error, Differs):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _own_settings(settings: Settings) -> Mapping[str, str]:
-    """Return what this node compares: the shared settings, and which folder of buckets it has."""
+    """Return the values that nodes compare: shared settings, and the folder of buckets."""
     shared = dict(shared_settings(settings))
     if not settings.store.store_s3_bucket:
         shared[_BUCKETS] = f"the folder {identity_of(settings.buckets)}"
     return shared
 
 
-async def _check_store(settings: Settings, process: Process, others: Sequence[str]) -> None:
+async def _check_store(settings: Settings, stores: RegistryStores, others: Sequence[str]) -> None:
     """Raise `SettingsError` if the blobs are not those of the `others` that run."""
-    if await _is_their_store(process.ctx, process.store):
+    if await _is_their_store(stores.ctx, stores.store):
         return
     bucket = settings.store.store_s3_bucket
     place = f"the bucket {bucket} of store_s3_endpoint" if bucket else str(settings.blobs)
@@ -143,8 +146,8 @@ async def _check_store(settings: Settings, process: Process, others: Sequence[st
 async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     """Return False if the other nodes note their generations in another store.
 
-    They begin one every five minutes at least, each by its own clock. One that the database does
-    not know is told of elsewhere (`registry.gc.generations`).
+    They begin one every five minutes at least, each by its own clock. A generation that the
+    database does not know is reported elsewhere (`registry.gc.generations`).
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)

@@ -1,6 +1,6 @@
 """Send the platform's own mail: through the smarthost, or directly.
 
-It belongs to no account, so no suppression and no rate of an account concerns it.
+Suppressions and rates of accounts do not apply to it.
 """
 
 from __future__ import annotations

@@ -35,11 +35,11 @@ from cloudcore.nodes.node import NODE
 from cloudcore.nodes.rows import PLACINGS
 from cloudcore.nodes.watcher import begin as begin_watching
 from cloudcore.ports import Install, Offer, Opening, known
-from cloudcore.quotas.needs import QUOTAS, Known
+from cloudcore.quotas.needs import QUOTAS, KnownQuota
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.counters import Count, Gauge, Measure, count_nothing, measure_nothing
 from cloudcore.serving.dispatch import Application, Dispatcher
-from cloudcore.serving.kept.cache import KeptAnswers
+from cloudcore.serving.kept_answers import KeptAnswers
 from cloudcore.serving.planes import Planes
 from cloudcore.web.health import Readiness
 from registry.blobstore.base import BlobStore, ObjectUnknown
@@ -49,7 +49,7 @@ from registry.blobstore.sweeper import BlobSweeper
 from registry.composition.fleet import check_of, end_if_differs
 from registry.composition.metrics import ChorePeriods, folders_of, measure
 from registry.composition.planes import dispatcher, planes_of
-from registry.composition.process import STORES, Process
+from registry.composition.stores import STORES, RegistryStores
 from registry.composition.unfinished_restoration import check_is_whole
 from registry.counters import DAMAGED, JOBS
 from registry.gc import generations
@@ -77,7 +77,7 @@ def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
     """Make the data folder and bring the database up to date; done once, before any worker.
 
     Raises:
-        SettingsError: a restoration into the folder was interrupted, and this is no other.
+        SettingsError: a restoration into the folder was interrupted.
 
     """
     if not is_restoration:
@@ -96,7 +96,7 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
         await take_back_owned(ctx, sweeper)
     except PlatformError as error:  # the next scan tries again
         _log.warning("no orphan was put back: %s", error)
-    # This process's own, from start to stop: under a lease, a dead holder would leave a gap.
+    # In each process, from start to stop: under a lease, a dead holder would leave a gap.
     async with repeated(generations.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
@@ -115,11 +115,11 @@ class PlaneApplications(NamedTuple):
 
 @dataclass(frozen=True)
 class Edition:
-    """What one command serves: its families, what they get, and what makes its planes."""
+    """The families and planes that a command serves."""
 
     families: tuple[Family[Any], ...]
     offers: tuple[Offer, ...]
-    """What families get besides what they offer each other."""
+    """Ports of families that no family fills."""
     make_planes: Callable[
         [Opening, tuple[Family[Any], ...], Readiness], Awaitable[PlaneApplications]
     ]
@@ -128,7 +128,7 @@ class Edition:
 
 
 class Registry:
-    """What one worker process runs: the stores, both planes, and background work.
+    """The stores, planes and background work of one worker process.
 
     Without an `edition` it has only the stores, for commands that work on them. The caller closes a
     `database` or `store` that it passes. Workers of one server get the same `mark`.
@@ -164,7 +164,7 @@ class Registry:
         self._is_leaving = False
 
     @asynccontextmanager
-    async def open(self, leases: Leases | None = None) -> AsyncIterator[Process]:
+    async def open(self, leases: Leases | None = None) -> AsyncIterator[RegistryStores]:
         """Open the stores, and close them at the end; a worker holds uploads by its `leases`."""
         settings = self._settings
         async with AsyncExitStack() as resources:
@@ -196,7 +196,7 @@ class Registry:
             resources.push_async_callback(ctx.manifest_fetches.aclose)
             resources.push_async_callback(ctx.referrer_fetches.aclose)
             resources.push_async_callback(ctx.tag_list_fetches.aclose)
-            yield Process(settings=settings, ctx=ctx, store=store)
+            yield RegistryStores(settings=settings, ctx=ctx, store=store)
             await last_turn(pulls.flush, "pulls")
 
     @asynccontextmanager
@@ -206,7 +206,7 @@ class Registry:
             yield await self._make_planes(stores, resources)
 
     async def _make_planes(
-        self, stores: Process, resources: AsyncExitStack
+        self, stores: RegistryStores, resources: AsyncExitStack
     ) -> tuple[Opening, PlaneApplications]:
         edition = self._edition
         assert edition is not None
@@ -240,9 +240,9 @@ class Registry:
         return opening, planes
 
     async def rehearse(self) -> None:
-        """Load and make what `start` does, then close it, without any background work.
+        """Open and close all that `start` opens, without background work.
 
-        A process does so before it forks workers, which then share what was loaded and compiled.
+        A process does so before it forks workers, which share its modules and compiled statements.
         """
         async with self.open_planes() as (opening, _planes):
             assert self._edition is not None
@@ -276,7 +276,7 @@ class Registry:
         opened = [(family, await opening.needs_of(family)) for family in families]
         for family, needs in opened:
             await family.begin(needs, resources)
-        # This process's own: what it noted in memory, and the uploads that it holds.
+        # In each process: the pulls that it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
         kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
@@ -383,10 +383,12 @@ class Registry:
             await send({"type": f"lifespan.{event}.complete"})
 
 
-def quotas_of(families: Sequence[Family[Any]]) -> Sequence[Known]:
+def quotas_of(families: Sequence[Family[Any]]) -> Sequence[KnownQuota]:
     """Return the quotas of families, with what counts them."""
     counted = {each.quota.name: each for family in families for each in family.uses()}
-    return [Known(quota, counted.get(quota.name)) for family in families for quota in family.quotas]
+    return [
+        KnownQuota(quota, counted.get(quota.name)) for family in families for quota in family.quotas
+    ]
 
 
 def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) -> Scheduled:

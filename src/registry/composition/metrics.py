@@ -1,4 +1,4 @@
-"""Metrics of a registry: which events its workers count, and gauges that are measured at a scrape.
+"""Metrics of a registry: events that workers count, and gauges that are measured at a scrape.
 
 The gauges are of disk, database, jobs, chores, nodes, backups and uploads. Each query reads a
 bounded number of rows, so a scrape costs the same in every registry.
@@ -19,7 +19,7 @@ from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
 from cloudcore.nodes.rows import Seen, list_nodes
 from cloudcore.own_certificate.paths import ORDER_EVENTS
-from cloudcore.serving.counters import QUOTAS, CountedEvent, Gauge, Watched
+from cloudcore.serving.counters import QUOTAS, ApplicationEvents, CountedEvent, Gauge
 from cloudcore.serving.tls.files import HANDSHAKE_EVENT
 from registry import counters
 from registry.blobstore.backups import BackupTimes, backup_times
@@ -91,7 +91,7 @@ class Folders(NamedTuple):
 
 
 class ChorePeriods(NamedTuple):
-    """How often the chores of a process are due, by name, and since when it runs them."""
+    """The periods of the chores of a process, by name, and the time of its start."""
 
     seconds: Mapping[str, float]
     since: int
@@ -315,6 +315,6 @@ _REACHED: Final = tuple(
     for family in FAMILIES
     for quota in family.quotas
 )
-WATCHED: Final = Watched(
+APPLICATION_EVENTS: Final = ApplicationEvents(
     (*counters.EVENTS, HANDSHAKE_EVENT, *ORDER_EVENTS, *_REACHED), counters.OUTCOMES
 )

@@ -13,7 +13,7 @@ from cloudcore.kms.needs import VAULT
 from cloudcore.ports import KEYRING, Opening, Port, known, offer
 from cloudcore.web.context import AUTHENTICATOR
 from registry.blobstore.opening import FileStore, open_bucket_store
-from registry.composition.process import STORES, Process
+from registry.composition.stores import STORES, RegistryStores
 from registry.services.access.bearers import BearerSigner
 from registry.services.access.tokens import BearerTokens
 from registry.services.blobs import upload_ids
@@ -35,8 +35,8 @@ BEARERS: Final[Port[BearerTokens]] = Port("registry.bearers")
 """Signs and reads the bearers of ``/v2``."""
 
 
-async def open_needs(opening: Opening) -> Process:
-    """Return the dependencies of one process."""
+async def open_needs(opening: Opening) -> RegistryStores:
+    """Return the stores, with the services and the bytes of buckets."""
     stores = await opening.get(STORES)
     return replace(stores, ctx=await opening.get(SERVICES), buckets=await opening.get(BUCKETS))
 

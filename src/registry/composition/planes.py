@@ -119,7 +119,7 @@ _PATHS: Final[Mapping[str, Sequence[str]]] = {
     each.host: each.paths for each in FAMILIES if each.host and each.paths
 }
 PARTS: Final = (PULL, CONSOLE, *_PATHS)
-"""What may have a host of its own."""
+"""The parts that may have a host of their own."""
 _EVERYWHERE: Final = (
     "/healthz",
     "/readyz",

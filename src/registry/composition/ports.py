@@ -1,7 +1,6 @@
-"""Fill the ports that cross families, and those that settings fill.
+"""Fill ports of families from other families, and from the settings.
 
-A line here is what one family asks for and another offers, or the operator decides. What a family
-has by itself is in its ``needs.py``.
+Ports that a family fills itself are in its ``needs.py``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import BalancedPools
 from cloudcore.databases import needs as databases
-from cloudcore.databases.archive.archive import Archive
+from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
@@ -34,7 +33,6 @@ from cloudcore.identity.services.accounts import PrepareAddition
 from cloudcore.keyring import Keyring, load_keyring
 from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
-from cloudcore.loadbalancer import needs as balancer_ports
 from cloudcore.loadbalancer import needs as loadbalancer
 from cloudcore.loadbalancer.workflow import pool_changed
 from cloudcore.metering import needs as metering
@@ -45,7 +43,7 @@ from cloudcore.nodes.node import NODE
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Mail
-from cloudcore.ports import KEYRING, Asked, Offer, Opening, Port, known, offer
+from cloudcore.ports import KEYRING, Offer, Opening, Port, PortType, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.quotas import needs as quotas
 from cloudcore.storage import needs as storage
@@ -70,7 +68,7 @@ from registry.composition.drivers import (
 )
 from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
-from registry.composition.process import STORES
+from registry.composition.stores import STORES
 from registry.gc.orphans import may_judge
 from registry.quotas import UPLOADS
 from registry.services.access.bearers import KEY_KINDS
@@ -87,7 +85,7 @@ _OTHER_EVENT_TYPES: Final = tuple(
 
 
 def key_providers(settings: Settings, keyring: Keyring) -> Providers:
-    """Return who wraps the material of keys, by the settings; both open what they have wrapped.
+    """Return the providers that wrap keys, by the settings; each opens what it has wrapped.
 
     Raises:
         SettingsError: AWS KMS is set, and its client is not installed.
@@ -120,7 +118,7 @@ def _certificate_settings(settings: Settings) -> certificate.CertificateSettings
 
 
 def _sending(settings: Settings) -> email.SendingTerms:
-    """Return how the mail of accounts is sent."""
+    """Return the terms under which the mail of accounts is sent."""
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
@@ -174,7 +172,7 @@ async def _addition(opening: Opening) -> PrepareAddition:
 
 
 async def _mail(opening: Opening) -> Mail | None:
-    """Return what sends mail, by the settings; None if nothing does."""
+    """Return the sender of the platform's mail, by the settings, or None."""
     settings = (await opening.get(STORES)).settings
     if settings.smarthost is None:
         sending = await opening.get(email.SENDING)
@@ -192,7 +190,7 @@ async def _mail(opening: Opening) -> Mail | None:
 
 
 async def _processor(opening: Opening) -> Processor:
-    """Return who processes payments, by the settings."""
+    """Return the payment processor, by the settings."""
     chosen = (await opening.get(STORES)).settings.billing
     if chosen.payment_processor == "embedded":
         return EmbeddedProcessor(opening.install.database, opening.install.clock)
@@ -210,7 +208,7 @@ async def _processor(opening: Opening) -> Processor:
 
 
 async def _prices(opening: Opening) -> billing.Prices:
-    """Return what reads the catalogue's file, as it is at the moment."""
+    """Return a function that reads the catalogue's file."""
     settings, skus = (await opening.get(STORES)).settings, await opening.get(SKUS)
 
     def prices() -> Sequence[billing.Price]:
@@ -220,7 +218,7 @@ async def _prices(opening: Opening) -> billing.Prices:
 
 
 async def _images(opening: Opening) -> Images:
-    """Return who gets images of this registry onto this machine."""
+    """Return the images of this registry, for instances on this machine."""
     from registry.image_roots.images import RegistryImages  # noqa: PLC0415 - few machines run any
     from registry.image_roots.layer_store import LayerStore  # noqa: PLC0415
 
@@ -276,8 +274,8 @@ def _database_terms(settings: Settings) -> databases.DatabaseTerms:
     )
 
 
-def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
-    """Offer what the settings say."""
+def _from_settings(port: Port[T], read: Callable[[Settings], T]) -> Offer:
+    """Offer a value that is read from the settings."""
 
     async def make(opening: Opening) -> T:
         return read((await opening.get(STORES)).settings)
@@ -286,7 +284,7 @@ def _set(port: Port[T], read: Callable[[Settings], T]) -> Offer:
 
 
 def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
-    """Offer what is made for the region."""
+    """Offer a value that is made for the region."""
 
     async def made(opening: Opening) -> T:
         return make(opening.install.region)
@@ -294,12 +292,12 @@ def _in_region(port: Port[T], make: Callable[[str], T]) -> Offer:
     return offer(port, made)
 
 
-def _from(port: Asked[T]) -> Callable[[Opening], Awaitable[T]]:
-    """Return what fills a port from another one."""
+def _same_as(port: PortType[T]) -> Callable[[Opening], Awaitable[T]]:
+    """Return a function that fills a port from another one."""
     return lambda opening: opening.get(port)
 
 
-CROSSING: Final = (
+CROSS_FAMILY_OFFERS: Final = (
     offer(PLATFORM, _platform),
     offer(kms.PROVIDERS, _providers),
     offer(identity.PREPARE_ADDITION, _addition),
@@ -311,45 +309,45 @@ CROSSING: Final = (
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),
-    offer(notifications.QUEUES, _from(queue.QUEUES)),
+    offer(notifications.QUEUES, _same_as(queue.QUEUES)),
     offer(notifications.MAIL, _mail),
-    offer(email.MAIL, _from(notifications.MAIL)),
-    offer(certificate.ACCOUNT_KEYS, _from(kms.PLATFORM_KEYS)),
-    _set(network.DRIVER, network_driver),
-    _set(loadbalancer.PROXIES, balancer_driver),
+    offer(email.MAIL, _same_as(notifications.MAIL)),
+    offer(certificate.ACCOUNT_KEYS, _same_as(kms.PLATFORM_KEYS)),
+    _from_settings(network.DRIVER, network_driver),
+    _from_settings(loadbalancer.PROXIES, balancer_driver),
     offer(IMAGES, _images),
-    _set(compute.DRIVER, compute_driver),
+    _from_settings(compute.DRIVER, compute_driver),
     known(compute.POOL_CHANGED, pool_changed),
-    offer(balancer_ports.POOLS, _pools),
-    _set(databases.SERVERS, database_driver),
-    _set(databases.TERMS, _database_terms),
+    offer(loadbalancer.POOLS, _pools),
+    _from_settings(databases.SERVERS, database_driver),
+    _from_settings(databases.TERMS, _database_terms),
     offer(databases.AUTHORITY, _authority),
     offer(databases.ARCHIVE, _archive),
-    _set(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
-    _set(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
+    _from_settings(compute.DISK_MB, lambda settings: settings.node.compute_disk_mb),
+    _from_settings(network.IPV6_RANGES, lambda settings: settings.node.ipv6_ranges),
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
     offer(billing.PRICES, _prices),
     _in_region(storage.KEYS, KeysOfBuckets),
-    _set(KEYRING, lambda settings: load_keyring(settings.root_key)),
-    _set(CONTROL_SETTINGS, _control_settings),
-    _set(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
-    _set(catalog.FILE, lambda settings: settings.catalog),
-    _set(email.RETURN_MAIL, _return_mail),
-    _set(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
-    _set(email.SENDING, _sending),
-    _set(balancer_ports.VIPS, lambda settings: settings.node.vips),
-    _set(balancer_ports.TARGETS, lambda settings: settings.node.targets),
-    _set(email.RESOLVER, lambda settings: settings.resolver),
-    _set(certificate.SETTINGS, _certificate_settings),
-    _set(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
-    _set(quotas.OPERATORS, lambda settings: settings.operator_handles),
-    _set(
+    _from_settings(KEYRING, lambda settings: load_keyring(settings.root_key)),
+    _from_settings(CONTROL_SETTINGS, _control_settings),
+    _from_settings(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),
+    _from_settings(catalog.FILE, lambda settings: settings.catalog),
+    _from_settings(email.RETURN_MAIL, _return_mail),
+    _from_settings(email.DEDICATED_IPS, lambda settings: settings.email.dedicated_ips),
+    _from_settings(email.SENDING, _sending),
+    _from_settings(loadbalancer.VIPS, lambda settings: settings.node.vips),
+    _from_settings(loadbalancer.TARGETS, lambda settings: settings.node.targets),
+    _from_settings(email.RESOLVER, lambda settings: settings.resolver),
+    _from_settings(certificate.SETTINGS, _certificate_settings),
+    _from_settings(notifications.WEBHOOKS, lambda settings: settings.allowed_webhooks),
+    _from_settings(quotas.OPERATORS, lambda settings: settings.operator_handles),
+    _from_settings(
         quotas.QUOTA_DEFAULTS,
         lambda settings: {
             BUCKET_BYTES.name: settings.limits.max_bucket_bytes,
             UPLOADS.name: settings.limits.max_open_uploads,
         },
     ),
-    _set(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
+    _from_settings(storage.ACCOUNT_BYTES, lambda settings: settings.limits.max_bucket_bytes),
 )

@@ -21,7 +21,7 @@ from registry.composition.families import FAMILIES
 from registry.composition.family import REGISTRY
 from registry.composition.main import Edition, PlaneApplications, Registry, application
 from registry.composition.needs import BEARERS
-from registry.composition.ports import CROSSING
+from registry.composition.ports import CROSS_FAMILY_OFFERS
 from registry.console.app import Console
 from registry.console.page_request import ConsoleSettings
 from registry.distribution.app import DataPlane
@@ -53,8 +53,8 @@ async def _make_planes(
     opening: Opening, families: tuple[Family[Any], ...], readiness: Readiness
 ) -> PlaneApplications:
     """Make both planes and the console, with sign-in and policies."""
-    process, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
-    settings, ctx = process.settings, process.ctx
+    stores, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
+    settings, ctx = stores.settings, stores.ctx
     needs: dict[str, object] = {
         family.name: family.provided(await opening.needs_of(family)) for family in families
     }
@@ -111,7 +111,7 @@ async def _s3_endpoint(opening: Opening, settings: Settings) -> Application | No
     )
 
 
-SERVE: Final = Edition(FAMILIES, CROSSING, _make_planes, audits=True)
+SERVE: Final = Edition(FAMILIES, CROSS_FAMILY_OFFERS, _make_planes, audits=True)
 """``entrepot serve``: accounts, sign-in and all families."""
 
 

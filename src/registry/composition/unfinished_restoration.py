@@ -1,4 +1,4 @@
-"""Refuse a data folder or a database with the mark of a restoration that has not ended."""
+"""Refuse a data folder or a database into which a restoration has not ended."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Addresses of pages: of those that others link to, of a list's, and of a repository's.
+"""Paths of pages, links between the pages of a list, and addresses of repositories.
 
-Those of a repository name it as an image reference does:
+The address of a repository names it as an image reference does:
 
     /console/acme/web/frontend                    the repository
     /console/acme/web/frontend:1.4                a tag
@@ -184,7 +184,7 @@ _MOST: Final = 20
 """Markers of an address: of some 100 characters each."""
 
 
-class Turns(NamedTuple):
+class PageLinks(NamedTuple):
     """The parameters of other pages, but for those of the list itself."""
 
     before: str | None
@@ -192,8 +192,10 @@ class Turns(NamedTuple):
     after: str | None
 
 
-def turns(query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker") -> Turns:
-    """Return how to turn the page; `parameter` is that of the marker."""
+def page_links(
+    query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "marker"
+) -> PageLinks:
+    """Return the links to the pages before and after; `parameter` has the marker."""
     past = "before" if parameter == "marker" else f"{parameter}-before"
     here = query.get(parameter)
     known = query.get(past, "").split(",") if query.get(past) else []
@@ -204,7 +206,7 @@ def turns(query: Mapping[str, str], meta: Mapping[str, Any], parameter: str = "m
     if meta["has_more"]:
         trail = ",".join([*known, here or _FIRST][-_MOST:])
         after = _encoded({parameter: meta["marker"], past: trail})
-    return Turns(before, after)
+    return PageLinks(before, after)
 
 
 def address_of(fields: Mapping[str, str | None]) -> str:

@@ -158,7 +158,7 @@ class Console:
         with BODIES.hold() as hold:
             metered = hold.metered(cast("BodyReceive", receive))
             await self._app(
-                cast("Scope", inner), cast("Receive", metered), _leaving(page, scope, send)
+                cast("Scope", inner), cast("Receive", metered), _completing(page, scope, send)
             )
 
 
@@ -196,7 +196,7 @@ def _routed_path(page: PageRequest) -> str:
     return _NOWHERE if is_crooked else path
 
 
-def _leaving(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI
+def _completing(page: PageRequest, scope: Any, send: Any) -> Send:  # noqa: ANN401 - ASGI
     """Return a `send` that adds headers and cookies to answers, and drops the body for HEAD."""
     is_head = scope["method"] == "HEAD"
 

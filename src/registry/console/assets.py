@@ -1,4 +1,4 @@
-"""Files: those of pages (style sheet, script, icon), kept in memory, and the command to install."""
+"""Static files: style sheet, script and icon of pages, and the wheel of the command line."""
 
 from __future__ import annotations
 

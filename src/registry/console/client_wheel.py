@@ -1,4 +1,4 @@
-"""The wheel of this program, made again from what is installed, so that clients can install it.
+"""The wheel of this program, built from the installed files, so that clients can install it.
 
 The command is no program of its own: its modules describe requests and answers by compiled
 libraries (msgspec), and import the families that bring its nouns. So what is handed out is all of

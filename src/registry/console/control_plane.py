@@ -1,13 +1,10 @@
-"""Call ``/v1`` in this process, with the access token of the person or of its role.
-
-Some refusals are shown beside the form that was sent, as a `Complaint`.
-"""
+"""Call ``/v1`` in this process, with the access token of the person or of its role."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -299,62 +296,3 @@ def _in_form_words(message: str) -> str:
     else:
         return message
     return f"{name.replace('_', ' ')}{message[found.end() :]}"
-
-
-_INLINE: Final = (400, 403, 404, 409)
-_SENT_BEFORE: Final = (
-    "This form was sent before with something else in it, and has made something then: look for it"
-    " on this page. To make another, fill in the form again."
-)
-
-
-class Complaint(NamedTuple):
-    """What is wrong with a form."""
-
-    status: int = 200
-    text: str = ""
-    """A sentence."""
-    field: str = ""
-    """The field of ``/v1`` that the answer names, if any."""
-
-
-NO_COMPLAINT: Final = Complaint()
-NOTHING_SAVED: Final = "Nothing: it was deleted."
-"""What is saved now, if there is no document any more."""
-OUTDATED: Final = (
-    "This has changed since you opened the page, so nothing was saved. What you wrote is still in"
-    " the form, and what is saved now is shown below it. Bring the two together and save again:"
-    " that replaces what is saved now."
-)
-
-
-def complaint_of(error: Refused) -> Complaint:
-    """Return what to say about an error.
-
-    Raises:
-        Refused: `error` itself, which is not the form's: a 401, a 429 or a failure, or a question
-            before own rights are lost.
-
-    """
-    if takes_own_rights(error):
-        raise error
-    if error.code == "IDEMPOTENCY_KEY_REUSED":
-        return Complaint(409, _SENT_BEFORE)
-    if error.status not in _INLINE:
-        raise error
-    if is_outdated(error):
-        return Complaint(error.status, OUTDATED)
-    return Complaint(error.status, error.sentence, str(error.params.get("field", "")))
-
-
-def is_outdated(error: Refused) -> bool:
-    """Return True if a document has changed since the page was drawn that was sent back."""
-    return error.status == 409 and "revision" in error.params
-
-
-def takes_own_rights(error: Refused) -> bool:
-    """Return True if a change was refused that takes rights from its own caller.
-
-    The error page then asks whether to make it all the same.
-    """
-    return error.status == 409 and error.params.get("reason") == "own_rights"

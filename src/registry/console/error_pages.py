@@ -1,4 +1,4 @@
-"""Answers instead of a page: a redirect to the sign-in, or a page with the error."""
+"""Answers to errors: a redirect to the sign-in, or a page with the error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError, Unaut
 from cloudcore.web.envelope import render
 from registry.console.addresses import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.admission import no_such_page
-from registry.console.control_plane import Refused, refused_of, takes_own_rights
+from registry.console.complaints import takes_own_rights
+from registry.console.control_plane import Refused, refused_of
 from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
 from registry.console.pages.repositories.repositories import path_of
 from registry.console.sessions import NoRole, RoleRefused, SignedOut
@@ -36,7 +37,9 @@ def _ask_to_sign_in(request: _Request, _: SignedOut) -> PageResponse:
     if request.method == "PUT":
         return _refuse_script(page, "your session has ended; sign in again")
     if request.method != "GET":
-        return page.go(SIGNED_OUT, "sign-in-over")
+        return page.go(
+            SIGNED_OUT, "Your sign-in had ended. If you sent a form, sign in and send it again."
+        )
     query = request.scope["query_string"].decode("latin-1")
     wanted = f"{page.path}?{query}" if query else page.path
     return page.go(f"{SIGN_IN}?to={quote(wanted)}")
@@ -62,7 +65,7 @@ def _show_refused_role(request: _Request, refused: RoleRefused) -> PageResponse:
     return page.show("role_refused.html", 403, refused=refused)
 
 
-def _lead_on(request: _Request, error: Moved) -> PageResponse:
+def _redirect_moved(request: _Request, error: Moved) -> PageResponse:
     """Redirect to the page's address of today, with the same query."""
     query = request.scope["query_string"].decode("latin-1")
     return page_of(request.scope).go(f"{error.path}?{query}" if query else error.path)
@@ -79,7 +82,9 @@ def _show_refusal(request: _Request, error: Refused) -> PageResponse:
     if takes_own_rights(error):
         back = "/".join(page.path.split("/")[:4])  # /console/policies/<id>
         return page.show("own_rights.html", error.status, back=back)
-    return page.show("error.html", error.status, error=error, by_role=True, kept=_kept(page))
+    return page.show(
+        "error.html", error.status, error=error, by_role=True, kept=_deleted_page(page)
+    )
 
 
 def _show_error(request: _Request, error: PlatformError) -> PageResponse:
@@ -113,11 +118,11 @@ def _error_page(page: PageRequest, error: PlatformError) -> PageResponse:
         status,
         error=refused_of(status, body["error"]),
         by_role=False,
-        kept=_kept(page),
+        kept=_deleted_page(page),
     )
 
 
-def _kept(page: PageRequest) -> str:
+def _deleted_page(page: PageRequest) -> str:
     """Return the page that lists what was deleted where the page of an address is missing."""
     if {"digest", "tag"} & page.parameters.keys() and "repository" in page.parameters:
         return path_of(page).tab("deleted")
@@ -129,7 +134,7 @@ EXCEPTION_HANDLERS: Final[ExceptionHandlersMap] = {
     SignedOut: _ask_to_sign_in,
     NoRole: _ask_for_a_role,
     RoleRefused: _show_refused_role,
-    Moved: _lead_on,
+    Moved: _redirect_moved,
     Refused: _show_refusal,
     PlatformError: _show_error,
     HTTPException: _show_http_error,

@@ -1,4 +1,4 @@
-"""The nouns that have pages, in the order of the menu."""
+"""The kinds of resources that have pages, in the order of the menu."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from cloudcore.family import Family
 from cloudcore.queue.queue import QUEUE
-from registry.console.nouns.noun_pages import Act, Column, NounPages
+from registry.console.nouns.inputs import Column
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.pages.access.service_accounts import SERVICE_ACCOUNT
 from registry.console.pages.account.billing import INVOICE, PAYMENT_METHOD
@@ -30,8 +31,8 @@ _DEAD_LETTERS: Final = Column("Dead letters", "redrive_policy.dead_letter_queue"
 _QUEUES: Final = replace(
     _QUEUE,
     columns=(*_QUEUE.columns[:-1], _DEAD_LETTERS, _QUEUE.columns[-1]),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "purge",
             "Purge",
             "queue:PurgeQueue",
@@ -68,7 +69,7 @@ _ELSEWHERE: Final = (KEY, SERVICE_ACCOUNT)
 
 @cache
 def nouns_of(families: tuple[Family[Any], ...]) -> Sequence[NounPages]:
-    """Return what has pages in an install of these families, in the order of the menu."""
+    """Return the kinds of resources of these families that have pages, in the order of the menu."""
     services = {kind.family for each in families for kind in each.resource_kinds}
     known = {(each.service, each.one) for each in (*_SHOWN, *_ELSEWHERE)}
     plain = [

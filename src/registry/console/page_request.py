@@ -20,9 +20,9 @@ from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
-from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, NOTICES, Notice
-from registry.console.nouns.noun_pages import NounPages
-from registry.console.rights import AskedRights, Rights, read_rights
+from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
+from registry.console.nouns.noun import NounNames
+from registry.console.rights import Rights, RightsQuestions, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
 
 PageResponse = Response[Any]
@@ -69,23 +69,23 @@ class ConsoleSettings(NamedTuple):
 
 @dataclass(frozen=True)  # no slots: cached properties
 class ConsoleApp:
-    """What all requests to the console of one install share."""
+    """The state that all requests to the console of an install share."""
 
     control: Application
     """``/v1``, an ASGI application."""
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
-    nouns: Sequence[NounPages]
+    nouns: Sequence[NounNames]
     """What has the pages of nouns, in the order of the menu."""
 
     @cached_property
-    def asked_rights(self) -> AskedRights:
-        """Return what pages ask about to know what the role may do."""
-        return AskedRights(self.settings.families, self.settings.region)
+    def rights_questions(self) -> RightsQuestions:
+        """Return the questions by which pages read the rights of the role."""
+        return RightsQuestions(self.settings.families, self.settings.region)
 
     @cached_property
-    def services(self) -> Sequence[NounPages]:
+    def services(self) -> Sequence[NounNames]:
         """Return the nouns below the menu's entry of services."""
         return [each for each in self.nouns if each.section == "services"]
 
@@ -94,7 +94,7 @@ class ConsoleApp:
         return {(each.service, each.type): each.path for each in self.nouns}
 
     def link_to(self, reference: Mapping[str, Any], account_id: str) -> str:
-        """Return the path of the page of what a reference means; empty if an account has none."""
+        """Return the path of the page of a referenced resource; empty if it has none."""
         if "crn" not in reference:
             return ""
         crn = Crn.parse(reference["crn"])
@@ -103,9 +103,9 @@ class ConsoleApp:
 
     @cached_property
     def event_types(self) -> Mapping[str, tuple[str, Mapping[str, str]]]:
-        """Return what an event rule can name: all of a family, with its title and its events.
+        """Return the events that a rule can name, by family: its title, and its events in words.
 
-        Those of the registry are first.
+        The registry is first.
         """
         families = sorted(self.settings.families, key=lambda each: each.name != "registry")
         return {
@@ -128,7 +128,7 @@ class PageRequest:
         """The parts of the path if it names a repository."""
         self.repository: Mapping[str, Any] | None = None
         """The repository of that name, once the request is admitted."""
-        self._asked_about: list[str] = []
+        self._wanted_crns: list[str] = []
         self._rights: Rights | None = None
         self.cookies = cookies_of(scope)
         self.client = ControlPlaneClient(console.control, scope)
@@ -173,6 +173,10 @@ class PageRequest:
         assert acting is not None, "the route admits only who acts in a role"
         return acting
 
+    def fill(self, path: str) -> str:
+        """Return a path such as ``/v1/roles/{role}`` with the parameters of this request."""
+        return path.replace(":str}", "}").format_map(self.parameters)
+
     @property
     def person(self) -> ControlPlaneClient:
         """Return ``/v1`` for the person."""
@@ -183,20 +187,20 @@ class PageRequest:
         """Return ``/v1`` for the role that the person has assumed."""
         return self.client.signed(self.acting.token.value, forces_changes="own_rights" in self.form)
 
-    def asks_about(self, *crns: str) -> None:
-        """Have the rights on further resources read with those that every page shows."""
-        self._asked_about += crns
+    def want_rights_on(self, *crns: str) -> None:
+        """Read the rights on these resources too, together with those that every page needs."""
+        self._wanted_crns += crns
 
     async def rights(self) -> Rights:
-        """Return what the role may do, asked once a request."""
+        """Return the rights of the role, read once a request."""
         if self._rights is None:
             session = self.known_session
             if session is None or session.acting is None:
                 return Rights()
             if self.repository is not None:
-                self.asks_about(self.repository["crn"])
-            asked, account_id = self.console.asked_rights, session.acting.account_id
-            rights = await read_rights(self.api, asked, account_id, self._asked_about)
+                self.want_rights_on(self.repository["crn"])
+            asked, account_id = self.console.rights_questions, session.acting.account_id
+            rights = await read_rights(self.api, asked, account_id, self._wanted_crns)
             if self.repository is None and "repository" in self.parameters:
                 await rights.read_here(self.api, self.parameters["repository"])
             self._rights = rights
@@ -210,7 +214,7 @@ class PageRequest:
 
         """
         if crn:
-            self.asks_about(crn)
+            self.want_rights_on(crn)
         if not self._may(await self.rights(), action, crn):
             raise self._refusal(_named(action))
 
@@ -232,7 +236,7 @@ class PageRequest:
         """Return a page, with the notice of the change that led to it, if any."""
         said = self._take_notice()
         if said is not None and said.undo_crn:
-            self.asks_about(said.undo_crn)
+            self.want_rights_on(said.undo_crn)
         known = {
             "session": self.known_session,
             "path": self.path,
@@ -253,7 +257,7 @@ class PageRequest:
         return self.console.link_to(reference, self.acting.account_id)
 
     async def rights_of_templates(self) -> dict[str, Callable[..., bool]]:
-        """Return the functions by which templates show only what the role may do."""
+        """Return the functions by which templates ask for rights."""
         rights = await self.rights()
         return {
             "may": partial(self._may, rights),
@@ -278,18 +282,14 @@ class PageRequest:
         fields: Mapping[str, str] | None = None,
         undo_action: str = "",
     ) -> PageResponse:
-        """Redirect the browser to a page (303), which shows the notice `said` once.
-
-        That is its name among `NOTICES`, or a sentence.
+        """Redirect the browser to a page (303), which shows the sentence `said` once.
 
         With `undo`, the notice has a button that posts `fields` to this path, for a role that may
         do `undo_action` on the page's repository.
         """
         if said:
             crn = self.repository["crn"] if undo and self.repository is not None else ""
-            notice = Notice(
-                NOTICES.get(said, said), undo, fields or {}, _named(undo_action) if crn else "", crn
-            )
+            notice = Notice(said, undo, fields or {}, _named(undo_action) if crn else "", crn)
             self.set_cookies[NOTICE_COOKIE] = self.console.jar.seal(
                 NOTICE_COOKIE, notice, NOTICE_SECONDS
             )
@@ -313,7 +313,7 @@ class PageRequest:
 
 
 class _Page(Template):
-    """A template that is rendered once it is known what the role may do."""
+    """A template that is rendered after the role's rights were read."""
 
     def __init__(
         self, page: PageRequest, template: str, context: dict[str, object], status: int

@@ -15,10 +15,10 @@ from jinja2.runtime import Context
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
-from registry.console.addresses import RepositoryPath, path_of_record, turns
+from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
-from registry.console.control_plane import NO_COMPLAINT
-from registry.console.nouns.noun_pages import text_of
+from registry.console.complaints import NO_COMPLAINT
+from registry.console.nouns.inputs import text_of
 
 WIDTH: Final = 1000
 COLOURS: Final = 6
@@ -130,7 +130,7 @@ def template_engine() -> JinjaTemplateEngine:
         bar=bar,
         series=series,
         at=_at,
-        turns=turns,
+        page_links=page_links,
         text_of=text_of,
         no_complaint=NO_COMPLAINT,
         once=lambda: token_urlsafe(18),

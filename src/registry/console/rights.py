@@ -1,4 +1,4 @@
-"""What the session's role may do, asked once a page, so that no page shows what is refused.
+"""Rights of the session's role, read once a page, so that no page offers a refused action.
 
 ``/v1`` decides again when a form is sent; what is shown only spares people the refusal.
 """
@@ -24,8 +24,8 @@ _MOST: Final = 100
 """The most resources of one request."""
 
 
-class AskedRights:
-    """What pages ask about: the actions of all families, by kind of resource.
+class RightsQuestions:
+    """The questions of pages: the actions of all families, by kind of resource.
 
     A kind is its family and its type, since two families may have a type of one name.
     """
@@ -42,14 +42,14 @@ class AskedRights:
                     known = self._actions.get(kind, _MORE.get(kind, ()))
                     self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
-    def everything(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
+    def all_resources(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
         """Return the CRNs that stand for all resources, of a type, on which there is `action`."""
         found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
         return [self._every(each, account_id) for each in found if type_ in ("", each[1])]
 
     def questions(self, account_id: str, crns: Iterable[str]) -> Sequence[Mapping[str, Any]]:
-        """Return what to ask ``/v1`` of all resources of each kind, and of those of these CRNs."""
+        """Return the questions about all resources of each kind, and about those of these CRNs."""
         every = [self._every(each, account_id) for each in self._actions]
         wanted = list(dict.fromkeys([*every, *crns]))[:_MOST]
         return [{"resource": each, "actions": self._actions[_kind_of(each)]} for each in wanted]
@@ -62,11 +62,11 @@ class AskedRights:
 
 
 class Rights:
-    """What a role may do on resources of its account; what is not known counts as allowed."""
+    """The rights of a role on resources of its account; unknown ones count as allowed."""
 
     def __init__(
         self,
-        asked: AskedRights | None = None,
+        asked: RightsQuestions | None = None,
         account_id: str = "",
         answers: Sequence[Mapping[str, Any]] = (),
     ) -> None:
@@ -82,7 +82,7 @@ class Rights:
         """The actions that are allowed on the page's repository, if its page has its id."""
 
     async def read_here(self, api: ControlPlaneClient, repository_id: str) -> None:
-        """Read what the role may do on a repository of any account."""
+        """Read the rights on a repository of any account."""
         path = f"/v1/repositories/{repository_id}/allowed-actions"
         try:
             self._here = frozenset((await api.get(path))["actions"])
@@ -109,14 +109,14 @@ class Rights:
     def _any(self, known: Mapping[str, frozenset[str]], action: str, type_: str) -> bool:
         return self._asked is None or any(
             action in known.get(each, ())
-            for each in self._asked.everything(self._account_id, action, type_)
+            for each in self._asked.all_resources(self._account_id, action, type_)
         )
 
 
 async def read_rights(
-    api: ControlPlaneClient, asked: AskedRights, account_id: str, crns: Iterable[str]
+    api: ControlPlaneClient, asked: RightsQuestions, account_id: str, crns: Iterable[str]
 ) -> Rights:
-    """Return what the role may do on all resources of each kind, and on those of these CRNs."""
+    """Return the rights on all resources of each kind, and on those of these CRNs."""
     questions = asked.questions(account_id, crns)
     try:
         found = await api.post("/v1/allowed-actions", {"questions": questions})

@@ -1,4 +1,4 @@
-"""Make answers from rows: a field of an answer is the value of the same name, in its wire form.
+"""Copy rows into answers: a field of an answer is the value of the same name, in its wire form.
 
 Also the bodies that runs share on ``/v1``, and how one run or a page of them is read.
 """

@@ -10,7 +10,8 @@ from litestar.params import JSONBody
 
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
+from registry.control.bodies import answer_of
 from registry.services.access.logins import USERNAME, login_permission, mint_login, new_password
 
 
@@ -33,11 +34,7 @@ class AuthorizationToken(ResponseBody):
     expires_at: RFC3339
 
 
-@post(
-    "/v1/authorization-token",
-    status_code=200,
-    opt={"action": "registry:GetAuthorizationToken"},
-)
+@post("/v1/authorization-token", status_code=200, opt={"action": "registry:GetAuthorizationToken"})
 async def get_authorization_token(
     ctx: NamedDependency[RequestContext],
     data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - its fields are refused
@@ -55,12 +52,11 @@ async def get_authorization_token(
     )
     pair = f"{USERNAME}:{issued.password}".encode()
     host = ctx.settings.host
-    return AuthorizationToken(
+    return answer_of(
+        AuthorizationToken,
+        issued,
         username=USERNAME,
-        password=issued.password,
         authorization_token=base64.b64encode(pair).decode(),
         registry=host,
         proxy_endpoint=f"{ctx.settings.auth_url.partition('://')[0]}://{host}",
-        issued_at=rfc3339(issued.issued_at),
-        expires_at=rfc3339(issued.expires_at),
     )

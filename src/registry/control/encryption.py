@@ -1,4 +1,4 @@
-"""``/v1/encryption-binding``, and that of a repository: under which KMS key blobs are sealed.
+"""``/v1/encryption-binding``, and that of a repository: the KMS key that seals new blobs.
 
 Runs of ``…/encryption-binding/rewrap`` move the blobs of a repository to its key.
 """
@@ -100,9 +100,7 @@ async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBin
 
 @put(_DEFAULT, opt={"action": "registry:PutEncryptionBinding", "statuses": (404,)})
 async def put_encryption_binding(
-    data: JSONBody[PutBinding],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    data: JSONBody[PutBinding], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> Reply[OneBinding]:
     """Bind the repositories that are bound to no key themselves to a key, for later pushes.
 
@@ -282,9 +280,7 @@ class ManyRewrapRuns(ResponseBody):
     opt={"action": "registry:RewrapRepository", "idempotent": True, "statuses": (409,)},
 )
 async def start_rewrap_run(
-    repository_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> Reply[OneRewrapRun]:
     """Move all blobs of a repository to its key; if a run is under way, return that one."""
     repository = await authorized_repository(ctx, repository_id)

@@ -1,4 +1,4 @@
-"""``/v1/event-rules``: which topics receive the events of the account's resources."""
+"""``/v1/event-rules``: rules that send events of the account's resources to topics."""
 
 from __future__ import annotations
 
@@ -146,9 +146,7 @@ async def create_event_rule(
         return events.create_rule(tx, rule, needs.find_topics)
 
     return await ctx.commit(
-        create,
-        wrap=lambda made: _one(ctx, *made),
-        location=lambda made: f"{_PATH}/{made[0].id}",
+        create, wrap=lambda made: _one(ctx, *made), location=lambda made: f"{_PATH}/{made[0].id}"
     )
 
 
@@ -171,9 +169,7 @@ async def list_event_rules(
 
 @get(_ONE, opt={"action": "registry:DescribeEventRules"})
 async def get_event_rule(
-    event_rule_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> OneEventRule:
     """Return an event rule; a topic that was deleted is a fault of it."""
     rule = await _authorized(ctx, event_rule_id)

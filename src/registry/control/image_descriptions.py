@@ -64,9 +64,7 @@ class OneImage(ResponseBody):
 
 @get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
 async def list_images(
-    repository_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
 ) -> ManyImages:
     """List a repository's images with their tags, newest first."""
     found = await authorized_visible_repository(ctx, repository_id)

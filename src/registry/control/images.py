@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: what answers show of images, referrers and deletion."""
+"""``/v1/repositories/{id}/images``: bodies of images, referrers and deletion."""
 
 from __future__ import annotations
 
@@ -260,29 +260,18 @@ def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
 
 
 def _deleted_answer(item: DeletedItem) -> DeletedImage:
-    return DeletedImage(
-        digest=item.digest,
-        tags=item.tags,
-        incomplete_indexes=[
-            IncompleteIndex(digest=each.digest, tags=each.tags) for each in item.incomplete
-        ]
-        or UNSET,
-    )
+    incomplete = [answer_of(IncompleteIndex, each) for each in item.incomplete]
+    return answer_of(DeletedImage, item, incomplete_indexes=incomplete or UNSET)
 
 
 def batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
-    """Return what the audit log tells of a batch, or None if nothing was deleted."""
+    """Return the counts of a batch for the audit log, or None if nothing was deleted."""
     if not outcome.deleted:
         return None
     return {"deleted_count": len(outcome.deleted), "not_deleted_count": len(outcome.failures)}
 
 
 def _failure_answer(failure: BatchFailure) -> FailedDeletion:
-    _, code = rendering(type(failure.error))
-    return FailedDeletion(
-        digest=failure.digest,
-        tag=failure.tag,
-        code=code,
-        message=failure.error.message,
-        params=failure.error.params or UNSET,
-    )
+    error = failure.error
+    shown = {"code": rendering(type(error))[1], "message": error.message}
+    return answer_of(FailedDeletion, failure, **shown, params=error.params or UNSET)

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
+from registry.control.bodies import answer_of
 from registry.control.images import (
     IMAGE,
     BatchDeletion,
@@ -79,10 +80,7 @@ class IndexDeletion(BatchDeletion):
     """Children that stayed because something else needs them."""
 
 
-@get(
-    f"{IMAGE}/deletion-preview",
-    opt={"action": "registry:DescribeImages", "statuses": (409,)},
-)
+@get(f"{IMAGE}/deletion-preview", opt={"action": "registry:DescribeImages", "statuses": (409,)})
 async def preview_image_deletion(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> OneDeletionPreview:
@@ -90,13 +88,13 @@ async def preview_image_deletion(
     found = await authorized_own(ctx, repository_id)
     preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
     return OneDeletionPreview(
-        deletion=DeletionPreview(
+        deletion=answer_of(
+            DeletionPreview,
+            preview,
             deleted=[image_answer(each) for each in preview.deleted],
             kept=[
                 KeptImage(image=image_answer(each), reason=reason) for each, reason in preview.kept
             ],
-            listed_by=preview.listed_by,
-            freed_bytes=preview.freed_bytes,
         )
     )
 
@@ -129,9 +127,5 @@ async def delete_image_with_children(
 
 
 def _answer(outcome: TreeOutcome) -> IndexDeletion:
-    batch = batch_answer(outcome.batch)
-    return IndexDeletion(
-        deleted=batch.deleted,
-        failures=batch.failures,
-        kept=[KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept],
-    )
+    kept = [KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept]
+    return answer_of(IndexDeletion, batch_answer(outcome.batch), kept=kept)

@@ -1,6 +1,6 @@
-"""``/v1/key-usage/{key_id}``: what a key protects in repositories and buckets.
+"""``/v1/key-usage/{key_id}``: blobs, images, repositories and buckets under a key.
 
-It is beside ``/v1/keys``, whose family does not know what is sealed with its keys.
+These are not part of ``/v1/keys``, since the family of keys knows nothing of the registry.
 """
 
 from __future__ import annotations

@@ -175,12 +175,7 @@ async def get_lifecycle_policy(
 
 
 @put(
-    _PATH,
-    opt={
-        "action": "registry:PutLifecyclePolicy",
-        "query": RevisionQuery,
-        "statuses": (409,),
-    },
+    _PATH, opt={"action": "registry:PutLifecyclePolicy", "query": RevisionQuery, "statuses": (409,)}
 )
 async def put_lifecycle_policy(
     repository_id: FromPath[str],
@@ -232,12 +227,12 @@ async def preview_lifecycle_policy(
     ids = found.ids[begin : begin + pager.wanted]
     cut, meta = pager.cut(ids, len(found.ids), key=lambda each: (moment, each))
     taken = await ctx.database.read(read_expiring, repository.id, policy_of(document), found, cut)
-    summary = PreviewSummary(
-        evaluated=found.evaluated,
+    summary = answer_of(
+        PreviewSummary,
+        found,
         expired=len(found.ids),
         expired_by_rule={str(rule): count for rule, count in found.expired_by_rule.items()},
         kept_by_rule={str(rule): count for rule, count in found.kept_by_rule.items()},
-        freed_bytes=found.freed_bytes,
         as_of=rfc3339(moment),
     )
     return LifecyclePreview(

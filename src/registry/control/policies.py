@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/policy``: who else may use the repository."""
+"""``/v1/repositories/{id}/policy``: the policy of a repository."""
 
 from __future__ import annotations
 
@@ -83,11 +83,7 @@ async def get_repository_policy(
 
 @put(
     _PATH,
-    opt={
-        "action": "registry:PutRepositoryPolicy",
-        "query": PutPolicyQuery,
-        "statuses": (409,),
-    },
+    opt={"action": "registry:PutRepositoryPolicy", "query": PutPolicyQuery, "statuses": (409,)},
 )
 async def put_repository_policy(
     repository_id: FromPath[str],
@@ -114,11 +110,7 @@ async def put_repository_policy(
 
 @delete(
     _PATH,
-    opt={
-        "action": "registry:DeleteRepositoryPolicy",
-        "query": RevisionQuery,
-        "statuses": (409,),
-    },
+    opt={"action": "registry:DeleteRepositoryPolicy", "query": RevisionQuery, "statuses": (409,)},
 )
 async def delete_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]

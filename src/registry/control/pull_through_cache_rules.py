@@ -1,4 +1,4 @@
-"""``/v1/pull-through-cache-rules``: which names are filled from which upstream registries."""
+"""``/v1/pull-through-cache-rules``: rules that fill names from upstream registries."""
 
 from __future__ import annotations
 
@@ -98,11 +98,7 @@ def _told(shown: ShownRule) -> dict[str, object]:
 @post(
     _PATH,
     status_code=201,
-    opt={
-        "action": "registry:CreatePullThroughCacheRule",
-        "idempotent": True,
-        "statuses": (409,),
-    },
+    opt={"action": "registry:CreatePullThroughCacheRule", "idempotent": True, "statuses": (409,)},
 )
 async def create_pull_through_cache_rule(
     data: JSONBody[CreatePullThroughCacheRule],
@@ -204,11 +200,7 @@ async def delete_pull_through_cache_rule(
     await ctx.database.write(rules.delete_rule, rule.account_id, rule.id)
 
 
-@post(
-    f"{_ONE}/test",
-    status_code=200,
-    opt={"action": "registry:TestPullThroughCacheRule"},
-)
+@post(f"{_ONE}/test", status_code=200, opt={"action": "registry:TestPullThroughCacheRule"})
 async def try_pull_through_cache_rule(
     pull_through_cache_rule_id: FromPath[str],
     ctx: NamedDependency[RequestContext],

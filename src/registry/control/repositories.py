@@ -12,7 +12,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.errors import AccessDenied, InvalidInput
-from cloudcore.identity.rights.own_rights import Asking, allowed_prefixes
+from cloudcore.identity.rights.own_rights import RightsRequest, allowed_prefixes
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_names import Crn, Uuid, check_tags
@@ -47,7 +47,7 @@ GivenKey = Annotated[
 
 
 async def key_to_bind_to(ctx: RequestContext, value: str, *, seals: bool) -> KeyToBind:
-    """Return the key that `value` names, to which the caller may bind something.
+    """Return the key that `value` names, if the caller may use it.
 
     `seals` is False if this registry stores new blobs in plain.
 
@@ -246,10 +246,7 @@ async def create_repository(
     )
 
 
-@get(
-    "/v1/repositories",
-    opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery},
-)
+@get("/v1/repositories", opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery})
 async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
     """List the account's repositories by name."""
     account_id = account_of(ctx)
@@ -285,7 +282,7 @@ def _authorize_list(ctx: RequestContext, crn: str) -> None:
     except AccessDenied as error:
         if ctx.caller is None or ctx.action is None or not ctx.allowed_somewhere:
             raise
-        asking = Asking.of(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
+        asking = RightsRequest.of(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
         prefixes = allowed_prefixes(asking, ctx.action, Crn.parse(crn))[:_MOST_PREFIXES]
         if not prefixes:
             raise
@@ -327,10 +324,7 @@ async def update_repository(
     )
 
 
-@delete(
-    PATH,
-    opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)},
-)
+@delete(PATH, opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)})
 async def delete_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

@@ -146,8 +146,7 @@ class OneRestoredTag(ResponseBody):
 
 
 @get(
-    "/v1/repositories/deleted",
-    opt={"action": "registry:DescribeRepositories", "query": PageQuery},
+    "/v1/repositories/deleted", opt={"action": "registry:DescribeRepositories", "query": PageQuery}
 )
 async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
     """List the account's deleted repositories that can be restored, last created first."""
@@ -192,10 +191,7 @@ async def restore_repository(
     )
 
 
-@get(
-    PATH + "/images/deleted",
-    opt={"action": "registry:DescribeImages", "query": PageQuery},
-)
+@get(PATH + "/images/deleted", opt={"action": "registry:DescribeImages", "query": PageQuery})
 async def list_deleted_images(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyDeletedImages:
@@ -235,10 +231,7 @@ async def restore_images(
     )
 
 
-@get(
-    PATH + "/deleted-tags",
-    opt={"action": "registry:DescribeImages", "query": PageQuery},
-)
+@get(PATH + "/deleted-tags", opt={"action": "registry:DescribeImages", "query": PageQuery})
 async def list_deleted_tag_names(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyDeletedTags:
@@ -292,9 +285,7 @@ def _outcome(batch: RestorationBatch) -> RestoreOutcome:
         restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in batch.restored],
         failures=[
             NotRestored(
-                digest=each.digest,
-                code=rendering(type(each.error))[1],
-                message=each.error.message,
+                digest=each.digest, code=rendering(type(each.error))[1], message=each.error.message
             )
             for each in batch.failures
         ],

@@ -57,8 +57,7 @@ class SearchAnswer(ResponseBody):
 
 
 @get(
-    "/v1/repositories/search",
-    opt={"action": "registry:DescribeRepositories", "query": SearchQuery},
+    "/v1/repositories/search", opt={"action": "registry:DescribeRepositories", "query": SearchQuery}
 )
 async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAnswer:
     """Find the account's repositories and tags whose names contain a text.

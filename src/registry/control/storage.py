@@ -1,4 +1,4 @@
-"""The storage used by an image, a repository, and the account: now, day by day, and stale."""
+"""Storage used by images, repositories and the account, its history, and stale repositories."""
 
 from __future__ import annotations
 
@@ -186,10 +186,7 @@ async def get_repository_storage(
     )
 
 
-@get(
-    "/v1/storage-usage",
-    opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery},
-)
+@get("/v1/storage-usage", opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery})
 async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
     """Return the bytes the account uses, and what deduplication saves."""
     query, account_id = ctx.query(UsageQuery), authorized_for_all(ctx)
@@ -303,10 +300,7 @@ async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorag
     return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
 
 
-@get(
-    "/v1/repositories/stale",
-    opt={"action": "registry:DescribeRepositories", "query": StaleQuery},
-)
+@get("/v1/repositories/stale", opt={"action": "registry:DescribeRepositories", "query": StaleQuery})
 async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
     """List the repositories that hold bytes and were not used lately, the longest unused first.
 
@@ -322,27 +316,23 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
     cut, meta = pager.cut(found.uses, found.total, key=tuple)
     shown = (found.repositories.get(each.repository_id) for each in cut)
     return ManyRepositories(
-        repositories=[repository_answer(ctx, each) for each in shown if each is not None],
-        meta=meta,
+        repositories=[repository_answer(ctx, each) for each in shown if each is not None], meta=meta
     )
 
 
 def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> StorageHistory:
     return StorageHistory(
         days=[
-            DayAnswer(
-                day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}",
-                size_bytes=each.size_bytes,
-                pulls=each.pulls,
-            )
+            answer_of(DayAnswer, each, day=f"{_EPOCH + timedelta(days=each.day):%Y-%m-%d}")
             for each in found.days
         ],
         growth_days=found.growth_days,
         repositories=[
-            GrowthAnswer(
+            answer_of(
+                GrowthAnswer,
+                each,
                 repository=reference_of(ctx, account_id, each.repository_id, each.name),
                 size_bytes_before=each.before,
-                size_bytes=each.size_bytes,
             )
             for each in found.growth
         ],

@@ -195,8 +195,7 @@ class ManyTagChanges(ResponseBody):
 
 
 @get(
-    PATH + "/tags/{tag:str}/history",
-    opt={"action": "registry:DescribeImages", "query": PageQuery},
+    PATH + "/tags/{tag:str}/history", opt={"action": "registry:DescribeImages", "query": PageQuery}
 )
 async def get_tag_history(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]

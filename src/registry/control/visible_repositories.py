@@ -1,4 +1,4 @@
-"""Who may do what on a repository of its own account, or of one whose policy admits it."""
+"""Authorize actions on a repository of any account, by the caller's and its own policy."""
 
 from __future__ import annotations
 

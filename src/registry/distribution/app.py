@@ -1,8 +1,8 @@
 """The ASGI application of the data plane: match the path, check names, authorize, call a handler.
 
 `ROUTES` has the handler and the required right for each endpoint and method; any other method gets
-405. Malformed names and digests are refused before authorization, as that reveals nothing about the
-registry; every other check comes after it.
+405. Malformed names and digests are refused before authorization, since that reveals nothing about
+the registry. Every other check comes after it.
 """
 
 from __future__ import annotations

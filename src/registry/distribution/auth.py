@@ -120,7 +120,7 @@ class Challenges:
 
         A request whose ``Host`` is one of `hosts` gets that one. Any other gets the first or, if
         there are none, the address of the socket: an unknown ``Host`` is not echoed, since a cache
-        might serve the answer to other clients.
+        might serve the response to other clients.
         """
         self._public = public_url.rstrip("/")
         self._hosts = tuple(host.lower() for host in hosts)

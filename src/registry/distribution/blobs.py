@@ -43,7 +43,7 @@ _CACHE: Final = (b"cache-control", b"private, max-age=31536000, immutable")
 
 
 class _Part(NamedTuple):
-    """The part of a blob that a GET is answered with."""
+    """The part of a blob in the response to a GET."""
 
     status: int
     headers: Headers
@@ -103,9 +103,10 @@ async def _get_stored(
 
 
 async def _link(ctx: ServiceContext, request: DataPlaneRequest, found: FoundBlob) -> str | None:
-    """Return where the store gives the bytes to the client itself, or None.
+    """Return a URL at which the client can fetch the bytes from the store, or None.
 
-    The client sends its conditions there too, and the store has other entity tags.
+    None for a conditional request: the client would send its conditions to the store too, whose
+    entity tags are different.
     """
     if request.header(b"if-match") is not None or request.header(b"if-range") is not None:
         return None
@@ -113,7 +114,7 @@ async def _link(ctx: ServiceContext, request: DataPlaneRequest, found: FoundBlob
 
 
 def _redirect(digest: Digest, url: str) -> Response:
-    """Send the client to a URL that nobody may keep, and that ends soon."""
+    """Redirect the client to a URL that expires soon; the redirect must not be cached."""
     named = (b"docker-content-digest", digest.encode())
     return empty(307, (b"location", url.encode()), (b"cache-control", b"no-store"), named)
 
@@ -140,7 +141,7 @@ async def _get_missing(
     digest: Digest,
     missing: BlobUnknown | NameUnknown,
 ) -> Response:
-    """Return a blob that the upstream of a cached repository has, while it is being fetched."""
+    """Return a blob from the upstream of a cached repository, while it is being fetched."""
     if request.is_head:
         size = await size_of_missing_blob(ctx, request.name, digest, missing)
         require_match(request, digest)

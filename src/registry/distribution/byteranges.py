@@ -1,8 +1,8 @@
 """Byte ranges: ``Range`` of a download, ``Content-Range`` of a chunk, several in one answer.
 
-Clients that know what they have of a layer ask for what they lack, by ``multipart/byteranges`` (RFC
-9110 §14.6): podman of layers that are ``zstd:chunked``, and snapshotters that pull lazily. They
-take the parts for what they have asked for, one by one: ranges are neither joined nor sorted.
+Clients that have parts of a layer ask for the others by ``multipart/byteranges`` (RFC 9110 §14.6):
+podman for ``zstd:chunked`` layers, and lazily pulling snapshotters. They match the parts of the
+answer to the requested ranges by position, so ranges are neither joined nor sorted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_DIGITS: Final = 19
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return ``(start, stop)`` of a ``Range`` header for `size` bytes, or None for all of them.
+    """Return ``(start, stop)`` of a ``Range`` header for `size` bytes; None if it does not apply.
 
     A malformed header and another unit are ignored (RFC 9110 §14.2), and so are several ranges: see
     `parse_ranges`.
@@ -135,7 +135,7 @@ readers of ranges could keep every core and all other reading busy."""
 
 
 class Part(NamedTuple):
-    """A range ``[start, stop)``, and what comes before its bytes."""
+    """A range ``[start, stop)``, and the header lines before its bytes."""
 
     head: bytes
     start: int
@@ -151,19 +151,19 @@ class ByteRanges(NamedTuple):
 
     @property
     def covered(self) -> int:
-        """Return the bytes of the ranges."""
+        """Return the total size of the ranges in bytes."""
         return sum(part.stop - part.start for part in self.parts)
 
     @property
     def length(self) -> int:
-        """Return the bytes of the answer."""
+        """Return the length of the answer in bytes."""
         return self.covered + sum(len(part.head) for part in self.parts) + len(self.end)
 
     def cost_more_than_all(self, size: int) -> bool:
         """Return True if it costs less to send a blob of `size` bytes whole.
 
-        The answer is no shorter, or more must be read for it. Never more for ranges that ascend;
-        those that come again to bytes that are sealed together have them opened again.
+        True if the answer is not shorter, or if more bytes must be read for it. Ascending ranges
+        never read more; others may decrypt the same frame several times.
         """
         read = sum(
             _sealed_together(group[-1].stop) - group[0].start // _NEAR_BYTES
@@ -234,12 +234,12 @@ async def send_ranges(scope: Scope, send: Send, body: RangesBody) -> None:
 
 
 def _sealed_together(size: int) -> int:
-    """Return how many times bytes are sealed together in so many."""
+    """Return the number of frames that this many bytes are sealed in."""
     return -(-size // _NEAR_BYTES)
 
 
 def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
-    """Yield the parts in order, together those that follow each other within `near` bytes."""
+    """Yield the parts in order, in groups whose neighbors are at most `near` bytes apart."""
     begin = 0
     for at, (before, part) in enumerate(pairwise(parts), 1):
         if not 0 <= part.start - before.stop <= near:
@@ -249,9 +249,9 @@ def _groups(parts: Sequence[Part], near: int) -> Iterator[Sequence[Part]]:
 
 
 def _read(blob: OpenObject, group: Sequence[Part]) -> Iterator[list[bytes]]:
-    """Yield what each chunk has of the parts of a group, whose ranges ascend. Blocks.
+    """Yield the pieces of a group's parts, chunk by chunk; its ranges ascend. Blocks.
 
-    The bytes between are read, and left out.
+    The bytes between the ranges are read and skipped.
     """
     waiting = iter(group)
     part: Part | None = next(waiting)

@@ -74,7 +74,7 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
 
 
 def rendering(error: type[platform.PlatformError]) -> tuple[int, str]:
-    """Return the status and code of an error class: those of its nearest ancestor in the table."""
+    """Return the status and code of an error class, or of its nearest ancestor in the table."""
     return next(TABLE[base] for base in error.__mro__ if base in TABLE)
 
 
@@ -94,7 +94,7 @@ def render(error: platform.PlatformError) -> Response:
 def head_warning(error: platform.PlatformError) -> Headers:
     """Return why a HEAD request is denied, as a warning (distribution-spec, "Warnings").
 
-    Its response has no body, and clients that begin a push with it show no other words.
+    The response to HEAD has no body, and clients that begin a push with HEAD show only the warning.
     """
     if isinstance(error, registry.TokenDenied | registry.KmsKeyDisabled):
         return [(b"warning", f'299 - "{error.message}"'.encode())]
@@ -120,7 +120,7 @@ async def refuse(scope: Scope, send: Send, error: platform.PlatformError) -> Non
 
 
 def _absent(code: str, error: registry.ManifestBlobUnknown) -> list[dict[str, Any]]:
-    """Return an item for each of the first missing digests, and their number if there are more."""
+    """Return an item for each of the first missing digests, and the total if there are more."""
     shown = error.digests[: registry.MOST_SHOWN]
     items = [_item(code, error.message, {"digest": digest}) for digest in shown]
     count = len(error.digests)

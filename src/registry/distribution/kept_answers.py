@@ -1,8 +1,7 @@
-"""Which answers of the data plane the server may give again, and what proves each of them.
+"""Reusable answers of the data plane, each with the read that proves it is still right.
 
-A proof is a read of a row or two. Each is a function of the services, and finds all that the
-handler's answer depends on besides the request. No answer outlives the bearer that it was asked
-with.
+A proof is a function of the services that reads one or two rows: everything that the handler's
+answer depends on besides the request. No answer outlives the bearer token of its request.
 """
 
 from __future__ import annotations
@@ -13,17 +12,16 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import Scope
-from cloudcore.serving.kept.entry import EXTENSION, MOST_ANSWER_BYTES, Cover, Keep, Proof
+from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, Keep, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
-from registry.metadata.blobs.link_states import seen_of
+from registry.metadata.blobs.link_states import link_state_of
 from registry.metadata.images.manifests import StoredManifest
 from registry.oci.digest import Digest
 from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
-from registry.services.tags.pointers import look_at_tags
 
 MOST_SECONDS: Final = 300
 """Longest time for which an answer is kept that no bearer was sent for."""
@@ -32,22 +30,18 @@ MOST_SECONDS: Final = 300
 def kept_manifest(
     ctx: ServiceContext, request: DataPlaneRequest, reference: str | Digest, found: StoredManifest
 ) -> Keep | None:
-    """Return how the answer to a pull of a manifest may be given again.
+    """Return how the answer to a manifest pull may be reused.
 
-    That of a cached tag is kept while the tag is fresh, and one that tells its age is not.
+    The answer for a tag of a cached repository is kept while the tag is fresh. An answer with an
+    ``Age`` header is never kept.
     """
     if not request.may_keep or len(found.body) > MOST_ANSWER_BYTES or found.stale_since is not None:
         return None
     until = _until(ctx, request)
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
-    given, seen = (request.name, reference), manifests.seen_of(found)
-    # What else an answer may depend on than the tags and images of the repository: whether a cached
-    # tag is fresh, and for another digest, those by which the account knows the content.
-    by_tag = not isinstance(reference, Digest) and found.fresh_until is None
-    is_covered = by_tag or reference == found.digest
-    cover = Cover(look_at_tags, (request.name,)) if is_covered else None
-    proof = Proof(manifests.look_at_manifest, given, seen, cover)
+    given, seen = (request.name, reference), manifests.state_of(found)
+    proof = Proof(manifests.look_at_manifest, given, seen)
     counts = not request.is_head and request.grant.counts_pulls
     return Keep(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
@@ -55,12 +49,11 @@ def kept_manifest(
 def kept_blob(
     ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
 ) -> Keep | None:
-    """Return how the answer about a blob may be given again: one that is in a row, and whole."""
+    """Return how the answer for an undamaged inline blob may be reused."""
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    together = reading.look_at_blobs if digest == link.digest else None
-    proof = Proof(reading.look_at_blob, (request.name, digest), seen_of(link), together=together)
+    proof = Proof(reading.look_at_blob, (request.name, digest), link_state_of(link))
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return Keep(ends if until is None else min(ends, until), proof)
@@ -69,7 +62,7 @@ def kept_blob(
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
 ) -> Keep | None:
-    """Return the proof under which a page may be sent again; call it before the page is read."""
+    """Return the proof under which a page may be reused; call it before reading the page."""
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)
@@ -77,12 +70,12 @@ async def kept_list(
 
 
 def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> Keep | None:
-    """Return how the answer that a credential is valid may be given again."""
+    """Return how the answer to a ping with a valid credential may be reused."""
     return Keep(_until(ctx, request)) if request.may_keep else None
 
 
 def kept_challenge(ctx: ServiceContext, scope: Scope, error: Exception) -> Keep | None:
-    """Return how a refusal may be given again: only the challenge to one who sent no credential.
+    """Return how a 401 may be reused: only the challenge to a client without a credential.
 
     It depends on the settings and the request alone.
     """

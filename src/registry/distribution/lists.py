@@ -113,7 +113,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
 
 
 def _told(ctx: ServiceContext, told: UpstreamReferrers, artifact_type: str) -> Response:
-    """Return the upstream's referrers on one page, which is at most as long as a manifest."""
+    """Return the upstream's referrers on one page of at most the maximum size of a manifest."""
     found = [each for each in told.listed if artifact_type in ("", each.artifact_type)]
     answer = _index(found, artifact_type)
     if told.stale_since is not None:

@@ -93,7 +93,7 @@ async def delete_manifest(ctx: ServiceContext, request: DataPlaneRequest) -> Res
 
 
 def _warnings(wrong_sizes: Sequence[str]) -> Headers:
-    """Return a warning for each of the first digests, and their number if there are more.
+    """Return a warning for each of the first digests, and one with the total if there are more.
 
     Clients and proxies limit the size and the number of headers.
     """
@@ -106,7 +106,7 @@ def _warnings(wrong_sizes: Sequence[str]) -> Headers:
 
 
 def _existing(request: DataPlaneRequest) -> str | Digest:
-    """Return the reference in the path; raise ManifestUnknown if it is no digest nor valid tag."""
+    """Return the reference in the path; raise ManifestUnknown unless it is a digest or a tag."""
     try:
         return parse_reference(request.argument)
     except TagInvalid as error:

@@ -1,6 +1,6 @@
-"""A request as handlers get it: parsed, with a valid name and digest, its conditions and its query.
+"""A parsed request with a valid name and digest, its conditions, and its query.
 
-Ambiguous parameters of the query are refused.
+Ambiguous query parameters are refused.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from urllib.parse import quote
 
 from cloudcore.errors import InvalidInput, PreconditionFailed
 from cloudcore.serving.asgi import (
-    Begun,
+    BodyStart,
     Receive,
     Scope,
     Sink,
-    begun_again,
+    from_body_start,
+    from_whole_body,
     read_few,
     receive_into,
-    whole_again,
 )
 from cloudcore.serving.bodies.budget import BODIES
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
 from cloudcore.web.query import parse_fields
 from cloudcore.web.revisions import tags_named
 from registry.distribution.auth import Grant
@@ -99,7 +99,7 @@ class DataPlaneRequest:
         return await receive_into(self.scope, self.receive, sink, finish)
 
     async def read_few(self, limit: int) -> FewBytes | None:
-        """Return the body if it has at most `limit` bytes; if it has more, `body` has all of it.
+        """Return the body if it has at most `limit` bytes, else None: `body` still has all of it.
 
         Raises:
             NoRoom: too many bodies are arriving at once.
@@ -107,14 +107,14 @@ class DataPlaneRequest:
         """
         with BODIES.hold() as hold:
             few = await read_few(hold.metered(self.receive), limit)
-        if isinstance(few, Begun):
-            self.scope, self.receive = begun_again(self.scope, self.receive, few)
+        if isinstance(few, BodyStart):
+            self.scope, self.receive = from_body_start(self.scope, self.receive, few)
             return None
         return FewBytes(*few)
 
     def give_back(self, few: FewBytes) -> None:
-        """Take back what `read_few` has returned: the body can be read or moved once more."""
-        self.scope, self.receive = whole_again(
+        """Take back the result of `read_few`, so that the body can be read or moved again."""
+        self.scope, self.receive = from_whole_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete
         )
 
@@ -200,7 +200,7 @@ class Query:
 
 
 def page_size(query: Query, default: int, most: int) -> int:
-    """Return ``n``, at most `most`, or `default` if it is absent (end-8b).
+    """Return ``n``, limited to `most`, or `default` if it is absent (end-8b).
 
     Raises:
         ListQueryInvalid: it is not a decimal number, or given more than once.

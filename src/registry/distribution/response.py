@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, NamedTuple
 
 from cloudcore.serving.asgi import Scope, Send
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
-from cloudcore.serving.kept.entry import Keep
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import Keep
 from registry.blobstore.base import OpenObject
 from registry.distribution.byteranges import RangesBody, send_ranges
 
@@ -31,7 +31,7 @@ class BlobBody(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer."""
+    """A response: status, headers and body."""
 
     status: int
     headers: Headers
@@ -91,7 +91,7 @@ async def send_response(scope: Scope, send: Send, response: Response, request_id
 
 
 async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
-    """Send a blob's bytes: while it grows, in parts as they come; then as those of any other."""
+    """Send a blob's bytes: in parts while it grows, then the rest as for a stored blob."""
     blob, start, stop, parts = body
     if parts is not None:
         await _send_parts(send, parts)
@@ -108,10 +108,10 @@ async def _send_blob(scope: Scope, send: Send, body: BlobBody) -> None:
 
 
 async def _send_whole(scope: Scope, send: Send, blob: OpenObject, start: int, stop: int) -> None:
-    """Send the bytes of a blob that is whole as fast as the server can.
+    """Send the bytes of a stored blob in the fastest way the server has.
 
-    By ``sendfile``; or, if they are stored otherwise and are many, decrypted and sent in a bulk
-    thread; else in parts.
+    By ``sendfile`` if they are plain in a file. Otherwise decrypt them: many in a bulk thread, few
+    on the event loop.
     """
     extensions = scope.get("extensions", {})
     region = blob.file_region(start, stop)

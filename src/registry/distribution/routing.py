@@ -5,9 +5,9 @@ endpoint is matched at the end of the path, and the rest is the name. The path i
 once; an encoded slash is refused, since a proxy might split the path differently.
 
 A client whose registry is configured as a mirror asks for ``library/alpine``, without an account:
-containerd says whose name that is (``?ns=docker.io``), Docker does not. So the operator lists which
-names of which registry are under which prefix of an account, by the ``ns`` or by the ``Host`` of a
-request (`settings.mirrors`). Any other ``ns`` is ignored: what a client names is never dialled.
+containerd names the registry (``?ns=docker.io``), Docker does not. So the operator maps the names
+of a registry to a prefix of an account, by ``ns`` or by ``Host`` (`settings.mirrors`). Any other
+``ns`` is ignored: the server never connects to a host that a client names.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _LONGEST_QUERY: Final = 4096
 
 
 class Mirrors:
-    """The prefixes under which the names of other registries are here."""
+    """Prefixes under which repositories of other registries are mirrored here."""
 
     def __init__(self, prefixes: Mapping[str, str] | None = None) -> None:
         """Map names by ``ns`` or ``Host`` to ``<account>/<prefix>``."""
@@ -122,9 +122,9 @@ class Mirrors:
         return None
 
     def local(self, key: str | None, text: str) -> str:
-        """Return the name here of a repository that a request with this key names.
+        """Return the local name of the repository in a request with this key.
 
-        A name that is given as it is here stays.
+        A name that is local already stays the same.
         """
         if key is None or not text:
             return text
@@ -133,5 +133,5 @@ class Mirrors:
 
 
 def realm_query(key: str | None) -> str:
-    """Return the query of the token endpoint by which it knows the names of a mirror again."""
+    """Return the query string that tells the token endpoint which mirror a client means."""
     return "" if key is None else f"?ns={quote(key, safe='')}"

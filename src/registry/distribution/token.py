@@ -113,7 +113,7 @@ def parse_scopes(
 ) -> Requested:
     """Return the requested actions by name; ignore unknown types, malformed names and actions.
 
-    `local` returns the name of a repository here, of what a client calls it.
+    `local` maps a client's name of a repository to the local one.
 
     An entry is ``type[(class)]:name:action[,action]``. Some tools put several into one value.
 
@@ -169,7 +169,7 @@ def _basic_credential(scope: Scope) -> ClientCredential | None:
 
 
 async def _form(scope: Scope, receive: Receive) -> Query:
-    """Return the fields of a form; raise InvalidInput if it is none, BodyTooLarge if it is long."""
+    """Return the fields of a form; raise InvalidInput if it is malformed, or BodyTooLarge."""
     types = [value for field, value in scope["headers"] if field == b"content-type"]
     if len(types) != 1 or not _FORM.fullmatch(types[0]):
         raise InvalidInput("send application/x-www-form-urlencoded")

@@ -25,7 +25,7 @@ from registry.services.access.tokens import (
     LISTING_STEPS,
     Bearer,
     BearerTokens,
-    DecisionTurns,
+    DecisionBudget,
     Entry,
 )
 
@@ -46,7 +46,7 @@ class Recent(Generic[K, V]):
         self.get = self._entries.get
 
     def put(self, key: K, value: V) -> None:
-        """Store an entry; drop the oldest if there are too many."""
+        """Store an entry; evict the oldest above `size`."""
         self._entries.pop(key, None)
         if len(self._entries) >= self._size:
             del self._entries[next(iter(self._entries))]
@@ -86,7 +86,7 @@ class TokenAccess:
         self._clock = clock
         self._trusted = trusted_proxies
         self._verified: Recent[bytes, tuple[bytes, Bearer]] = Recent(_MAX_VERIFIED)
-        """What was signed, and its content, by signature."""
+        """The signed text and the content of verified tokens, by signature."""
         # The Python oras client repeats a request with the same token after a 401, and asks for a
         # new token only after a 403. So the last refused request of each connection (the client's
         # address and port, always in the same worker) is stored here, and its repeat gets 403.
@@ -140,7 +140,7 @@ class TokenAccess:
         raise TokenDenied(_refusal_words(entry, name, need), challenge)
 
     def note_refused_login(self, scope: Scope, refused: RefusedLogin) -> None:
-        """Count a credential that may not log in, such as by a wrong secret."""
+        """Count a refused login, such as one with a wrong secret."""
         account_id, principal, source, resources = refused
         self._note_refusal(scope, account_id, SIGN_IN, principal, source, resources=resources)
 
@@ -155,7 +155,7 @@ class TokenAccess:
         resources: Sequence[str] = (),
         details: Mapping[str, object] | None = None,
     ) -> None:
-        """Count a refusal for the audit log of the caller's account; nothing is written now."""
+        """Count a refusal for the audit log of the caller's account; a later flush writes it."""
         if self._auditor is None:
             return
         refusal = AuditEvent(
@@ -218,7 +218,7 @@ class TokenAccess:
         return bearer
 
     def _find_verified(self, credential: bytes) -> Bearer | None:
-        """Return the content of a token that was verified before, or None."""
+        """Return the content of an already verified token, or None."""
         token = _split_bearer(credential)
         if token is None:
             return None
@@ -325,7 +325,7 @@ class BearerGrant:
 
     @property
     def source(self) -> Source | None:
-        """Return who is behind the token's subject."""
+        """Return the source identity behind the token's subject."""
         return self._bearer.source
 
     @property
@@ -369,8 +369,8 @@ class BearerGrant:
         if subject is None or login is None:
             challenge = self._access.challenges.bearer(self._scope, error="invalid_token")
             raise TokenRequired("sign in again", challenge)
-        turns = DecisionTurns(LISTING_STEPS)
-        return Listing(login.handle, partial(tokens.may_describe, subject, login, turns))
+        budget = DecisionBudget(LISTING_STEPS)
+        return Listing(login.handle, partial(tokens.may_describe, subject, login, budget))
 
     async def _allowed(self, action: str, names: Sequence[Name]) -> frozenset[Name]:
         source_ip = self._access.source_ip(self._scope)

@@ -40,7 +40,7 @@ async def post_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Respons
 
 
 async def patch_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-5: append the body; a ``Content-Range`` must begin at the end of what was received."""
+    """end-5: append the body; its ``Content-Range``, if any, must begin at the received offset."""
     try:
         upload_id = _upload_id(request)
         chunk = _chunk(request, _span(request))
@@ -69,7 +69,7 @@ async def put_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response
 
 
 async def get_upload(ctx: ServiceContext, request: DataPlaneRequest) -> Response:
-    """end-13: return what a session has received."""
+    """end-13: return the range that a session has received."""
     upload_id = _upload_id(request)
     received = await _received(ctx, request, upload_id)
     return Response(204, _session(request.name, upload_id, received))
@@ -95,7 +95,7 @@ async def _mount(ctx: ServiceContext, request: DataPlaneRequest, digest: Digest)
 async def _out_of_order(
     ctx: ServiceContext, request: DataPlaneRequest, upload_id: str, error: UploadOutOfOrder
 ) -> Response:
-    """Return a 416 with what the session has received, so that the client need not ask for it."""
+    """Return a 416 with the received range, which saves the client a request for it."""
     received = await _received(ctx, request, upload_id)
     answer = render(error)
     answer.headers.extend(_session(request.name, upload_id, received))

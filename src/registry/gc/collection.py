@@ -57,7 +57,7 @@ def phases_of(sweeper: BlobSweeper) -> Sequence[Phase]:
 
 
 async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
-    """Remove a batch as `remove` does; if the store fails, leave the rest to the last phase.
+    """Remove a batch like `remove`; if the store fails, leave the rest to the last phase.
 
     Otherwise one file that can never be deleted would keep every run from the phases between.
     """

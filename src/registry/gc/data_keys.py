@@ -1,8 +1,8 @@
-"""Data keys of sealed blobs: erase those that deleted KMS keys have wrapped, and check the others.
+"""Data keys of sealed blobs: erase those wrapped under deleted KMS keys, and check the others.
 
 Erasing *shreds* a blob. The bytes of one that no other key opens are removed by the next
-collection; other blobs, sizes and manifests stay as they are. The check tells whether wraps are
-where links need them, and open the bytes.
+collection; other blobs, sizes and manifests stay as they are. The check verifies that links have
+the wraps they need, and that these open the bytes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 async def shred_deleted_keys(ctx: ServiceContext) -> int:
-    """Erase what deleted keys have wrapped; return of how many blobs.
+    """Erase the wraps under deleted keys; return of how many blobs.
 
     A turn that is interrupted is continued by the next one, in whatever process.
     """
@@ -98,7 +98,7 @@ _MOST_AWAY: Final = 10
 
 
 class KeyFault(NamedTuple):
-    """A blob, and what is wrong with its data keys."""
+    """A blob with a fault of its data keys."""
 
     digest: str
     problem: str
@@ -107,7 +107,7 @@ class KeyFault(NamedTuple):
 async def find_key_faults(database: Database) -> list[KeyFault]:
     """Return blobs whose links, wraps and objects contradict each other; 500 of each fault.
 
-    What looks wrong is looked at again: a push may have changed it meanwhile.
+    Each fault is checked again, since a push may have changed the rows meanwhile.
     """
     found = await database.read(key_faults, _MOST)
     if found:
@@ -136,7 +136,7 @@ class WrapCheck:
         """The data key of the last object under its first KMS key."""
 
     async def run(self) -> AsyncIterator[KeyFault]:
-        """Yield what is wrong; the rest is in `untried`."""
+        """Yield the faults; wraps that could not be tried are in `untried`."""
         after = ("", "")
         while page := await self._database.read(stored_wraps, after, _PAGE):
             for wrap in page:
@@ -151,7 +151,7 @@ class WrapCheck:
                 yield fault
 
     async def _try(self, wrap: StoredWrap) -> str | None:
-        """Return what is wrong with a wrap, or None; note a KMS key whose material is not there."""
+        """Return the fault of a wrap, or None; record a KMS key whose material is not available."""
         is_over = len(self.untried) - len(self._broken) >= _MOST_AWAY
         if is_over or wrap.kms_key_id in self.untried:
             return None
@@ -183,7 +183,7 @@ class WrapCheck:
         return (await self._data_keys.open_all(wrap.account_id, [wrapped]))[0]
 
     async def _look(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
-        """Return what is wrong with the header of the bytes under this data key, or None.
+        """Return the fault of the bytes' header under this data key, or None.
 
         Bytes that are marked as damaged, as absent ones are, are another finding.
         """

@@ -19,9 +19,9 @@ It may run beside a serving registry: objects and sessions that look wrong are c
 they are reported, since a push or a deletion may have changed them. It writes only marks: it marks
 damaged objects and pieces, so that a push of the same bytes heals them, and unmarks whole ones.
 
-Once a day the server recounts the stored bytes of accounts and corrects what is wrong
+Once a day the server recounts the stored bytes of accounts and corrects wrong numbers
 (`recount_bytes`). Each change of an object changes the number in the same transaction, so a wrong
-one is a fault of this program, or of whoever has changed rows by hand; it is logged.
+one is a fault of this program, or of a manual change of rows; it is logged.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MANIFESTS: Final = 16
 
 
 class Finding(NamedTuple):
-    """A violated invariant: which one, of what, and how."""
+    """A violated invariant, the resource, and the problem."""
 
     invariant: str
     subject: str
@@ -162,7 +162,7 @@ def _add_piece(report: Report, found: DamagedPiece) -> None:
 
 
 async def _miscounts(database: Database) -> list[Finding]:
-    """Return what is counted wrong of buckets, also when it is counted again."""
+    """Return the miscounts of buckets that a second count confirms."""
     first = await database.read(recounts.miscounts)
     again = await database.read(recounts.miscounts) if first else []
     return [Finding("B2", each.what, each.problem) for each in again if each in first]

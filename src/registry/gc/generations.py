@@ -1,11 +1,11 @@
-"""Generations: detect that the database is older than the blobs, or another one.
+"""Generations, which detect that the database is older than the blobs, or another one.
 
 The database keeps the ids of its successive states (generations); the store keeps the last one in
 a file. A new id is committed to the database before the store notes it, so the database knows every
 id that the store notes, even after a crash between the two, or with several processes. If it does
 not know the noted id, an older backup was restored, or the database is another one.
 
-Then nothing is deleted, since the rows of that database do not tell which bytes are needed.
+Then nothing is deleted, since the rows of that database do not show which bytes are needed.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Generations:
         await self._try()
 
     async def _check_store(self) -> None:
-        """Log an error if the database was used with a store, and this one was never used.
+        """Log an error if the database was used with another store, and this one is new.
 
         Another process that starts for the first time too has committed the first generation before
         it notes it: if it is that new, this waits for the note.

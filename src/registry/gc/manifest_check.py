@@ -44,12 +44,12 @@ def check_repository(tx: Connection, repository_id: str) -> None:
 
 
 def body_problem(body: bytes, digest: str) -> str | None:
-    """Return what is wrong with a manifest's bytes, or None."""
+    """Return the problem of a manifest's bytes, or None."""
     return None if digest_of(body) == digest else "its bytes hash to something else"
 
 
 def manifest_problem(document: ManifestBody) -> str | None:
-    """Return what is wrong with a manifest's bytes or edges, or None."""
+    """Return the problem of a manifest's bytes or edges, or None."""
     if document.body is None:
         return "its bytes are gone"
     problem = body_problem(document.body, document.digest)
@@ -92,10 +92,7 @@ class ManifestCheck:
     """A check of manifests. It marks nothing: every pull hashes the manifest that it reads."""
 
     def __init__(
-        self,
-        database: Database,
-        pace: Pace,
-        tell: Callable[[], None] = lambda: None,
+        self, database: Database, pace: Pace, tell: Callable[[], None] = lambda: None
     ) -> None:
         """Call `tell` after each page."""
         self._database = database
@@ -125,7 +122,7 @@ class ManifestCheck:
 
 
 def _problems(page: Sequence[StoredManifest], pace: Pace) -> list[tuple[StoredManifest, str]]:
-    """Return the damaged ones, and what is wrong. Blocks."""
+    """Return the damaged manifests with their problems. Blocks."""
     found = []
     for manifest in page:
         problem = body_problem(manifest.body, manifest.digest)

@@ -72,12 +72,12 @@ class DamagedPiece(NamedTuple):
     """None if it was deleted or overwritten meanwhile."""
 
     def __str__(self) -> str:
-        """Return which piece it is and what it hits, on one line."""
+        """Return the piece and the object that needs it, on one line."""
         hit = "" if self.hit is None else f" of {str(self.hit)!r}"
         return f"piece {self.piece_id}{hit}"
 
     def log(self) -> None:
-        """Log it and the object that it hits."""
+        """Log it and the object that needs it."""
         _log.error("%s is damaged (%s): reading fails until it is stored again", self, self.problem)
 
 
@@ -86,12 +86,12 @@ F = TypeVar("F")
 
 @dataclass(frozen=True)
 class Checked(Generic[F]):
-    """One tenant of the check."""
+    """The objects of one tenant of the check: blobs, or pieces of buckets."""
 
     what: str
     book: Book
     describe: Callable[[Connection, ObjectRow, str, bool], F]
-    """Return what is told of a damaged object: its problem, and whether that is new."""
+    """Returns the finding of a damaged object, by its problem, and True if that is new."""
 
 
 def _blob(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> FoundDamage:  # noqa: FBT001
@@ -108,7 +108,7 @@ PIECES: Final = Checked("pieces of buckets", PIECE_BOOK, _piece)
 
 
 def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
-    """Log what is damaged; count it if it was not known."""
+    """Log the damage; count it if it is new."""
     if found.is_new:
         ctx.on_damage()
         ctx.count(SCRUBBED_DAMAGED, 1)
@@ -131,7 +131,7 @@ class Pace:
     """The rate at which some threads read, in bytes per second; `NO_LIMIT` for as fast as can be.
 
     Threads that read too fast wait in `spend`, each for its own bytes. The limit holds over any
-    time: what was not read in a pause is not made up for.
+    period: a pause is not made up for.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class Pace:
         self._stopped.set()
 
     async def in_thread(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-        """Call what reads at this pace, in a thread.
+        """Call a function that reads at this pace, in a thread.
 
         If this is cancelled, stop all that read at this pace, and wait for the thread: it may use
         files that the caller closes.
@@ -314,7 +314,7 @@ class ObjectState(NamedTuple):
     """The result of checking an object's stored bytes."""
 
     problem: str | None = None
-    """What is wrong; None if nothing is."""
+    """The problem, or None."""
     damage: str | None = None
     """The mark to set, or None if the bytes may be whole or are already marked."""
     read_bytes: int = 0

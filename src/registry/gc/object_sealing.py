@@ -1,4 +1,4 @@
-"""Seal one plain object: copy its bytes encrypted, then let it have the copy.
+"""Seal one plain object: encrypt a copy of its bytes, then switch the object to the copy.
 
 The new bytes have a new id and a new data key, which is wrapped under the key of each repository
 that has the object. They are verified and durable before one transaction switches the object to
@@ -43,7 +43,7 @@ _TRIES: Final = 5
 
 
 class Outcome(Enum):
-    """What became of an object that was to be sealed."""
+    """The result of sealing an object."""
 
     SEALED = "sealed"
     DAMAGED = "damaged"
@@ -146,7 +146,7 @@ class Sealer:
     async def _switch(
         self, row: ObjectRow, stored: Stored, data_key: DataKey, keys: Sequence[SharedKey]
     ) -> Outcome:
-        """Let the object have its sealed copy; if not `SEALED`, nothing was changed."""
+        """Switch the object to its sealed copy; if not `SEALED`, nothing was changed."""
         wraps: dict[str, bytes] = {}
         for _ in range(_TRIES):
             if (obstacle := _obstacle(keys)) is not None:
@@ -174,7 +174,7 @@ class Sealer:
             raise _SourceFailed from error
 
     async def _report(self, row: ObjectRow) -> Outcome:
-        """Let the check of the scrub say what is wrong with the plain bytes."""
+        """Check the plain bytes as the scrub does, which marks and reports the damage."""
         ctx = self._ctx
         check = ObjectCheck(
             ctx.database, self._store, ctx.clock, BLOBS, self._found, pace=self._pace

@@ -51,7 +51,7 @@ _log = logging.getLogger("registry.gc.orphans")  # the name by which operators f
 
 
 class Found(NamedTuple):
-    """The files of one place, or of several."""
+    """The numbers and orphans of one place, or of several."""
 
     files: int
     owned: int
@@ -102,7 +102,7 @@ def together(places: Iterable[Found]) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Whose bytes lie in a store, and what is done with those that no row of theirs names."""
+    """A tenant of a store, and the actions on bytes that none of its rows name."""
 
     what: str
     sweeper: BlobSweeper
@@ -112,7 +112,7 @@ class Tenant:
     may_judge: Callable[[], Awaitable[bool]]
     """Return False, and log it, if the database is not the one of the bytes."""
     kept: int
-    """Microseconds for which what is set aside is kept."""
+    """Microseconds for which orphans are kept."""
 
     async def find(self, place: str, since: int) -> tuple[int, Sequence[str]]:
         """Return how many files of a place were begun `since`, and those of them without a row."""
@@ -196,7 +196,7 @@ class Tenant:
 
 
 def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
-    """Return the registry, whose blobs lie in a store."""
+    """Return the registry as the tenant of the store of blobs."""
     return Tenant(
         "stored files",
         sweeper,
@@ -211,7 +211,7 @@ def blobs_of(ctx: ServiceContext, sweeper: BlobSweeper) -> Tenant:
 def due_places(
     sweeper: BlobSweeper, now: int, since: int | None
 ) -> Iterator[tuple[Sequence[str], int]]:
-    """Yield the places to scan in a turn, and since when what is looked at there was begun.
+    """Yield the places to scan in a turn, each with the earliest begin of the files to check.
 
     Give `since` in the first turn of a process.
     """
@@ -399,7 +399,7 @@ def _refuse(found: Found) -> None:
 
 
 async def ids_in(sweeper: BlobSweeper, place: str) -> AsyncIterator[str]:
-    """Yield the ids of what a place holds."""
+    """Yield the ids of a place's objects or staged bytes."""
     if place == STAGED:
         async for entry in sweeper.list_staged():
             yield entry.object_id

@@ -1,4 +1,4 @@
-"""Purge what has expired: deleted tags, images and repositories, events of tags, idle uploads."""
+"""Purge expired rows: deleted tags, images and repositories, events of tags, idle uploads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def forget_tag_history(ctx: ServiceContext) -> None:
 
 
 def remove_tombstones(tx: Connection, tombstones: Sequence[Tombstone], now: int) -> int:
-    """Delete tombstones and the manifests' bytes that nothing else needs; condemn their objects.
+    """Delete tombstones, and manifests' bytes that nothing else needs; condemn their objects.
 
     Return how many tombstones there were.
     """

@@ -27,7 +27,7 @@ from registry.errors import (
 from registry.gc.object_check import VERIFYING
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.inline import read_body
-from registry.metadata.blobs.objects import NewObject, Target
+from registry.metadata.blobs.objects import LinkTarget, NewObject
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps, put_wrap
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import Swept
@@ -35,12 +35,12 @@ from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.quotas import add_bytes
 from registry.oci.digest import new_hasher
 from registry.services.blobs.deduplication import (
+    CheckedCopy,
     NotWrapped,
-    SeenBytes,
     Wraps,
+    check_copy,
     open_any,
     replace_bytes,
-    see_kept_bytes,
     wrap_under,
 )
 from registry.services.blobs.links import leave
@@ -74,7 +74,7 @@ async def recover_blob(
     """
     found = await find_whole_bytes(ctx, account_id, digest)
     made: Wraps = MappingProxyType({})
-    seen: SeenBytes | None = None
+    seen: CheckedCopy | None = None
     for _ in range(_TRIES):
         try:
             await ctx.database.write(
@@ -83,7 +83,7 @@ async def recover_blob(
         except NotWrapped as error:
             made = {**made, **await _wrap(ctx, account_id, found, error)}
         except _KeptNotSeenError:
-            seen = await see_kept_bytes(ctx, account_id, repository_id, digest)
+            seen = await check_copy(ctx, account_id, repository_id, digest)
         else:
             return
     raise KmsKeyDisabled(_LOCKED)
@@ -103,7 +103,7 @@ def _recover(
     repository_id: str,
     found: WholeBytes,
     made: Wraps,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
     new_id: Callable[[], str],
     now: int,
 ) -> None:
@@ -150,18 +150,18 @@ def _recover(
 
 def _own_target(
     tx: Connection, repository_id: str, found: WholeBytes, made: Wraps, object_id: str
-) -> Target:
-    """Return what the link names that reads the recovered bytes; write its wrap."""
+) -> LinkTarget:
+    """Return the target of a link to the recovered bytes, and write its wrap."""
     account_id = found.swept.account_id
     if found.swept.encoding == PLAIN:
-        return Target(object_id, None)
+        return LinkTarget(object_id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
     if kms_key_id not in made:
         raise NotWrapped([kms_key_id])
     wrapped = made[kms_key_id]
     if wrapped is None or not put_wrap(tx, account_id, object_id, kms_key_id, wrapped):
         raise KmsKeyDisabled(_LOCKED)
-    return Target(object_id, kms_key_id)
+    return LinkTarget(object_id, kms_key_id)
 
 
 def _kept_target(
@@ -169,18 +169,18 @@ def _kept_target(
     repository_id: str,
     account_id: str,
     kept: blobs.KeptObject,
-    seen: SeenBytes | None,
-) -> Target:
-    """Return what the link names that reads the bytes that the account keeps; write its wrap."""
+    seen: CheckedCopy | None,
+) -> LinkTarget:
+    """Return the target of a link to the bytes that the account keeps, and write its wrap."""
     if kept.encoding == PLAIN:
-        return Target(kept.id, None)
+        return LinkTarget(kept.id, None)
     kms_key_id = effective_key(tx, account_id, repository_id).kms_key_id
     if seen is None or (seen.stored_id, seen.kms_key_id) != (kept.stored_id, kms_key_id):
         raise _KeptNotSeenError
     wrapped = seen.wrapped
     if wrapped is None or not put_wrap(tx, account_id, kept.id, kms_key_id, wrapped):
         raise KmsKeyDisabled(_LOCKED)
-    return Target(kept.id, kms_key_id)
+    return LinkTarget(kept.id, kms_key_id)
 
 
 class WholeBytes(NamedTuple):
@@ -192,7 +192,7 @@ class WholeBytes(NamedTuple):
 
 
 async def find_whole_bytes(ctx: ServiceContext, account_id: str, digest: str) -> WholeBytes:
-    """Return quarantined bytes with this sha256 digest that are whole; such as open, if any do.
+    """Return whole quarantined bytes with this sha256 digest; preferably those that can be opened.
 
     Raises:
         BlobUnknown: no such blob is in quarantine, or its removal has begun.

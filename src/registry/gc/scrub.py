@@ -23,7 +23,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
-from cloudcore.objects.book import FIRST, Book, ObjectRow, Totals
+from cloudcore.objects.book import FIRST, Book, BookTotals, ObjectRow
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
@@ -64,10 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 def scrub_chores(
-    ctx: ServiceContext,
-    store: BlobStore,
-    scrubbing: Scrubbing,
-    buckets: BlobStore | None = None,
+    ctx: ServiceContext, store: BlobStore, scrubbing: Scrubbing, buckets: BlobStore | None = None
 ) -> Sequence[Scheduled]:
     """Return the chores of the scrub, also of `buckets`; none if it is turned off."""
     if not scrubbing.scrub_rate_bytes:
@@ -130,13 +127,7 @@ class ObjectScrub:
     ) -> int:
         turn = _Turn(self._ctx)
         check: ObjectCheck[Any] = ObjectCheck(
-            self._ctx.database,
-            store,
-            self._ctx.clock,
-            checked,
-            turn.note,
-            turn.count,
-            pace=pace,
+            self._ctx.database, store, self._ctx.clock, checked, turn.note, turn.count, pace=pace
         )
         await check.run(self._due(checked.book, store, turn, ends_at), readers=1)
         if turn.is_suspicious:
@@ -166,7 +157,7 @@ class ObjectScrub:
 
 
 class _Turn:
-    """What one turn has counted and found."""
+    """The counts and findings of one turn."""
 
     def __init__(self, ctx: ServiceContext) -> None:
         self._ctx = ctx
@@ -175,14 +166,14 @@ class _Turn:
         self.is_suspicious = False
 
     def count(self, progress: CheckProgress) -> None:
-        """Count what was read since the last call."""
+        """Count the bytes read since the last call."""
         objects, read = progress.done, progress.read_bytes
         self._ctx.count(SCRUBBED_OBJECTS, objects - self._counted_objects)
         self._ctx.count(SCRUBBED_BYTES, read - self._counted_bytes)
         self._counted_objects, self._counted_bytes = objects, read
 
     def note(self, found: FoundDamage | DamagedPiece) -> None:
-        """Tell of a damaged blob or piece."""
+        """Report a damaged blob or piece."""
         tell_damage(self._ctx, found)
         self._damaged += 1
         if self._damaged == self._counted_objects + 1 == _SUSPICIOUS:
@@ -210,20 +201,20 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
 
 
 class ScrubStatus(NamedTuple):
-    """How many blobs were verified in the last period; moments in microseconds."""
+    """Numbers of blobs verified in the last period; moments in microseconds."""
 
-    blobs: Totals
+    blobs: BookTotals
     oldest_at: int | None
     """The earliest moment at which one of the blobs was last verified; None without blobs."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
-    pieces: Totals
+    pieces: BookTotals
     """Of buckets."""
 
 
 async def scrub_status(database: Database, since: int) -> ScrubStatus:
-    """Return the status; what was verified `since` counts. Reads every row of blobs and pieces."""
+    """Return the status of verification `since` a moment. Reads every row of blobs and pieces."""
     return await database.read(_status, since)
 
 
@@ -244,7 +235,7 @@ _WHOLE_PAGE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ScrubScope:
-    """What a scrub reads."""
+    """The scope of a scrub."""
 
     repository_ids: Sequence[str] = ()
     """The repositories whose blobs and manifests are read; none: everything."""
@@ -274,12 +265,12 @@ async def scrub_all(
     tell: Callable[[CheckProgress], None],
     buckets: BlobReader | None = None,
 ) -> ScrubReport:
-    """Read the blobs and manifests of a scope; return what was found.
+    """Read the blobs and manifests of a scope; return the result.
 
     If it is everything, read the pieces in the store of the `buckets` too.
 
-    Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a next one
-    that skips what was verified of late goes on where this one stopped.
+    Mark damaged blobs, and unmark those that are whole again. If it is interrupted, a later scrub
+    that skips recently verified blobs continues where this one stopped.
     """
     report = ScrubReport()
     is_whole = not scope.repository_ids

@@ -115,7 +115,7 @@ class SealTurns:
         return report.outcomes[Outcome.SEALED]
 
     async def _due(self) -> AsyncIterator[ObjectRow]:
-        """Yield what is left behind the last one of the turn before; at the end begin anew."""
+        """Yield the objects behind the last one of the previous turn; at the end start over."""
         ends_at = self._monotonic() + _TURN_SECONDS
         look_at = 0.0
         async for row in plain_rows(self._ctx.database, self._after):
@@ -147,7 +147,7 @@ class SealTurns:
 
 
 class SealStatus(NamedTuple):
-    """What is plain, of how much; moments in microseconds."""
+    """Plain and total blobs and bytes; moments in microseconds."""
 
     plain: PlainTotals
     object_count: int
@@ -177,7 +177,7 @@ def _status(tx: Connection) -> SealStatus:
 
 @dataclass
 class SealReport:
-    """What became of the objects that were looked at."""
+    """The numbers of objects by result."""
 
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     sealed_bytes: int = 0
@@ -186,7 +186,7 @@ class SealReport:
 
     @property
     def is_suspicious(self) -> bool:
-        """Return True if it looks as if the disk of the blobs was not mounted."""
+        """Return True if the disk of the blobs seems not to be mounted."""
         return self.outcomes[Outcome.DAMAGED] >= _SUSPICIOUS and not self.outcomes[Outcome.SEALED]
 
 

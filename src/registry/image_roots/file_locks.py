@@ -13,7 +13,7 @@ from pathlib import Path
 def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
     """Hold a lock in the block; yield False, and hold nothing, if others do and it may not `wait`.
 
-    Blocks while it waits. Who holds it alone may remove the file; who waits then makes another.
+    Blocks while it waits. An exclusive holder may remove the file; a waiter then makes another.
     """
     kind = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     while True:
@@ -32,7 +32,7 @@ def held(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[boo
 
 
 def _is_at(opened: int, path: Path) -> bool:
-    """Return False if the file was removed by who held it before."""
+    """Return False if the former holder removed the file."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(opened), path.stat())
     return False

@@ -60,12 +60,12 @@ class _Configuration(msgspec.Struct):
 
 
 class ReadImage(NamedTuple):
-    """What an image says of itself."""
+    """The configuration of an image, as instances need it."""
 
     layers: Sequence[WantedLayer]
     """The lowest first."""
     config: ImageConfig
-    """With user 0; `user` says who it is to be."""
+    """With user 0, to be replaced by the ids of `user`."""
     user: str
     """Such as ``web:www``; empty for the first."""
 
@@ -181,7 +181,7 @@ def _table(layers: Sequence[Path], name: str) -> Mapping[str, Sequence[str]]:
 
 
 def _read(layers: Sequence[Path], name: str) -> bytes:
-    """Return a file in ``etc`` as the layers together have it; nothing if it is no plain file."""
+    """Return a file of ``etc`` in the merged layers; empty unless it is a plain file."""
     for layer in reversed(layers):
         try:
             folder = os.open(layer / "etc", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

@@ -1,10 +1,10 @@
-"""Images of this registry on this machine; `RegistryImages` is the port of compute's images.
+"""Pull images of this registry for instances on this machine (`RegistryImages`, a port of compute).
 
-An image is pulled for an instance with the rights that any client has. The role must let instances
-in, by its trust policy. Then what ``/v2/token`` and ``/v2`` ask of a client is asked of it: that it
-may log container clients in, and may pull from the repository, by current policies. Without a
-role, what an unauthenticated client may. Pulls count as those of clients do, and a cached
-repository is filled from its upstream.
+An image is pulled with the rights that any client has. The trust policy of the pool's role must
+admit instances, and its policies must allow to log container clients in and to pull from the
+repository, as for ``/v2/token`` and ``/v2``. Without a role, the rights are those of an
+unauthenticated client. Pulls count as those of clients do, and a cached repository is filled from
+its upstream.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The right to pull from one repository, as it was when it was asked for."""
+    """The right to pull from one repository, as decided at the time of the request."""
 
     ctx: ServiceContext
     name: Name

@@ -1,17 +1,17 @@
-"""The layers of images on this machine, each unpacked once, and which images have them.
+"""The layers of images on this machine, each unpacked once, and shared by images.
 
     layers/<diff id>/tree             the files, as overlayfs takes a lower layer
     layers/<diff id>/blobs/<digest>   names a blob that is known to unpack to this layer
-    layers/<diff id>/size.json        how much it was to unpack
-    images/<digest>                   the layers of an image that was wanted
-    images/<digest>.unused            there if the last call of `keep_only` did not name it
-    staging/                          what is being made or removed
-    locks/                            who makes, uses or removes one of these
+    layers/<diff id>/size.json        bytes and entries that were unpacked
+    images/<digest>                   the layers of an image
+    images/<digest>.unused            exists if the last call of `keep_only` did not name it
+    staging/                          layers and notes that are being made or removed
+    locks/                            a lock for each name above
 
 All processes of the machine share it. An image is noted before its layers are unpacked, and a layer
-is removed only under its lock, and when no noted image has it. That an image has a layer is not
-believed because its configuration says so, but because one of its blobs unpacks to it: who knows
-only the digest of another's layer gets nothing of it.
+is removed only under its lock, and when no noted image has it. An image gets a layer not because
+its configuration names it, but because one of its blobs unpacks to it: the digest of another's
+layer alone gives no access.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class LayerStore:
         self._staging, self._locks = folder / "staging", folder / "locks"
 
     def make_folders(self) -> None:
-        """Make what is missing of the store's folders."""
+        """Create the store's folders that are missing."""
         for each in (self._layers, self._images, self._staging, self._locks):
             each.mkdir(mode=0o711, parents=True, exist_ok=True)
 
@@ -100,7 +100,7 @@ class LayerStore:
 
         """
         name = digest.removeprefix("sha256:")
-        async with _in_thread(self._noting(name, wanted)):
+        async with _in_thread(self._noted(name, wanted)):
             left = self._most
             for layer in wanted:
                 size = await asyncio.to_thread(self._find, layer)
@@ -119,7 +119,7 @@ class LayerStore:
         return [self._layers / each / "tree" for each in reversed(last)]
 
     def keep_only(self, digests: Iterable[str]) -> None:
-        """Remove what none of these images has, and what ended processes have left. Blocks.
+        """Remove layers of no such image, and files that ended processes have left. Blocks.
 
         An image that is being unpacked stays; any other goes with the second call in a row that
         does not name it.
@@ -173,8 +173,8 @@ class LayerStore:
         return used
 
     @contextmanager
-    def _noting(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
-        """Note which layers an image has; it stays noted in the block, whatever is kept."""
+    def _noted(self, name: str, wanted: Sequence[WantedLayer]) -> Iterator[None]:
+        """Note the layers of an image, and keep the note during the block."""
         self.make_folders()
         with held(self._locks / f"image-{name}", shared=True):
             image = self._images / name
@@ -192,7 +192,7 @@ class LayerStore:
             yield
 
     def _find(self, layer: WantedLayer) -> _Size | None:
-        """Return the size of a layer that is there, and known to be that of its blob.
+        """Return the size of a layer that its blob is known to unpack to, or None.
 
         Return None also while others make or remove it.
         """
@@ -237,7 +237,7 @@ class LayerStore:
 
 
 async def _feed(program: asyncio.subprocess.Process, blob: str, open_blob: OpenBlob) -> None:
-    """Give the program the bytes of the blob, unless it wants no more."""
+    """Give the program the bytes of the blob, unless it reads no more."""
     assert program.stdin is not None
     async with open_blob(blob) as parts:
         with suppress(BrokenPipeError, ConnectionResetError):

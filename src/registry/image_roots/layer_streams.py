@@ -13,10 +13,10 @@ from registry.image_roots.tar_entries import CHUNK, LayerRefused, Readable
 from registry.oci.digest import new_hasher
 
 MOST_RATIO: Final = 200
-"""How many bytes of a tar one byte of its blob may stand for, once it has `_RATIO_FROM` bytes."""
+"""Most bytes of a tar per byte of its blob, once the tar has `_RATIO_FROM` bytes."""
 _RATIO_FROM: Final = 64 << 20
 _WINDOW_BYTES: Final = 128 << 20
-"""Of zstd, the most that its own program takes without being told."""
+"""Largest window of zstd, the default limit of its own program."""
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _ZSTD_SKIPPABLE: Final = b"\x2a\x4d\x18"
@@ -46,7 +46,7 @@ class Blob:
         return found
 
     def hexdigest(self) -> str:
-        """Return the digest of what was read."""
+        """Return the digest of the bytes that were read."""
         return self._hash.hexdigest()
 
     def _take(self, size: int) -> bytes:
@@ -87,14 +87,14 @@ class Tar:
         return data
 
     def drain(self) -> None:
-        """Read what follows the last entry, which is part of what is hashed, of the blob too."""
+        """Read to the end: bytes after the last entry are hashed too."""
         while self.read(CHUNK):
             pass
         while self._blob.read(CHUNK):
             pass
 
     def diff_id(self) -> str:
-        """Return the sha256 of what was read, in hex."""
+        """Return the sha256 of the bytes that were read, in hex."""
         return self._hash.hexdigest()
 
 

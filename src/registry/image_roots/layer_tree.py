@@ -42,7 +42,7 @@ class LayerTree:
         self._own_folder(root, 0o755, 0, 0)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open folder."""
         os.close(self._parent[1])
 
     def add(self, entry: Entry, data: Iterator[bytes]) -> None:
@@ -223,7 +223,7 @@ class LayerTree:
         os.fchmod(folder, self._mode_of(mode, 0o700))
 
     def _mode_of(self, mode: int, least: int) -> int:
-        """Return the mode that is kept; if this user owns everything, with what it needs."""
+        """Return the mode to set; if this user owns everything, with the bits `least`."""
         return mode & _KEPT_MODE | (0 if self._first is not None else least)
 
 

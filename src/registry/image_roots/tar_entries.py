@@ -1,8 +1,8 @@
 """Read the entries of a layer's tar strictly, as they come, in memory that does not grow.
 
 The forms are those that container clients write: ustar, pax (POSIX.1-2001) and the long names of
-GNU tar. What readers could take differently is refused, and so is all that has no place in a layer.
-It runs in the program `unpack`.
+GNU tar. Forms that readers understand differently are refused, and so are entries that no layer
+has. It runs in the program `unpack`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MOST_EXTENSION: Final = 1 << 20
 """Bytes of an extended header: extended attributes may make it long."""
 _MOST_SIZE: Final = 1 << 62
 _MOST_TIME: Final = 1 << 33
-"""In the year 2242; file systems keep no time for ever."""
+"""In the year 2242: file systems store later times differently."""
 _MOST_SHOWN: Final = 120
 _PAX_KEYS: Final = frozenset({b"path", b"linkpath", b"size", b"uid", b"gid", b"mtime"})
-"""All that is read of extended headers: no extended attribute is kept, a file capability least."""
+"""Fields that are read of extended headers; no extended attribute is kept, nor a capability."""
 _DEVICES: Final = {b"3": "a character device", b"4": "a block device", b"6": "a fifo"}
 
 Kind = Literal["file", "folder", "symlink", "hardlink"]
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     size: int
     """Bytes of a file that follow; 0 of all else."""
     target: bytes
-    """What a symbolic link says."""
+    """The target of a symbolic link."""
     linked: Path
     """The path of a hard link's file."""
 
@@ -98,13 +98,13 @@ class TarEntries:
             yield self._entry(header, kind, extended)
             extended = {}
             for _ in self.data():
-                pass  # what was not wanted
+                pass  # skip bytes that were not read
             self._exactly(self._padding)
         if extended:
             raise LayerRefused("the tar ends after an extended header")
 
     def data(self) -> Iterator[bytes]:
-        """Yield what is left of the bytes of the last entry."""
+        """Yield the remaining bytes of the last entry."""
         while self._left:
             part = self._source.read(min(self._left, CHUNK))
             if not part:

@@ -1,9 +1,9 @@
 """The program that unpacks one layer: its blob on standard input, its verdict on standard output.
 
-It is a process of its own so that no request waits for it, and that what a layer makes it use has
-bounds. It holds the layer's lock: of two that are started for one layer, the second waits, and then
-finds it there. The layer is made in ``staging``, flushed, and moved to ``layers``, so that it is
-there whole or not at all.
+It is a process of its own, so that no request waits for it, and that its memory and time are
+bounded. It holds the layer's lock: of two processes for one layer, the second waits, and then finds
+the layer. A layer is made in ``staging``, flushed, and moved to ``layers``, so that it appears
+whole or not at all.
 
 It answers in lines of JSON: ``{"state": "there"}``; or ``"ready"``, and when the blob has come
 ``"unpacked"``, ``"refused"`` or ``"failed"``. With ``there`` and ``unpacked`` come ``bytes`` and
@@ -34,7 +34,7 @@ _CPU_SECONDS: Final = 1800
 T = TypeVar("T")
 
 _LOOK_PARTS: Final = 250
-"""After so many entries and parts of files it is looked how full the disk is."""
+"""Entries and parts of files between two checks of the disk."""
 _RESERVED_PART: Final = 20
 """One in so many bytes, and files, of the disk stays free, but at most `_RESERVED_BYTES`."""
 _RESERVED_BYTES: Final = 2 << 30
@@ -93,7 +93,7 @@ def _unpack(task: Task) -> None:
         blob = Blob(sys.stdin.buffer, task.blob.partition(":")[0])
         tar = Tar(blob, task.most_bytes)
         if layer.exists():
-            # Another blob claims to be the same layer: whoever has it must have the bytes.
+            # Another blob claims to be the same layer: verify that it unpacks to it.
             tar.drain()
             _verify(task, blob, tar)
             known.touch()
@@ -114,7 +114,7 @@ def _unpack(task: Task) -> None:
 
 
 def _write(task: Task, staged: Path, blob: Blob, tar: Tar) -> dict[str, int]:
-    """Unpack the tar into `staged`, and verify it; return how much it has."""
+    """Unpack the tar into `staged`, and verify it; return its bytes and entries."""
     for each in (staged, staged / "blobs", staged / "tree"):
         each.mkdir(mode=0o711)
         each.chmod(0o711)
@@ -150,14 +150,14 @@ def _verify(task: Task, blob: Blob, tar: Tar) -> None:
 
 
 class _Room:
-    """Looks from time to time whether the disk has more than what others, such as pushes, need."""
+    """Checks from time to time that the disk keeps room for others, such as pushes."""
 
     def __init__(self, folder: int) -> None:
         self._folder = folder
         self._parts = 0
 
     def take(self, part: T) -> T:
-        """Return an entry or a part of a file; raise DiskFull if there is no room for it."""
+        """Return `part`; raise DiskFull if there is no room for it."""
         if self._parts % _LOOK_PARTS == 0:
             self._look()
         self._parts += 1

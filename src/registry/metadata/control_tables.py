@@ -18,7 +18,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -28,7 +27,15 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import (
+    ByteOrdered,
+    DigestText,
+    Id,
+    Moment,
+    foreign_key,
+    metadata,
+    partial_index,
+)
 from cloudcore.identity.tables import accounts
 from registry.metadata.tables import repositories
 
@@ -118,12 +125,8 @@ deleted_manifests = Table(
     Column("deleted_by", Text, nullable=False),
     Column("deleted_by_source", Text),
     Column("restorable_until", Moment, nullable=False, index=True),
-    ForeignKeyConstraint(
-        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
-    ),
-    ForeignKeyConstraint(
-        ["account_id", "digest"], ["manifest_bodies.account_id", "manifest_bodies.digest"]
-    ),
+    foreign_key("repositories", repository_id="id", account_id="account_id"),
+    foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
     Index("ix_deleted_manifests_deleted_at", "repository_id", "deleted_at", "id"),
     Index("ix_deleted_manifests_restorable", "repository_id", "restorable_until"),
     # Digest first: it also serves to find whether a manifest's body is still needed.
@@ -139,13 +142,10 @@ deleted_manifest_blobs = Table(
     Column("account_id", Id, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("kms_key_id", Id),  # as in `repository_blobs`
-    ForeignKeyConstraint(
-        ["object_id", "account_id", "digest", "size"],
-        ["blob_objects.id", "blob_objects.account_id", "blob_objects.digest", "blob_objects.size"],
+    foreign_key(
+        "blob_objects", object_id="id", account_id="account_id", digest="digest", size="size"
     ),
-    ForeignKeyConstraint(
-        ["object_id", "kms_key_id"], ["blob_object_keys.object_id", "blob_object_keys.kms_key_id"]
-    ),
+    foreign_key("blob_object_keys", object_id="object_id", kms_key_id="kms_key_id"),
     Index(None, "object_id"),
 )
 
@@ -197,11 +197,7 @@ image_pins = Table(
     Column("created_by", Text, nullable=False),
     Column("created_by_source", Text),
     Column("created_at", Moment, nullable=False),
-    ForeignKeyConstraint(
-        ["manifest_id", "repository_id"],
-        ["manifests.id", "manifests.repository_id"],
-        ondelete="CASCADE",
-    ),
+    foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     Index(None, "repository_id", "manifest_id"),
 )
 _p = image_pins.c
@@ -261,7 +257,7 @@ quarantined_object_keys = Table(
     Column("kms_key_id", Id, primary_key=True),
     Column("account_id", Id, nullable=False),
     Column("wrapped_data_key", LargeBinary, nullable=False),
-    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
     Index(None, "kms_key_id", "quarantined_id"),
 )
 

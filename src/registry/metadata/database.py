@@ -19,7 +19,7 @@ from registry.metadata.migrations import configuration, revisions
 _CHECKED_BYTES = 64 << 20
 """Largest file that is checked completely at every start, in a few tenths of a second."""
 LEAST_POSTGRESQL = 14
-"""Oldest major version of PostgreSQL that has what is asked of it (`idle_session_timeout`)."""
+"""The oldest supported major version of PostgreSQL (`idle_session_timeout`)."""
 _MIGRATION_LOCK = 0x656E7472  # number of the advisory lock; arbitrary but unique
 
 

@@ -1,4 +1,4 @@
-"""Bindings: under which KMS key a repository writes its blobs.
+"""Bindings of repositories and accounts to the KMS keys under which blobs are written.
 
 A repository's own binding counts, else the default of its account, else the account's platform
 key. A binding that is replaced or deleted ends; it stays as history.
@@ -19,7 +19,7 @@ from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
 
 BindingSource = Literal["repository", "account", "platform"]
-"""What decides which key a repository writes under."""
+"""The level whose binding selects the key that a repository writes under."""
 
 _LAST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 """No id sorts after it, in any collation."""
@@ -49,7 +49,7 @@ class SharedKey(NamedTuple):
 
 
 class BoundKey(NamedTuple):
-    """The key of a binding, in whatever state."""
+    """The key of a binding, in any state."""
 
     id: str
     account_id: str
@@ -87,10 +87,7 @@ OF_ACCOUNT: Final = select(_b.kms_key_id).where(_IS_DEFAULT, _IS_ACTIVE).scalar_
 _platform: Final = kms_keys.alias("platform")
 OF_PLATFORM: Final = (
     select(_platform.c.id)
-    .where(
-        given(_platform.c.account_id),
-        _platform.c.origin == literal_column("'platform'"),
-    )
+    .where(given(_platform.c.account_id), _platform.c.origin == literal_column("'platform'"))
     .scalar_subquery()
 )
 """The id of the platform key of ``:account_id``, or null if it has none yet."""
@@ -106,10 +103,7 @@ _EFFECTIVE: Final = Statement(
             else_=literal_column("'platform'"),
         ),
         _k.current_version,
-    ).where(
-        given(_k.account_id),
-        _k.id == EFFECTIVE_ID,
-    )
+    ).where(given(_k.account_id), _k.id == EFFECTIVE_ID)
 )
 _EFFECTIVE_OF_MANY: Final = Statement(
     select(_r.id, _k.id, _k.state)
@@ -162,7 +156,7 @@ _ADD: Final = Statement(
 
 
 def effective_key(tx: Connection, account_id: str, repository_id: str) -> EffectiveKey:
-    """Return the key that a repository of this account writes under, in whatever state."""
+    """Return the key that a repository of this account writes under, in any state."""
     row = tx.row(_EFFECTIVE, account_id=account_id, repository_id=repository_id)
     assert row is not None, "each account has a platform key"
     return EffectiveKey(*row)
@@ -171,7 +165,7 @@ def effective_key(tx: Connection, account_id: str, repository_id: str) -> Effect
 def effective_keys(
     tx: Connection, account_id: str, repository_ids: Collection[str]
 ) -> list[SharedKey]:
-    """Return the keys that these repositories of an account write under, in whatever state."""
+    """Return the keys that these repositories of an account write under, in any state."""
     ids = sorted(repository_ids)
     if not ids:
         return []

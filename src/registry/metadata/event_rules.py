@@ -1,4 +1,4 @@
-"""Event rules: which events of an account's repositories go to which topics."""
+"""Event rules, which send events of an account's repositories to topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a KMS key protects: repositories, blobs and images; each query reads a bounded part."""
+"""The repositories, blobs and images that a KMS key protects; each query reads a bounded part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
@@ -67,10 +67,7 @@ def _within(query: Select[Any]) -> Select[Any]:
     return query.limit(bindparam("most")).offset(_ZERO)
 
 
-_IS_BOUND: Final = and_(
-    given(_b.account_id, _b.kms_key_id),
-    _b.ended_at.is_(None),
-)
+_IS_BOUND: Final = and_(given(_b.account_id, _b.kms_key_id), _b.ended_at.is_(None))
 _IS_DEFAULT: Final = Statement(select(_b.id).where(_IS_BOUND, _b.repository_id.is_(None)))
 _REPOSITORIES: Final = _within(
     select(_r.id, _r.name)
@@ -81,10 +78,7 @@ _LIST_REPOSITORIES: Final = Statement(
     page(select(_REPOSITORIES.c.id, _REPOSITORIES.c.name).order_by(_REPOSITORIES.c.name))
 )
 _COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSITORIES))
-_IS_WRAPPED: Final = and_(
-    given(_w.account_id, _w.kms_key_id),
-    _w.wrapped_data_key.is_not(None),
-)
+_IS_WRAPPED: Final = and_(given(_w.account_id, _w.kms_key_id), _w.wrapped_data_key.is_not(None))
 _WRAPPED: Final = _within(select(_w.object_id).where(_IS_WRAPPED)).subquery("wrapped")
 _IS_SHARED: Final = exists(
     select(literal_column("1"))
@@ -182,7 +176,12 @@ def list_key_images(
     tx: Connection, account_id: str, kms_key_id: str, limit: int, most: int = MOST
 ) -> list[KeyImage]:
     """Return up to `limit` of the images that `count_key_images` counts, by repository."""
-    rows = tx.rows(
-        _LIST_IMAGES, account_id=account_id, kms_key_id=kms_key_id, limit=limit, most=most
+    return find_all(
+        tx,
+        KeyImage,
+        _LIST_IMAGES,
+        account_id=account_id,
+        kms_key_id=kms_key_id,
+        limit=limit,
+        most=most,
     )
-    return [KeyImage(*row) for row in rows]

@@ -24,7 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -103,8 +103,7 @@ def store_policy(
 
 def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | None:
     """Return a repository's policy, or None."""
-    row = tx.row(_FIND, repository_id=repository_id)
-    return StoredLifecyclePolicy(*row) if row else None
+    return find_one(tx, StoredLifecyclePolicy, _FIND, repository_id=repository_id)
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:
@@ -212,15 +211,12 @@ _TAG_PAGE: Final = Statement(
 )
 _TAGS_OF_SOME: Final = Statement(
     select(_t.name, _t.manifest_id, _t.updated_at).where(
-        unindexed(_t.repository_id) == bindparam("repository_id"),
-        _t.manifest_id.in_(listed("ids")),
+        unindexed(_t.repository_id) == bindparam("repository_id"), _t.manifest_id.in_(listed("ids"))
     )
 )
 _CHILDREN: Final = Statement(
     select(_c.parent_id, _c.child_id).where(
-        given(_c.repository_id),
-        _c.child_id.is_not(None),
-        _c.parent_id.in_(listed("ids")),
+        given(_c.repository_id), _c.child_id.is_not(None), _c.parent_id.in_(listed("ids"))
     )
 )
 _DIGESTS: Final = Statement(
@@ -240,11 +236,7 @@ _SOLE_BYTES: Final = Statement(
     select(func.coalesce(func.sum(_l.size), literal_column("0")))
     .select_from(manifest_blobs)
     .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
-    .where(
-        given(_b.manifest_id),
-        _l.manifest_refs == literal_column("1"),
-        ~_is_shared,
-    )
+    .where(given(_b.manifest_id), _l.manifest_refs == literal_column("1"), ~_is_shared)
 )
 
 

@@ -1,4 +1,4 @@
-"""Login credentials of container clients, valid only while the keys they depend on are."""
+"""Login credentials of container clients, which end with the key or session they depend on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.statement import Statement
 from cloudcore.iam.principal import Source, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
-from cloudcore.identity.tables import (
-    access_keys,
-    accounts,
-    login_credentials,
-    service_accounts,
-)
+from cloudcore.identity.tables import access_keys, accounts, login_credentials, service_accounts
 from cloudcore.quotas.limits import Counted, up_to
 from registry.quotas import LOGINS
 
@@ -56,7 +51,7 @@ class Login(NamedTuple):
     direct_key_id: str | None = None
     """The public id of the access key that is the credential itself."""
     source: Source | None = None
-    """Who is behind that role."""
+    """The person or program that has assumed the role."""
     is_container_password: bool = False
     """True if it is a named password of a person, which has no session."""
 
@@ -104,9 +99,7 @@ def _found_by(key: ColumnElement[bool]) -> Statement:
 _OPEN: Final = up_to(
     LOGINS,
     select(_l.expires_at).where(
-        given(_l.account_id),
-        _l.revoked_at.is_(None),
-        _l.expires_at > bindparam("now"),
+        given(_l.account_id), _l.revoked_at.is_(None), _l.expires_at > bindparam("now")
     ),
 )
 OPEN: Final = Counted(LOGINS, _OPEN)

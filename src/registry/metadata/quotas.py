@@ -1,6 +1,6 @@
 """Quotas of an account: the limits of operators; counts of its repositories, images, tags, bytes.
 
-Limits are read by the statements that need them (`limit_query`), so an account without a limit
+Limits are read by the statements that need them (`limit_set`), so an account without a limit
 costs no statement of its own, and is not counted.
 
 *Stored bytes.* The first push that meets a limit begins to count (`begin_counting`). From then on
@@ -38,30 +38,10 @@ from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
-from cloudcore.quotas.limits import (
-    Counted,
-    Use,
-    level_told,
-    limit_of,
-    quota_defaults,
-    quotas,
-    refuse,
-)
+from cloudcore.quotas.limits import Counted, QuotaUse, level_told, limit_of, limit_set, refuse
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
 from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
-
-
-def limit_query(quota: Quota, account_id: ColumnElement[Any]) -> ColumnElement[Any]:
-    """Return the limit of an account as a scalar: its own, or the install's; null if none is set.
-
-    `account_id` is a parameter, or a column of the statement.
-    """
-    name: ColumnElement[str] = literal_column(f"'{quota.name}'")
-    own = select(quotas.c.maximum).where(quotas.c.account_id == account_id, quotas.c.name == name)
-    every = select(quota_defaults.c.maximum).where(quota_defaults.c.name == name)
-    return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
-
 
 _o = blob_objects.c
 _s = stored_bytes.c
@@ -76,7 +56,7 @@ class NotCounted(Exception):
 
 
 class Allowance(NamedTuple):
-    """What a statement has found on its way of an account's bytes."""
+    """The stored bytes of an account and their limit, as a statement has read them."""
 
     limit: int | None
     """None if no operator has set one."""
@@ -106,20 +86,20 @@ def _used_of(account_id: Any) -> Any:  # noqa: ANN401
 def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """Return the columns that `read_use` reads: both null if the account has no limit.
 
-    Neither database looks for what is used then.
+    In that case the sum is not computed.
     """
-    limit = limit_query(BLOB_BYTES, account_id)
+    limit = limit_set(BLOB_BYTES, account_id)
     return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
 
 
-def read_use(row: Row) -> Use | None:
-    """Return what an account has and may have, of the columns of `use_of`; None: any number."""
+def read_use(row: Row) -> QuotaUse | None:
+    """Return the account's bytes and limit in the columns of `use_of`; None without a limit."""
     limit, used = row
-    return None if limit is None else Use(int(used), int(limit))
+    return None if limit is None else QuotaUse(int(used), int(limit))
 
 
 _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
-ALLOWANCE: Final = (limit_query(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
+ALLOWANCE: Final = (limit_set(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
 """The columns of `Allowance` for ``:account_id``."""
 IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
 """``:account_id`` has no limit, and is not counted."""
@@ -161,10 +141,7 @@ _COUNT: Final = Statement(
         ["account_id", "bytes"],
         select(bindparam("account_id", type_=_s.account_id.type), _sum_of(_ACCOUNT)),
     )
-    .on_conflict_do_update(
-        index_elements=["account_id"],
-        set_={"bytes": _sum_of(_ACCOUNT)},
-    )
+    .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )
 _ACCOUNTS: Final = Statement(
     page(select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id))
@@ -172,14 +149,14 @@ _ACCOUNTS: Final = Statement(
 _RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
 
 
-def find_use(tx: Connection, account_id: str) -> Use | None:
-    """Return what an account has and may have; None: any number."""
+def find_use(tx: Connection, account_id: str) -> QuotaUse | None:
+    """Return the account's bytes and limit, or None without a limit."""
     row = tx.row(_USE, account_id=account_id)
     assert row is not None
     return read_use(row)
 
 
-def check_bytes(use: Use | None, adding: int) -> None:
+def check_bytes(use: QuotaUse | None, adding: int) -> None:
     """Raise QuotaExceeded if an account has no room for a blob of so many bytes."""
     if use is not None and adding and use.used + adding > use.limit:
         refuse(
@@ -191,7 +168,7 @@ def check_bytes(use: Use | None, adding: int) -> None:
 
 
 def begin_counting(tx: Connection, account_id: str) -> None:
-    """Count the bytes of an account, from now on too; or anew, if it is counted.
+    """Begin to count the bytes of an account, or count them again.
 
     On PostgreSQL, all pushes wait meanwhile: about a second for a million blobs.
     """
@@ -202,7 +179,7 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now: int) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
 
-    Tell the account if it has most or all of its bytes now.
+    Notify the account if it has most or all of its bytes now.
 
     Raises:
         QuotaExceeded: the account may not have it.
@@ -216,13 +193,13 @@ def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now:
     row = None if found.counted is None else tx.row(_ADD, account_id=account_id, adding=size)
     if row is None:
         raise NotCounted
-    use = Use(int(row[0]) - size, found.limit, row[1])
+    use = QuotaUse(int(row[0]) - size, found.limit, row[1])
     check_bytes(use, size)
     COUNTED_BYTES.tell(tx, account_id, use, now, size)
 
 
 def add_bytes(tx: Connection, account_id: str, change: int) -> None:
-    """Count objects that nobody may refuse, or that are gone, if the account is counted."""
+    """Count objects that no quota refuses, or that are deleted, if the account is counted."""
     if change:
         tx.row(_ADD, account_id=account_id, adding=change)
 
@@ -233,7 +210,7 @@ def counted_accounts(tx: Connection, after: str, limit: int) -> list[str]:
 
 
 def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
-    """Return what is wrong with the number of an account; None if it is right, or not counted."""
+    """Return the miscount of an account's bytes; None if it is right, or not counted."""
     row = tx.row(_RECOUNT, account_id=account_id)
     if row is None or row[0] == row[1]:
         return None
@@ -242,7 +219,7 @@ def find_miscount(tx: Connection, account_id: str) -> Miscount | None:
 
 
 def correct_count(tx: Connection, account_id: str) -> Miscount | None:
-    """Count an account anew if its number is wrong; return what was wrong. See `begin_counting`."""
+    """Count an account again if its number is wrong; return the miscount. See `begin_counting`."""
     tx.execute(_HOLD_OBJECTS)
     wrong = find_miscount(tx, account_id)
     if wrong is not None:
@@ -276,9 +253,9 @@ _LOCK_ACCOUNT: Final = Statement(
 def check_added(
     tx: Connection, account_id: str, quota: Quota, limit: int | None, added: int, now: int
 ) -> None:
-    """Check that an account may have what `tx` has added; `limit` is None if none is set.
+    """Check the quota of a resource that `tx` has added; `limit` is None if none is set.
 
-    Tell the account if it has most or all of it now.
+    Notify the account if it has most or all of its quota now.
 
     Raises:
         QuotaExceeded: it has more than it may have.

@@ -1,4 +1,4 @@
-"""The tables behind the search for a part of a name, and the triggers that keep them.
+"""The tables behind the search for a part of a name, and the triggers that maintain them.
 
 `search_names` has a row for each repository and each tag. Triggers insert and remove it with the
 repository or tag itself, however that happens (a push, a restoration, a cascade), so no change of

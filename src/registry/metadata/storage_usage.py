@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import (
@@ -123,9 +123,7 @@ def _restorable(object_id: Any) -> Any:  # noqa: ANN401
         .select_from(deleted_manifest_blobs)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(
-            given(_d.account_id),
-            _b.object_id == object_id,
-            _d.restorable_until > bindparam("now"),
+            given(_d.account_id), _b.object_id == object_id, _d.restorable_until > bindparam("now")
         )
         .limit(_ONE)
         .offset(_NONE)
@@ -171,9 +169,7 @@ _OBJECTS: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.stored_size)
         .where(
-            given(_o.account_id),
-            text("blob_objects.is_current"),
-            _o.digest > bindparam("after"),
+            given(_o.account_id), text("blob_objects.is_current"), _o.digest > bindparam("after")
         )
         .order_by(_o.digest)
     )
@@ -182,9 +178,7 @@ _REPLACED_OBJECTS: Final = Statement(
     page(
         select(_o.id, _o.digest, _o.size, _o.stored_size)
         .where(
-            given(_o.account_id),
-            text("NOT blob_objects.is_current"),
-            _o.id > bindparam("after"),
+            given(_o.account_id), text("NOT blob_objects.is_current"), _o.id > bindparam("after")
         )
         .order_by(_o.id)
     )
@@ -200,20 +194,12 @@ _USES: Final = Statement(
     )
 )
 _RESTORABLE: Final = Statement(
-    select(_o.id).where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _restorable(_o.id),
-    )
+    select(_o.id).where(given(_o.account_id), _o.id.in_(listed("ids")), _restorable(_o.id))
 )
 _REPOSITORIES: Final = Statement(
     page(
         select(_r.id, _r.name, _r.image_count)
-        .where(
-            given(_r.account_id),
-            _r.deleted_at.is_(None),
-            _r.name > bindparam("after"),
-        )
+        .where(given(_r.account_id), _r.deleted_at.is_(None), _r.name > bindparam("after"))
         .order_by(_r.name)
     )
 )
@@ -234,9 +220,7 @@ _TOMBSTONES: Final = Statement(
 )
 _DELETED_ONLY: Final = Statement(
     select(_b.object_id, _b.size).where(
-        given(_b.account_id),
-        _b.manifest_id.in_(listed("ids")),
-        ~_live(_b.object_id),
+        given(_b.account_id), _b.manifest_id.in_(listed("ids")), ~_live(_b.object_id)
     )
 )
 _needed = (
@@ -283,8 +267,7 @@ def sum_links(
 
 def list_objects(tx: Connection, account_id: str, after: str, limit: int) -> list[MeasuredObject]:
     """Return up to `limit` current objects of an account after the digest `after`, by digest."""
-    rows = tx.rows(_OBJECTS, account_id=account_id, after=after, limit=limit)
-    return [MeasuredObject(*row) for row in rows]
+    return find_all(tx, MeasuredObject, _OBJECTS, account_id=account_id, after=after, limit=limit)
 
 
 def list_replaced_objects(
@@ -294,15 +277,15 @@ def list_replaced_objects(
 
     They are shredded, without bytes, or retired for one that other keys open.
     """
-    rows = tx.rows(_REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit)
-    return [MeasuredObject(*row) for row in rows]
+    return find_all(
+        tx, MeasuredObject, _REPLACED_OBJECTS, account_id=account_id, after=after, limit=limit
+    )
 
 
 def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[Use]:
     """Return the live repositories that use these objects."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
-    rows = tx.rows(_USES, account_id=account_id, ids=text_list(object_ids))
-    return [Use(*row) for row in rows]
+    return find_all(tx, Use, _USES, account_id=account_id, ids=text_list(object_ids))
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:
@@ -315,8 +298,9 @@ def list_repositories(
     tx: Connection, account_id: str, after: str, limit: int
 ) -> list[NamedRepository]:
     """Return up to `limit` live repositories of an account after the name `after`, by name."""
-    rows = tx.rows(_REPOSITORIES, account_id=account_id, after=after, limit=limit)
-    return [NamedRepository(*row) for row in rows]
+    return find_all(
+        tx, NamedRepository, _REPOSITORIES, account_id=account_id, after=after, limit=limit
+    )
 
 
 def list_tombstone_ids(
@@ -361,17 +345,13 @@ _SLICE: Final = 5000
 _slice = page(
     select(_o.id, _o.account_id, _o.size)
     .where(
-        _o.id > bindparam("after"),
-        text("blob_objects.is_current AND blob_objects.state = 'live'"),
+        _o.id > bindparam("after"), text("blob_objects.is_current AND blob_objects.state = 'live'")
     )
     .order_by(_o.id)
 ).subquery("slice")
 _SUMS: Final = Statement(
     select(
-        _slice.c.account_id,
-        func.sum(_slice.c.size),
-        func.max(_slice.c.id),
-        func.count(),
+        _slice.c.account_id, func.sum(_slice.c.size), func.max(_slice.c.id), func.count()
     ).group_by(_slice.c.account_id)
 )
 

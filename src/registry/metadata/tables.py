@@ -9,8 +9,8 @@ text; documents are JSON text. Names and tags sort by byte on both databases.
 - Tags, children and blob edges stay inside their repository: every key carries `repository_id`.
 - A child of an index cannot be deleted; deleting an index deletes its edges and tags.
 - One live repository per name, one current object per digest and account; counters never negative.
-- What a deleted image needs to be restored cannot be deleted before its tombstone.
-- What is counted of an account's bytes is not negative.
+- Content that a deleted image needs for its restoration cannot be deleted before its tombstone.
+- The counted bytes of an account are not negative.
 - A link is read through a wrap of its object's data key, and one repository, or account, has one
   current binding to a KMS key.
 
@@ -28,7 +28,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -39,7 +38,15 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata, partial_index
+from cloudcore.db.schema import (
+    ByteOrdered,
+    DigestText,
+    Id,
+    Moment,
+    foreign_key,
+    metadata,
+    partial_index,
+)
 from cloudcore.identity.tables import accounts
 from cloudcore.kms import rows as _kms_tables  # noqa: F401 - foreign keys refer to them
 
@@ -168,7 +175,7 @@ blob_object_keys = Table(
     Column("kms_key_id", Id, primary_key=True),
     Column("account_id", Id, nullable=False),
     Column("wrapped_data_key", LargeBinary),  # null: erased with the KMS key
-    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
 )
 _IS_ERASABLE: Final = text("wrapped_data_key IS NOT NULL")
 _k = blob_object_keys.c
@@ -194,16 +201,11 @@ repository_blobs = Table(
     Column("manifest_refs", Integer, nullable=False),
     Column("touched_at", Moment, nullable=False),
     Column("kms_key_id", Id),  # through which it is read; null: the object is plain
-    ForeignKeyConstraint(
-        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
+    foreign_key("repositories", repository_id="id", account_id="account_id"),
+    foreign_key(
+        "blob_objects", object_id="id", account_id="account_id", digest="digest", size="size"
     ),
-    ForeignKeyConstraint(
-        ["object_id", "account_id", "digest", "size"],
-        ["blob_objects.id", "blob_objects.account_id", "blob_objects.digest", "blob_objects.size"],
-    ),
-    ForeignKeyConstraint(
-        ["object_id", "kms_key_id"], ["blob_object_keys.object_id", "blob_object_keys.kms_key_id"]
-    ),
+    foreign_key("blob_object_keys", object_id="object_id", kms_key_id="kms_key_id"),
     CheckConstraint("manifest_refs >= 0", name="manifest_refs"),
     Index(None, "object_id"),
     Index(None, "repository_id", "kms_key_id"),
@@ -242,12 +244,8 @@ manifests = Table(
     Column("last_pulled_at", Moment),
     UniqueConstraint("repository_id", "digest"),
     UniqueConstraint("id", "repository_id"),
-    ForeignKeyConstraint(
-        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
-    ),
-    ForeignKeyConstraint(
-        ["account_id", "digest"], ["manifest_bodies.account_id", "manifest_bodies.digest"]
-    ),
+    foreign_key("repositories", repository_id="id", account_id="account_id"),
+    foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
     CheckConstraint("tag_count >= 0", name="tag_count"),
     Index(None, "repository_id", "id"),
     Index(None, "account_id", "digest"),
@@ -275,15 +273,8 @@ manifest_blobs = Table(
     Column("manifest_id", Id, primary_key=True),
     Column("digest", DigestText, primary_key=True),
     Column("repository_id", Id, nullable=False),
-    ForeignKeyConstraint(
-        ["manifest_id", "repository_id"],
-        ["manifests.id", "manifests.repository_id"],
-        ondelete="CASCADE",
-    ),
-    ForeignKeyConstraint(
-        ["repository_id", "digest"],
-        ["repository_blobs.repository_id", "repository_blobs.digest"],
-    ),
+    foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
+    foreign_key("repository_blobs", repository_id="repository_id", digest="digest"),
     # `digest` first: else, to cascade a manifest's deletion, SQLite would use this index and walk
     # all edges of the repository.
     Index(None, "digest", "repository_id"),
@@ -296,14 +287,8 @@ manifest_children = Table(
     Column("child_digest", DigestText, primary_key=True),
     Column("repository_id", Id, nullable=False),
     Column("child_id", Id),  # null: not fetched yet, or deleted by force
-    ForeignKeyConstraint(
-        ["parent_id", "repository_id"],
-        ["manifests.id", "manifests.repository_id"],
-        ondelete="CASCADE",
-    ),
-    ForeignKeyConstraint(
-        ["child_id", "repository_id"], ["manifests.id", "manifests.repository_id"]
-    ),
+    foreign_key("manifests", ondelete="CASCADE", parent_id="id", repository_id="repository_id"),
+    foreign_key("manifests", child_id="id", repository_id="repository_id"),
     Index(None, "child_id"),
 )
 _c = manifest_children.c
@@ -326,11 +311,7 @@ tags = Table(
     Column("stale_since", Moment),
     Column("checked_at", Moment),
     Column("upstream_etag", Text),
-    ForeignKeyConstraint(
-        ["manifest_id", "repository_id"],
-        ["manifests.id", "manifests.repository_id"],
-        ondelete="CASCADE",
-    ),
+    foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     Index(None, "manifest_id"),
 )
 
@@ -355,9 +336,7 @@ uploads = Table(
     Column("wrapped_data_key", LargeBinary),
     # What was received, plain or sealed, as long as it may become an inline object; null: a file.
     Column("body", LargeBinary),
-    ForeignKeyConstraint(
-        ["repository_id", "account_id"], ["repositories.id", "repositories.account_id"]
-    ),
+    foreign_key("repositories", repository_id="id", account_id="account_id"),
     CheckConstraint("received_bytes >= 0", name="received_bytes"),
     CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
     CheckConstraint("(kms_key_id IS NULL) = (wrapped_data_key IS NULL)", name="data_key"),
@@ -369,10 +348,7 @@ partial_index("uq_uploads_stage_id", _u.stage_id, unique=True, where=_u.stage_id
 
 # Sessions that have ended before their id has expired; the id says when it was given out.
 ended_uploads = Table(
-    "ended_uploads",
-    metadata,
-    Column("id", Id, primary_key=True),
-    sqlite_with_rowid=False,
+    "ended_uploads", metadata, Column("id", Id, primary_key=True), sqlite_with_rowid=False
 )
 
 resource_policies = Table(
@@ -398,12 +374,8 @@ encryption_bindings = Table(
     Column("kms_key_id", Id, nullable=False),
     Column("created_at", Moment, nullable=False),
     Column("ended_at", Moment),
-    ForeignKeyConstraint(
-        ["repository_id", "account_id"],
-        ["repositories.id", "repositories.account_id"],
-        ondelete="CASCADE",
-    ),
-    ForeignKeyConstraint(["kms_key_id", "account_id"], ["kms_keys.id", "kms_keys.account_id"]),
+    foreign_key("repositories", ondelete="CASCADE", repository_id="id", account_id="account_id"),
+    foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
     Index(None, "account_id", "repository_id", "id"),
     Index(None, "kms_key_id"),
 )

@@ -153,7 +153,7 @@ def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = F
 
 
 def _why(error: Exception) -> str:
-    """Say what the parsers found, without what only who writes Python can use."""
+    """Return the parser's message without its Python-specific details."""
     match error:
         case UnicodeDecodeError():
             return "it is not UTF-8"

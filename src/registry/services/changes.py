@@ -1,4 +1,4 @@
-"""Who makes a change, when and where; record changes of ``/v2`` in the audit log.
+"""Changes: caller, time and registry of each; changes of ``/v2`` are recorded in the audit log.
 
 Changes of ``/v1`` are recorded by the kernel itself.
 """
@@ -34,14 +34,14 @@ class Change(NamedTuple):
     """Microseconds since the epoch."""
     registry_host: RegistryHost
     source: Source | None = None
-    """Who is behind the principal; None for an unauthenticated client."""
+    """The source identity behind the principal; None for an unauthenticated client."""
     client: AuditClient | None = None
     """The request on the data plane; None if nothing or the control plane records the change."""
     details: MutableMapping[str, Any] | None = None
     """Further details of the change's event in the audit log."""
 
     def begin(self) -> None:
-        """Forget what was told: the transaction begins, perhaps again after a conflict.
+        """Drop the recorded details: the transaction begins, perhaps again after a conflict.
 
         On ``/v1``, the kernel does it.
         """
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 def record_change(
     tx: Connection, change: Change, action: str, repository: Repository, **details: object
 ) -> None:
-    """Record a change of a repository in its transaction, with what was told since it began.
+    """Record a change of a repository in its transaction, with the details since it began.
 
     A transaction that tells calls `Change.begin` first: after a conflict it runs again.
 

@@ -38,7 +38,7 @@ _ACCOUNTS: Final = 500
 
 
 class Status(NamedTuple):
-    """What the collector has to do in an account, by stage, and its last run."""
+    """The collector's pending work in an account, by stage, and its last run."""
 
     unreferenced: Amount
     condemned: Amount

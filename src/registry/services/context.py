@@ -16,7 +16,7 @@ from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through.lookups import KeptTags
 from registry.services.blobs.damage import BrokenWraps
-from registry.services.blobs.push_cache import WritingPlaces
+from registry.services.blobs.push_cache import PushCache
 from registry.services.blobs.upload_ids import UploadIds
 from registry.services.blobs.upload_leases import Leases
 from registry.services.changes import Change, RegistryHost
@@ -53,24 +53,24 @@ class ServiceContext:
     broken_wraps: BrokenWraps = field(default_factory=BrokenWraps)
     leases: Leases = field(default_factory=lambda: Leases(uuid7()))
     upload_ids: UploadIds = field(default_factory=UploadIds)
-    places: WritingPlaces = field(default_factory=WritingPlaces)
+    push_cache: PushCache = field(default_factory=PushCache)
     """Where small pushes have just written."""
     links: BlobLinks | None = None
     """Makes URLs of blobs to which clients are redirected; None if they are not."""
     data_keys: DataKeys | None = None
     """Opens and wraps the data keys of blobs; None if this process has no keys."""
     upstream: Upstream | None = None
-    """Asks upstream registries. Without it nothing is fetched, and what is cached is served."""
+    """Asks upstream registries. Without it nothing is fetched, and cached content is served."""
     cache_credential: OpenCredential = no_credential
     """Opens the credential of a rule of the pull-through cache."""
     manifest_fetches: SingleFlight[StoredManifest] = field(default_factory=SingleFlight)
-    """What is being asked of upstreams for manifests."""
+    """Running requests to upstreams for manifests."""
     upstream_allowed: Allowed = _PUBLIC
     """Which upstreams rules may name besides those of the public internet."""
     referrer_fetches: SingleFlight[bytes] = field(default_factory=SingleFlight)
-    """What is being asked of them for referrers."""
+    """Running requests to them for referrers."""
     tag_list_fetches: SingleFlight[KeptTags] = field(default_factory=SingleFlight)
-    """What is being asked of them for tags."""
+    """Running requests to them for tags."""
     seals: bool = False
     """New blobs are stored encrypted; then there are `data_keys`."""
     audits: bool = False
@@ -80,7 +80,7 @@ class ServiceContext:
     count: Count = count_nothing
     """Counts an event (`registry.counters`)."""
     fills: Fills = field(default_factory=Fills)
-    """What is being fetched from upstream registries."""
+    """Blobs that are being fetched from upstreams."""
     find_topics: FindTopics = no_topics
     resolve_topic: ResolveTopic = no_topic
     """Tells event rules which topics exist."""
@@ -90,7 +90,7 @@ class ServiceContext:
     def change_by(
         self, principal: str, source: Source | None = None, client: AuditClient | None = None
     ) -> Change:
-        """Return a change by `principal` now; `source` is who is behind it.
+        """Return a change by `principal` now; `source` is the identity behind it.
 
         With the `client` of a request, the change is recorded in the audit log.
         """

@@ -1,8 +1,7 @@
 """Bind repositories, or all of an account without a binding of their own, to KMS keys.
 
-A binding applies to what is pushed from then on; blobs stay under the key that they were pushed
-with until they are pushed or wrapped again. What a key protects, in repositories and buckets, is
-what deleting it would shred.
+A binding applies to later pushes; blobs stay under their former key until they are pushed or
+rewrapped. A key protects the blobs, in repositories and buckets, that deleting it would shred.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from registry.metadata.key_usage import KeyImage, WrappedBlobs
 from registry.services.repositories.names import lock_existing_repository
 
 BindingStatus = Literal["active", "key_disabled", "key_deleted", "ended"]
-"""What a binding does; ``key_disabled`` also while the deletion of its key is pending."""
+"""The status of a binding; ``key_disabled`` also while the deletion of its key is pending."""
 
 _STATUS_OF: dict[KeyState, BindingStatus] = {
     "enabled": "active",
@@ -36,7 +35,7 @@ _STATUS_OF: dict[KeyState, BindingStatus] = {
 
 
 class EffectiveBinding(NamedTuple):
-    """What decides the key of new blobs."""
+    """The binding that decides the key of new blobs."""
 
     source: BindingSource
     id: str | None
@@ -49,7 +48,7 @@ class EffectiveBinding(NamedTuple):
 
 
 class KeyToBind(NamedTuple):
-    """The key that something is to be bound to."""
+    """The key to bind a repository or an account to."""
 
     id: str
     binding_id: str
@@ -64,7 +63,7 @@ def status_of(state: KeyState, ended_at: int | None = None) -> BindingStatus:
 def effective_binding(
     tx: Connection, account_id: str, repository_id: str | None
 ) -> EffectiveBinding:
-    """Return the binding under which a repository writes, or those without one of their own."""
+    """Return the binding of a repository, else its account's default, else the platform key."""
     if repository_id is not None:
         own = rows.find_binding(tx, account_id, repository_id)
         if own is not None:
@@ -124,7 +123,7 @@ MOST_LISTED: Final = 100
 
 
 class KeyUsage(NamedTuple):
-    """What a key protects."""
+    """The repositories, blobs, images and buckets that a key protects."""
 
     key: Key
     is_account_default: bool
@@ -138,7 +137,7 @@ class KeyUsage(NamedTuple):
     buckets: Sequence[tuple[str, str]]
     """(id, name) of the first of those bound to the key themselves."""
     pieces: KeyedPieces
-    """What it seals in buckets, which no other key opens."""
+    """The content of buckets that is sealed under it, which no other key opens."""
     is_partial: bool
     """True if there is more than was read, so that the counts are lower bounds."""
 
@@ -146,7 +145,7 @@ class KeyUsage(NamedTuple):
 def key_usage(
     tx: Connection, account_id: str, region: str, key_id: str, most: int = usage.MOST
 ) -> KeyUsage:
-    """Return what a key of an account protects, or raise KeyMissing.
+    """Return the resources that a key of an account protects, or raise KeyMissing.
 
     At most `most` rows of each kind are read.
     """

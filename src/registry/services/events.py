@@ -82,9 +82,9 @@ def _wants(rule: EventRule, event: RegistryEvent, repository: Repository) -> boo
 
 
 def topics_asking(tx: Connection, account_id: str, event_type: str) -> Sequence[str]:
-    """Return the topics that an account's rules tell events of another family (`TopicsOf`).
+    """Return the topics to which an account's rules send events of another family (`TopicsOf`).
 
-    A rule for some repositories asks for nothing else.
+    Rules that select repositories do not match such events.
     """
     return sorted(
         {
@@ -128,15 +128,15 @@ def _plain(digest: str | None) -> str | None:
 
 
 class NamedTopic(NamedTuple):
-    """Whether a topic exists that a rule names."""
+    """The topic that a rule names, and its existence."""
 
     id: str | None
     """None if there is no such topic; then the moments may be known."""
     missing_since: int | None = None
     missing_at: int | None = None
-    """When an event was last told to it, or it was deleted."""
+    """When an event was last sent to it, or it was deleted."""
     waiting: int = 0
-    """Events that were told to it since; they are delivered when it exists."""
+    """Events that were sent to it since; they are delivered once it exists."""
     dropped: int = 0
     """Events before these; there were too many."""
 
@@ -158,12 +158,12 @@ ResolveTopic = Callable[[Connection, str, str, Authorize], str]
 
 
 def no_topic(_tx: Connection, _account_id: str, _value: str, _authorize: Authorize) -> str:
-    """Raise that there is none, as in an install without the family."""
+    """Raise TopicNotFound: the default in an install without the notifications family."""
     raise TopicNotFound
 
 
 def no_topics(_tx: Connection, _account_id: str, crns: Sequence[str]) -> Mapping[str, NamedTopic]:
-    """Return that there are none, as in an install without the family."""
+    """Return no topics: the default in an install without the notifications family."""
     return {crn: NamedTopic(None) for crn in crns}
 
 
@@ -255,7 +255,7 @@ def _is_known(wanted: str, known: Sequence[str]) -> bool:
 
 
 def _near(wanted: str, known: Sequence[str]) -> Sequence[str]:
-    """Return the types of the service that a type begins with, or what means all of each."""
+    """Return the types of the service that a type begins with, or a pattern for each service."""
     own = [each for each in known if each.partition(".")[0] == wanted.partition(".")[0]]
     return own or list(dict.fromkeys(f"{each.partition('.')[0]}.*" for each in known))
 

@@ -29,8 +29,8 @@ def update_settings(
 ) -> AccountSettings:
     """Apply `changes` to the settings of an account, and return the settings.
 
-    None is the default of a setting. A new undelete period applies to later deletions only. Raise
-    InvalidInput, with ``field`` and ``reason``.
+    None resets a setting to its default. A new undelete period applies to later deletions only.
+    Raise InvalidInput, with ``field`` and ``reason``.
     """
     found = settings.lock_settings(tx, account_id, now)
     new = {name: _DEFAULTS[name] if value is None else value for name, value in changes.items()}

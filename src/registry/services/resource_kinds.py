@@ -23,11 +23,7 @@ REPOSITORY_RULES: Final = ResourceRules(
 )
 EVENT_RULE: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:event-rule/<id>",
-    actions=(
-        "registry:DeleteEventRule",
-        "registry:DescribeEventRules",
-        "registry:PutEventRule",
-    ),
+    actions=("registry:DeleteEventRule", "registry:DescribeEventRules", "registry:PutEventRule"),
 )
 PULL_THROUGH_CACHE_RULE: Final = ResourceKind(
     crn="crn:registry:<region>:<account>:pull-through-cache-rule/<prefix>",
@@ -40,7 +36,7 @@ PULL_THROUGH_CACHE_RULE: Final = ResourceKind(
     ),
     summaries={
         "registry:DescribePullThroughCacheRules": "List pull-through cache rules with what they"
-        " saved and their faults.",
+        " saved and their faults."
     },
 )
 AUTHORIZATION_TOKEN: Final = ResourceKind(

@@ -1,4 +1,4 @@
-"""Runs of the registry: start one, and record in the log and the audit log how it has ended."""
+"""Runs of the registry: start them, and record their results in the log and the audit log."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class RegistryRuns(NamedTuple):
 
     kind: str
     words: str
-    """What the log and the metrics call one."""
+    """The name of such a run in the log and the metrics."""
     type: str
     """Of its CRN."""
     action: str
     """Of its event in the audit log."""
     counts: Sequence[str]
     deletions: Sequence[str]
-    """The counts of what a run deletes, or moves: one without any is no event."""
+    """Names of the counts of deleted or moved content; a run with only zeros is not audited."""
     kept_days: int
-    """How long the runs over a resource are kept."""
+    """How long the records of a resource's runs are kept."""
 
     def start(
         self,

@@ -9,9 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from registry.settings.fields import SettingFields
-from registry.settings.groups import (
-    MOST_PORT,
-)
+from registry.settings.groups import MOST_PORT
 from registry.settings.texts import (
     HOST,
     PREFIX,
@@ -107,7 +105,7 @@ class Addresses(SettingFields):
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
-        """Return the hosts of each part that `family_hosts` lists; the first is told to clients.
+        """Return the hosts of each part that `family_hosts` lists; clients are sent to the first.
 
         Raises:
             SettingsError: an entry is not NAME=HOST, or there is no `public_url`.

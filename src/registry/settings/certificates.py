@@ -30,7 +30,7 @@ def parse_address(text: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class AcmeSettings:
-    """Which names, and which authority signs a certificate of them."""
+    """The names of the server's own certificate, and the ACME authority that signs it."""
 
     tls_acme: str = ""
     """Host names of the server, separated by commas, of which it orders a certificate by ACME."""
@@ -59,7 +59,7 @@ class AcmeSettings:
 
     @property
     def problem(self) -> str:
-        """Return what is wrong, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting before it, or an empty string."""
         if not self.tls_acme:
             return ""
         for name in self.names:
@@ -88,7 +88,7 @@ _HOST_NAME: Final = re.compile(r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a
 
 @dataclass(frozen=True, slots=True)
 class CertificateSettings:
-    """Who issues the certificates of accounts, and who answers for the zone."""
+    """The authority of the accounts' certificates, and the name server of the zone."""
 
     certificate_acme_directory: str = ""
     """URL of the directory of an ACME authority that issues the certificates of accounts; empty:
@@ -116,7 +116,7 @@ class CertificateSettings:
         return parse_address(self.dns_listen)
 
     def problem(self, zone: str) -> str:
-        """Return what is wrong, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting before it, or an empty string."""
         return self._acme_problem(zone) or self._dns_problem(zone)
 
     def _acme_problem(self, zone: str) -> str:

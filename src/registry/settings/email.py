@@ -22,11 +22,11 @@ _DOMAIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EmailSettings:
-    """How the mail of accounts leaves, and where what mail servers send back arrives."""
+    """Sending of the accounts' mail, and the address that takes bounces."""
 
     email_sending: EmailSending = "off"
-    """How the mail of accounts is sent: ``off``, ``direct``, to the mail servers of the recipients'
-    domains, or ``smarthost``, by the mail server of `smtp_url`."""
+    """Way of the accounts' mail: ``off``; ``direct``, to the mail servers of the recipients'
+    domains; or ``smarthost``, by the mail server of `smtp_url`."""
     email_host_name: str = ""
     """Name of the machine by which it greets mail servers, that its address has in the DNS; empty:
     the host of `public_url`."""
@@ -83,7 +83,7 @@ class EmailSettings:
         return tuple(dict.fromkeys(map(str, found)))
 
     def problem(self, smtp_url: str) -> str:
-        """Return what is wrong, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting before it, or an empty string."""
         if self.email_sending not in get_args(EmailSending):
             words = ", ".join(get_args(EmailSending))
             return f"email_sending is one of {words}, not {self.email_sending!r}"

@@ -44,7 +44,7 @@ class SettingFields:
     """Host name of the S3 endpoint, of which buckets are subdomains; empty: it is at `s3_port`
     alone, and buckets are in paths."""
     s3_any_region: Literal["on", "off"] = "off"
-    """Whether the S3 endpoint takes requests that are signed for any region."""
+    """``on``: the S3 endpoint takes requests that are signed for any region."""
     public_url: str = ""
     """Base URL at which clients reach the registry, a scheme and a host, no path: named in tokens,
     references and challenges; empty: ``http://`` or, with a certificate, ``https://``, and the
@@ -88,7 +88,7 @@ class SettingFields:
     kms_aws_endpoint: str = ""
     """URL of AWS KMS; empty: AWS's own in the key's region."""
     compression: Literal["on", "off"] = "on"
-    """Whether new sealed blobs are compressed where that pays."""
+    """``on``: new sealed blobs are compressed where that pays."""
     catalog_file: str = ""
     """JSON file of the regions and prices in ``/v1/regions`` and ``/v1/prices``; empty: the
     packaged file."""

@@ -115,7 +115,7 @@ class Delays:
 
 @dataclass(frozen=True, slots=True)
 class Scrubbing:
-    """How the scrub in the background reads stored bytes, to find damaged ones."""
+    """Period and rate of the scrub in the background, which looks for damaged bytes."""
 
     scrub_every_seconds: int = 30 * 24 * 3600
     """Time within which the scrub in the background reads the bytes of every blob and manifest."""
@@ -130,7 +130,7 @@ class Scrubbing:
 
 @dataclass(frozen=True, slots=True)
 class PlainSealing:
-    """How the run in the background seals blobs that were stored plain."""
+    """Rate of the run in the background that seals plain blobs."""
 
     seal_rate_bytes: int = 32 * 1024**2
     """Bytes per second that the run which seals plain blobs may read; 0 turns it off."""
@@ -149,7 +149,7 @@ def check_numbers(settings: DataclassInstance) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BillingSettings:
-    """Who processes the payments of invoices."""
+    """The payment processor of invoices."""
 
     payment_processor: Literal["embedded", "stripe"] = "embedded"
     """``embedded``: test cards, which move no money; ``stripe``: Stripe."""
@@ -160,7 +160,7 @@ class BillingSettings:
 
     @property
     def problem(self) -> str:
-        """Return what is wrong, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting before it, or an empty string."""
         if self.payment_processor not in ("embedded", "stripe"):
             return f"payment_processor is embedded or stripe, not {self.payment_processor!r}"
         if self.payment_processor == "stripe" and not self.stripe_key_file:

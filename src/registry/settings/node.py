@@ -29,18 +29,18 @@ _ULA: Final = IPv6Network("fc00::/7")
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What runs on machines, and by which programs."""
+    """The drivers of networks, load balancers, instances and databases on a machine."""
 
     node_name: str = ""
     """Name of this machine, unique in the install and never changed; empty: its host name."""
     network_driver: NetworkDriver = "render"
-    """What makes networks: ``render`` writes their rules for persons to see; ``nftables``, which
-    needs root, makes namespaces, links and rules of this machine's kernel."""
+    """Driver of networks: ``render`` only writes their rules to files; ``nftables``, which needs
+    root, makes namespaces, links and rules in this machine's kernel."""
     network_ipv6_ranges: str = ""
     """Global IPv6 networks, separated by commas, that lead to this machine: VPCs take theirs from
     them, each its own."""
     balancer_driver: BalancerDriver = "embedded"
-    """What runs load balancers: ``embedded``, or ``haproxy``, which is to be installed."""
+    """Driver of load balancers: ``embedded``, or ``haproxy``, which must be installed."""
     balancer_vips: str = ""
     """Networks, separated by commas, whose addresses load balancers get; empty: there are none."""
     balancer_targets: str = ""
@@ -48,13 +48,13 @@ class NodeSettings:
     are only written (``render``): they connect from this machine then, and a VPC may have any
     private network."""
     compute_driver: ComputeDriver = "off"
-    """What runs instances: nothing (``off``), ``runc``, which needs root, or ``bubblewrap``."""
+    """Driver of instances: ``off`` (none), ``runc``, which needs root, or ``bubblewrap``."""
     compute_first_uid: int = 1_000_000
     """First of 65,536 user ids of this machine that instances run as, which nothing else has."""
     compute_disk_mb: int = 1024
     """MiB that an instance may write."""
     database_driver: DatabaseDriver = "off"
-    """What runs database servers: nothing (``off``), or ``bubblewrap``, as root or not."""
+    """Driver of database servers: ``off`` (none), or ``bubblewrap``, as root or not."""
     database_address: str = "127.0.0.1"
     """Address of this machine on which its database servers listen: clients connect to it."""
     database_ports: str = "20000-20999"
@@ -146,7 +146,7 @@ class NodeSettings:
 
     @property
     def problem(self) -> str:
-        """Return what is wrong, with the setting before it, or an empty string."""
+        """Return the first problem, with the setting before it, or an empty string."""
         if self.node_name and _NAME.fullmatch(self.node_name) is None:
             return f"node_name: {self.node_name!r} is no name of a-z 0-9 . -, at most 63"
         drivers = {

@@ -44,10 +44,10 @@ GROUPS: Final = {
 _PAGE: Final = "docs/reference/settings.md"
 _GROUP_OF: Final = {item.name: name for name, group in GROUPS.items() for item in fields(group)}
 NUMBERS: Final = frozenset(
-    {
-        *("port", "s3_port", "workers", "audit_seconds", "container_password_seconds"),
-        *(item.name for group in GROUPS.values() for item in fields(group) if item.type == "int"),
-    }
+    item.name
+    for group in (Settings, *GROUPS.values())
+    for item in fields(group)
+    if item.type == "int"
 )
 """The settings that are whole numbers; all others are text."""
 LISTS: Final = frozenset(

@@ -1,4 +1,4 @@
-"""The settings of a process: their checks, and the values that follow from them."""
+"""The settings of a process: checks, and values that are derived from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, get_args
 from urllib.parse import urlsplit
 
-from cloudcore.certificate.domains import Grant, GrantError, parse_grants
+from cloudcore.certificate.domains import DomainGrant, GrantError, parse_grants
 from cloudcore.iam.principal import Founders
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.mail import Smarthost, SmtpUrlError, parse_smarthost
@@ -19,9 +19,7 @@ from cloudcore.own_certificate.paths import local_folder, own_certificate, own_f
 from cloudcore.resource_names import REGION_PATTERN
 from cloudcore.serving.tls.paths import TlsFiles
 from registry.settings.addresses import Addresses
-from registry.settings.groups import (
-    check_numbers,
-)
+from registry.settings.groups import check_numbers
 from registry.settings.store import MOST_S3_BLOB_BYTES
 from registry.settings.texts import (
     HOST,
@@ -40,6 +38,7 @@ _WORDS: Final = {
     "sealing": ("on", "off"),
     "s3_any_region": ("on", "off"),
     "kms_provider": ("embedded", "aws"),
+    "compression": ("on", "off"),
 }
 """Settings that are one of two words."""
 _SENDER: Final = re.compile(r"[!-~]{1,64}@[A-Za-z0-9.-]{1,253}")
@@ -94,8 +93,6 @@ class Settings(Addresses):
         for name, words in _WORDS.items():
             if (given := getattr(self, name)) not in words:
                 raise SettingsError(f"{name} is {' or '.join(words)}, not {given!r}")
-        if self.compression not in ("on", "off"):
-            raise SettingsError(f"compression is on or off, not {self.compression!r}")
         if self.kms_provider == "aws" and not self.kms_aws_key:
             raise SettingsError("kms_provider aws needs kms_aws_key, the ARN of a key in AWS KMS")
         if self.founders not in get_args(Founders):
@@ -221,7 +218,7 @@ class Settings(Addresses):
 
     @property
     def allowed_upstreams(self) -> Allowed:
-        """Return what upstream registries may be asked besides those of the public internet.
+        """Return the upstream registries that may be asked besides those of the public internet.
 
         Raises:
             SettingsError: an entry is neither an origin nor a network.
@@ -231,7 +228,7 @@ class Settings(Addresses):
 
     @property
     def allowed_webhooks(self) -> Allowed:
-        """Return what webhooks may be asked besides those of the public internet.
+        """Return the webhooks that may be called besides those of the public internet.
 
         Raises:
             SettingsError: an entry is neither an origin nor a network.
@@ -260,7 +257,7 @@ class Settings(Addresses):
         return found
 
     @property
-    def granted_domains(self) -> tuple[Grant, ...]:
+    def granted_domains(self) -> tuple[DomainGrant, ...]:
         """Return the domains of `certificate_grants`.
 
         Raises:
@@ -355,7 +352,7 @@ class Settings(Addresses):
 
     @property
     def cache(self) -> Path:
-        """Return the folder of what this machine keeps of a bucket; it may be deleted."""
+        """Return the folder of the cache of a bucket; it may be deleted."""
         return self.data.absolute() / "cache"
 
     @property

@@ -14,7 +14,7 @@ _REGION: Final = re.compile(r"[a-z0-9-]{0,63}")
 _ENCRYPTION: Final = re.compile(r"|AES256|aws:kms(?::[A-Za-z0-9:/_.-]{1,512})?")
 _LONGEST_PREFIX: Final = 256
 MOST_S3_BLOB_BYTES: Final = 265 * 1024**3
-"""What a blob in a bucket has at most: S3 takes 10,000 parts, and they are kept in memory
+"""Most bytes of a blob in a bucket: S3 takes 10,000 parts, and each is kept in memory
 (`registry.blobstore.s3.parts.part_bytes`)."""
 
 
@@ -29,20 +29,19 @@ class StoreSettings:
     store_s3_region: str = ""
     """Region that requests are signed for; empty: that of boto3's configuration."""
     store_s3_prefix: str = ""
-    """What all keys begin with, such as ``entrepot``."""
+    """Prefix of all keys, such as ``entrepot``."""
     store_s3_redirects: Literal["on", "off"] = "off"
-    """Whether clients are sent to the bucket for the bytes of plain blobs."""
+    """``on``: clients are sent to the bucket for the bytes of plain blobs."""
     store_s3_public_endpoint: str = ""
     """URL of the S3 in these redirects; empty: `store_s3_endpoint`."""
     store_s3_path_style: Literal["on", "off"] = "on"
-    """Whether the bucket is in the path of URLs, or in their host."""
+    """``on``: the bucket is in the path of URLs; ``off``: in their host."""
     store_s3_connect_seconds: int = 2
     """Longest time to connect."""
     store_s3_read_seconds: int = 10
     """Longest time without a byte of an answer."""
     store_s3_encryption: str = ""
-    """How the server encrypts: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: as it does by
-    itself."""
+    """Encryption by the server: ``AES256``, ``aws:kms`` or ``aws:kms:KEY``; empty: its default."""
     store_s3_buffer_mb: int = 256
     """MiB of uploads that a process keeps in memory at most, until they are sent: of blobs, and as
     many of the bytes of buckets."""
@@ -52,7 +51,7 @@ class StoreSettings:
 
     @property
     def problem(self) -> str:
-        """Return what is wrong, or an empty text."""
+        """Return the first problem, with its setting, or an empty string."""
         if not self.store_s3_bucket:
             is_meant = self.store_s3_endpoint or self.store_s3_prefix
             return "store_s3_bucket is missing: it names the bucket" if is_meant else ""
@@ -82,7 +81,7 @@ class StoreSettings:
 
     @property
     def key_prefix(self) -> str:
-        """Return what all keys begin with: nothing, or a text that ends with a slash."""
+        """Return the prefix of all keys: empty, or with a slash at its end."""
         prefix = self.store_s3_prefix.strip("/")
         return f"{prefix}/" if prefix else ""
 

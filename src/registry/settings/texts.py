@@ -11,7 +11,7 @@ from cloudcore.outbound.destinations import Allowed
 
 PREFIX: Final = "ENTREPOT_"
 PULL: Final = "pull"
-"""What the setting ``family_hosts`` calls ``/v2``."""
+"""The name of ``/v2`` in the setting ``family_hosts``."""
 AUTH: Final = "auth"
 CONSOLE: Final = "console"
 _ORIGIN: Final = re.compile(
@@ -120,7 +120,7 @@ _EXAMPLE: Final = "https://registry.example.com"
 
 
 def public_url_problem(url: str) -> str:
-    """Return what is wrong with a public URL and what to write instead, or an empty string.
+    """Return the problem of a public URL, with a correction, or an empty string.
 
     It is ``http://`` or ``https://`` and a host: container clients look for ``/v2`` at the root of
     a host, and know no other place.

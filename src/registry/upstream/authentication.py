@@ -26,7 +26,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.response_headers import failure_of, failure_of_status, told
+from registry.upstream.response_headers import failure_of, failure_of_status, origin_name
 
 _HTTPS: Final = 443
 _SHARED: Final = frozenset(
@@ -61,7 +61,7 @@ def check_realm(origin: str, realm: str, allowed: Allowed) -> Destination:
 
 
 def _domain(host: str) -> str | None:
-    """Return the domain that a host's owner has to itself, or None if that is not known.
+    """Return the domain that belongs to a host's owner alone, or None if unknown.
 
     It is the name without its first label, unless strangers have names there.
     """
@@ -84,7 +84,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 class Challenge(NamedTuple):
-    """What a registry wants: ``basic``, or a ``bearer`` token from a realm."""
+    """A challenge: ``basic``, or a ``bearer`` token from a realm."""
 
     scheme: str
     realm: str = ""
@@ -96,7 +96,7 @@ class Challenge(NamedTuple):
 def read_challenges(headers: Sequence[str]) -> list[Challenge]:
     """Return the Bearer and Basic challenges of ``WWW-Authenticate`` headers, Bearer first.
 
-    What cannot be read is left out; so is a parameter given twice, with its challenge.
+    Malformed challenges are skipped, also those with a repeated parameter.
     """
     found = [each for header in headers for each in _challenges(header[:_MAX_HEADER])]
     return sorted(found, key=lambda each: each.scheme == "basic")
@@ -124,12 +124,12 @@ def _challenges(header: str) -> Iterator[Challenge]:
 MAX_KEPT: Final = 2000
 """The most tokens a process keeps, and the most realms."""
 MAX_SECONDS: Final = 3600
-"""How long a token is kept at most."""
+"""The longest time for which a token is kept."""
 _DEFAULT_SECONDS: Final = 60
 _MARGIN: Final = 0.1
 _REFUSALS: Final = frozenset({400, 401, 403, 404})
 _OF_REPOSITORY: Final = frozenset({401, 403})
-"""How realms answer that give no token for what is private, or is not there."""
+"""Statuses of realms that refuse a token for private or missing repositories."""
 _MAX_ANSWER: Final = 64 * 1024
 _TOKEN: Final = re.compile(r"[!-~]{1,32768}")
 
@@ -141,12 +141,12 @@ class _Key(NamedTuple):
     scope: str
 
 
-class _Kept(NamedTuple):
+class _CachedToken(NamedTuple):
     header: str
     until: int
 
 
-class _Told(msgspec.Struct):
+class _TokenAnswer(msgspec.Struct):
     """The answer of a realm."""
 
     token: str | None = None
@@ -161,13 +161,13 @@ class Tokens:
         self._http = http
         self._clock = clock
         self._challenges: dict[_Key, Challenge] = {}
-        self._kept: dict[_Key, _Kept] = {}
+        self._kept: dict[_Key, _CachedToken] = {}
         self._locks: dict[_Key, asyncio.Lock] = {}
 
     async def known(self, remote: Remote, scope: str) -> str | None:
-        """Return the header if it is known what the upstream wants, or else None.
+        """Return the header for a known challenge of the upstream, or else None.
 
-        What leads to no header is forgotten: the upstream may want something else by now.
+        A challenge that leads to no header is forgotten, since the upstream may have changed it.
 
         Raises:
             UpstreamFailed: a token is wanted, and its realm cannot be asked.
@@ -197,13 +197,13 @@ class Tokens:
         if remote.credential is None:
             wanted = [each for each in wanted if each.scheme == "bearer"]
         if not wanted:
-            raise UpstreamRefused(f"{told(remote.origin)} wants a credential (status 401)")
+            raise UpstreamRefused(f"{origin_name(remote.origin)} wants a credential (status 401)")
         header = await self._header(remote, scope, wanted[0], refused)
         if len(self._challenges) >= MAX_KEPT:
             self._challenges.clear()
         self._challenges[_key(remote, "")] = wanted[0]
         if header == refused and wanted[0].scheme == "basic":  # a realm may give a token again
-            raise UpstreamRefused(f"{told(remote.origin)} does not take the credential")
+            raise UpstreamRefused(f"{origin_name(remote.origin)} does not take the credential")
         return header
 
     async def _header(
@@ -225,7 +225,7 @@ class Tokens:
             if not lock.locked():
                 self._locks.pop(key, None)
 
-    def _keep(self, key: _Key, kept: _Kept) -> None:
+    def _keep(self, key: _Key, kept: _CachedToken) -> None:
         if len(self._kept) >= MAX_KEPT:
             now = self._clock()
             self._kept = {name: each for name, each in self._kept.items() if each.until > now}
@@ -233,8 +233,8 @@ class Tokens:
             self._kept.clear()
         self._kept[key] = kept
 
-    async def _fetch(self, remote: Remote, scope: str, challenge: Challenge) -> _Kept:
-        host = told(remote.origin)
+    async def _fetch(self, remote: Remote, scope: str, challenge: Challenge) -> _CachedToken:
+        host = origin_name(remote.origin)
         try:
             realm = check_realm(remote.origin, challenge.realm, self._http.allowed)
         except NotAllowed as error:
@@ -267,9 +267,9 @@ class Tokens:
         return _read(body, realm.host, now)
 
 
-def _read(body: bytes, host: str, now: int) -> _Kept:
+def _read(body: bytes, host: str, now: int) -> _CachedToken:
     try:
-        answer = msgspec.json.decode(body, type=_Told)
+        answer = msgspec.json.decode(body, type=_TokenAnswer)
     except (ValueError, RecursionError):
         raise _auth(UpstreamBroken(f"{host} answered with no token")) from None
     token = answer.token or answer.access_token or ""
@@ -277,7 +277,7 @@ def _read(body: bytes, host: str, now: int) -> _Kept:
         raise _auth(UpstreamBroken(f"{host} answered with no token that a header can hold"))
     given = _DEFAULT_SECONDS if answer.expires_in is None else answer.expires_in
     seconds = min(max(given, 0), MAX_SECONDS) * (1 - _MARGIN)
-    return _Kept(f"Bearer {token}", now + int(seconds * MICROSECONDS))
+    return _CachedToken(f"Bearer {token}", now + int(seconds * MICROSECONDS))
 
 
 def _auth(failure: UpstreamFailed, status: int | None = None) -> UpstreamFailed:

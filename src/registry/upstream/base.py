@@ -1,6 +1,7 @@
-"""The seam of upstream registries: what the pull-through cache asks of one.
+"""The interface of upstream registries, for the pull-through cache.
 
-An answer of an upstream is not believed: whoever stores bytes checks them against their digest.
+Answers of an upstream are untrusted: the caller checks bytes against their digest before it stores
+them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Literal, NamedTuple, Protocol
 from registry.oci.digest import Digest
 
 Stage = Literal["dns", "tls", "auth", "manifest"]
-"""How far a request came: its address, its connection, its token, or its answer."""
+"""The stage that a request reached: its address, its connection, its token, or its answer."""
 
 
 class UpstreamFailed(Exception):
@@ -25,13 +26,13 @@ class UpstreamFailed(Exception):
 
 
 class UpstreamUnreachable(UpstreamFailed):
-    """It could not be asked: its name, address, TLS or connection failed, or it was too slow."""
+    """The request failed by DNS, address, TLS or connection, or timed out."""
 
     stage: Stage = "tls"
 
 
 class UpstreamRefused(UpstreamFailed):
-    """It wants other credentials (401, 403)."""
+    """The upstream refused the credential (401, 403)."""
 
     stage: Stage = "auth"
     is_of_repository: bool = False
@@ -39,7 +40,7 @@ class UpstreamRefused(UpstreamFailed):
 
 
 class UpstreamLimited(UpstreamFailed):
-    """It must not be asked before `retry_at` (429, or the budget that this install keeps)."""
+    """No request may be sent before `retry_at` (429, or the budget that this install keeps)."""
 
     def __init__(self, message: str, retry_at: int) -> None:
         super().__init__(message)
@@ -48,15 +49,15 @@ class UpstreamLimited(UpstreamFailed):
 
 
 class UpstreamBroken(UpstreamFailed):
-    """It answered with what no registry answers: a page, a wrong length, an endless body, a 5xx."""
+    """The answer is not one of a registry: an HTML page, a wrong length, an endless body, a 5xx."""
 
 
 class NotUpstream(Exception):
-    """The upstream says that it does not have the content (404)."""
+    """The upstream does not have the content (404)."""
 
 
 class HiddenUpstream(NotUpstream):
-    """The upstream does not have the content, or does not show it: it answers both alike (401).
+    """The upstream does not have the content, or hides it: a 401 may mean both.
 
     Docker Hub and Quay give everybody a token, and refuse it for a repository that does not exist.
     GHCR and others give none for it.
@@ -89,7 +90,7 @@ class Remote(NamedTuple):
 
 
 class ManifestHead(NamedTuple):
-    """What an upstream says of a manifest, without sending it."""
+    """The headers of a manifest, without its bytes."""
 
     digest: Digest | None
     """None if the upstream does not tell."""
@@ -110,7 +111,7 @@ class BlobStream(NamedTuple):
     start: int
     """Offset of the first byte that comes: 0 if the upstream ignores ranges."""
     size: int | None
-    """Length of the whole blob; None if the upstream does not tell."""
+    """Length of the whole blob; None if the upstream does not state it."""
     chunks: AsyncIterator[bytes]
     """The bytes; raises UpstreamUnreachable or UpstreamBroken if they end early or too late."""
 
@@ -137,7 +138,7 @@ class Upstream(Protocol):
     async def head_manifest(
         self, remote: Remote, reference: str | Digest, known_etag: str | None = None
     ) -> ManifestHead | None:
-        """Return what the upstream says of a manifest; None if it is still the one of the ETag.
+        """Return the headers of a manifest; None if it still has the given ETag.
 
         Registries do not count HEAD as a pull.
         """
@@ -156,7 +157,7 @@ class Upstream(Protocol):
         ...
 
     async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
-        """Return the size of a blob; None if the upstream does not tell."""
+        """Return the size of a blob, or None if the upstream does not state it."""
         ...
 
     def open_blob(
@@ -167,7 +168,7 @@ class Upstream(Protocol):
 
 
 class RateLimit(NamedTuple):
-    """What an upstream says of its limit, such as ``ratelimit-remaining: 76;w=21600``."""
+    """A rate limit as an upstream states it, such as ``ratelimit-remaining: 76;w=21600``."""
 
     limit: int | None
     remaining: int
@@ -175,7 +176,7 @@ class RateLimit(NamedTuple):
 
 
 class Watch(Protocol):
-    """Is told how upstreams answer; what it knows is shared by all workers."""
+    """Records how upstreams answer; all workers share its state."""
 
     async def check(self, remote: Remote) -> None:
         """Return if the upstream may be asked now.
@@ -188,11 +189,11 @@ class Watch(Protocol):
         ...
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Note that it answered as a registry does."""
+        """Record that it answered as a registry does."""
         ...
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Note that it did not."""
+        """Record that it did not."""
         ...
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:

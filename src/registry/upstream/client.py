@@ -1,7 +1,7 @@
-"""The client of upstream registries: what the seam asks, over HTTP.
+"""The HTTP client of upstream registries (`Upstream`).
 
-Nothing that an upstream says is believed beyond its form: lengths bound what is read, a digest of
-a header is a claim, and an answer in another encoding than asked for is refused.
+Answers are untrusted: lengths bound the bytes that are read, a digest in a header is only a claim,
+and an answer in an unrequested encoding is refused.
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.clock import Clock
-from cloudcore.outbound.http_client import Answer, HttpClient
-from cloudcore.outbound.http_connection import AnswerTooLong, Head, RequestFailed
+from cloudcore.outbound.http_client import HttpAnswer, HttpClient
+from cloudcore.outbound.http_connection import AnswerHead, AnswerTooLong, RequestFailed
 from registry.oci.digest import Digest, digest_of
 from registry.oci.manifest import MAX_BYTES
-from registry.oci.media_types import (
-    DOCKER_MANIFEST,
-    DOCKER_MANIFEST_LIST,
-    OCI_INDEX,
-    OCI_MANIFEST,
-)
+from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 from registry.upstream import response_headers
 from registry.upstream.base import (
     BlobStream,
@@ -48,7 +43,7 @@ from registry.upstream.lists import (
     next_page,
 )
 from registry.upstream.request import ANSWER_SECONDS, Exchange, Request
-from registry.upstream.response_headers import failure_of, told
+from registry.upstream.response_headers import failure_of, origin_name
 
 ACCEPT: Final = f"{OCI_INDEX}, {OCI_MANIFEST}, {DOCKER_MANIFEST_LIST}, {DOCKER_MANIFEST}"
 _ACCEPT_MANIFESTS: Final = {"Accept": ACCEPT}
@@ -62,7 +57,7 @@ _ACCEPT_JSON: Final = {"Accept": "application/json"}
 _REFUSED_ELSEWHERE: Final = (401, 403)
 _PAGES: Final = ("text/html", "application/xhtml+xml")
 _TELLING: Final = "application/vnd."
-"""How the media types begin that say what a manifest is; storage behind a redirect has others."""
+"""Prefixes of media types of manifests; storage behind a redirect sends others."""
 MAX_LIST_SECONDS: Final = 30
 """No page of referrers is asked for after that."""
 MAX_PAGES: Final = 20
@@ -73,11 +68,7 @@ class RegistryClient:
     """Asks upstream registries (`Upstream`); one per process."""
 
     def __init__(
-        self,
-        http: HttpClient,
-        clock: Clock,
-        watch: Watch,
-        answer_seconds: float = ANSWER_SECONDS,
+        self, http: HttpClient, clock: Clock, watch: Watch, answer_seconds: float = ANSWER_SECONDS
     ) -> None:
         self._exchange = Exchange(http, clock, answer_seconds)
         self._watch = watch
@@ -85,7 +76,7 @@ class RegistryClient:
     async def ping(self, remote: Remote) -> int:
         """Ask for ``/v2/``, with a token if the upstream wants one; return the last status.
 
-        It asks also when the upstream is left alone for a while.
+        It asks even while requests to the upstream are paused.
         """
         await self._check_lock(remote)
         request = Request("GET", "/v2/", {}, "", _OK)
@@ -95,7 +86,7 @@ class RegistryClient:
             async with self._exchange.ask(remote, request) as answer:
                 status = answer.head.status
         except NotUpstream as error:
-            failure = UpstreamBroken(f"{told(remote.origin)} is no registry: it has no /v2/")
+            failure = UpstreamBroken(f"{origin_name(remote.origin)} is no registry: it has no /v2/")
             failure.http_status = 404
             raise failure from error
         except UpstreamBroken as error:
@@ -108,9 +99,9 @@ class RegistryClient:
     async def head_manifest(
         self, remote: Remote, reference: str | Digest, known_etag: str | None = None
     ) -> ManifestHead | None:
-        """Return what the upstream says of a manifest; None if it is still the one of the ETag.
+        """Return the headers of a manifest; None if it still has the given ETag.
 
-        One that answers no HEAD is asked by GET.
+        An upstream that does not answer HEAD is asked by GET.
         """
         headers = dict(_ACCEPT_MANIFESTS)
         is_conditional = known_etag is not None and response_headers.is_etag(known_etag)
@@ -159,7 +150,7 @@ class RegistryClient:
         while path is not None:
             if time.monotonic() - began > MAX_LIST_SECONDS:
                 failure = UpstreamUnreachable(
-                    f"{told(remote.origin)} is too slow to list referrers"
+                    f"{origin_name(remote.origin)} is too slow to list referrers"
                 )
                 await self._watch.failed(remote, failure)
                 raise failure
@@ -194,7 +185,7 @@ class RegistryClient:
                     except AnswerTooLong:
                         pages.cut()
                     except RequestFailed as error:
-                        raise failure_of(told(remote.origin), error) from None
+                        raise failure_of(origin_name(remote.origin), error) from None
                     except BadTagPage as error:
                         raise self._broken(remote, str(error)) from None
             if status == 200:
@@ -205,11 +196,11 @@ class RegistryClient:
             elif status == _BAD_REQUEST and path != first:
                 path = first  # it gives no pages of this size
             else:
-                raise NotUpstream(f"{told(remote.origin)} lists no tags (status {status})")
+                raise NotUpstream(f"{origin_name(remote.origin)} lists no tags (status {status})")
         return pages.listed(is_whole=path is None)
 
     async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
-        """Return the size of a blob; None if the upstream does not tell."""
+        """Return the size of a blob, or None if the upstream does not state it."""
         path = _path(remote, "blobs", digest)
         async with self._asked(remote, "HEAD", path, {}, _OK) as answer:
             return None if response_headers.is_encoded(answer.head) else answer.head.length
@@ -232,7 +223,7 @@ class RegistryClient:
             async with aclosing(self._chunks(remote, answer, wanted)) as chunks:
                 yield BlobStream(first, size, chunks)
 
-    def _part(self, remote: Remote, answer: Answer, start: int) -> tuple[int, int | None]:
+    def _part(self, remote: Remote, answer: HttpAnswer, start: int) -> tuple[int, int | None]:
         """Return where a partial answer begins, and the size of the whole."""
         part = response_headers.content_range(answer.head)
         length = answer.head.length
@@ -245,7 +236,7 @@ class RegistryClient:
         return part.first, part.size
 
     async def _chunks(
-        self, remote: Remote, answer: Answer, wanted: int | None
+        self, remote: Remote, answer: HttpAnswer, wanted: int | None
     ) -> AsyncGenerator[bytes, None]:
         received = 0
         try:
@@ -258,7 +249,7 @@ class RegistryClient:
             if wanted is not None and received < wanted:
                 raise self._broken(remote, "sent less of a blob than it said")
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
 
     @asynccontextmanager
     async def _asked(
@@ -268,10 +259,10 @@ class RegistryClient:
         path: str,
         headers: Mapping[str, str],
         expected: frozenset[int],
-    ) -> AsyncIterator[Answer]:
-        """Ask, unless the upstream is left alone, and tell the watch how it answered.
+    ) -> AsyncIterator[HttpAnswer]:
+        """Ask, unless requests are paused, and record in the watch how the upstream answered.
 
-        What the block finds wrong with the answer is told too.
+        Failures that the block raises about the answer are recorded too.
         """
         await self._check_lock(remote)
         await self._watch.check(remote)
@@ -303,8 +294,8 @@ class RegistryClient:
     def _is_hidden(self, remote: Remote, path: str, refused: UpstreamRefused) -> bool:
         """Return True if the repository was refused, and not the credential.
 
-        There is none, or it was accepted a while ago: for another repository; or for this one, if
-        its tags are asked for, which not everybody may list who may pull.
+        True if there is no credential, or if it was accepted recently: for another repository, or
+        for this one if the request lists its tags, which needs more rights than a pull.
         """
         if not refused.is_of_repository or remote.credential is None:
             return refused.is_of_repository
@@ -313,7 +304,7 @@ class RegistryClient:
         )
 
     async def _check_lock(self, remote: Remote) -> None:
-        """Raise UpstreamRefused, and tell the watch, if the credential cannot be opened."""
+        """Raise UpstreamRefused, and record it in the watch, if the credential cannot be opened."""
         if remote.is_locked:
             failure = UpstreamRefused(
                 "the rule's secret was sealed under another root key; give it again"
@@ -321,24 +312,24 @@ class RegistryClient:
             await self._watch.failed(remote, failure)
             raise failure
 
-    async def _body(self, remote: Remote, answer: Answer) -> bytes:
+    async def _body(self, remote: Remote, answer: HttpAnswer) -> bytes:
         try:
             if response_headers.is_encoded(answer.head):
                 raise self._broken(remote, "answered in an encoding that was not asked for")
             return await answer.read(MAX_BYTES)
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
 
     def _broken(self, remote: Remote, words: str) -> UpstreamBroken:
-        return UpstreamBroken(f"{told(remote.origin)} {words}")
+        return UpstreamBroken(f"{origin_name(remote.origin)} {words}")
 
 
 def _path(remote: Remote, kind: str, reference: str) -> str:
     return f"/v2/{quote(remote.repository)}/{kind}/{quote(reference, safe=':+')}"
 
 
-def _next_referrers(head: Head, origin: str, first: str) -> str | None:
-    """Return the path of the next page of referrers; what is behind a refused link is left out."""
+def _next_referrers(head: AnswerHead, origin: str, first: str) -> str | None:
+    """Return the path of the next page of referrers; None if its link is refused."""
     try:
         return next_page(head, origin, first)
     except RefusedLink:

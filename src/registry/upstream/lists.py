@@ -11,7 +11,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from cloudcore.outbound.destinations import NotAllowed, origin_of
-from cloudcore.outbound.http_connection import Head
+from cloudcore.outbound.http_connection import AnswerHead
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import is_tag
 from registry.upstream.base import ListedTags
@@ -22,14 +22,14 @@ _NAMES_NEXT: Final = re.compile(r";\s*rel\s*=(?:\s*\")?[^\",;]*\bnext\b", re.IGN
 
 
 class RefusedPage(Exception):
-    """A page is no index, or all together are too large; the message says which."""
+    """A page is not an index, or all pages together are too large; the message says which."""
 
 
 class RefusedLink(Exception):
-    """There is a next page, by a ``Link`` that is not followed."""
+    """The ``Link`` to the next page must not be followed."""
 
 
-def next_page(head: Head, origin: str, first: str) -> str | None:
+def next_page(head: AnswerHead, origin: str, first: str) -> str | None:
     """Return the path of the next page (RFC 8288), or None after the last one.
 
     Raises:
@@ -72,16 +72,16 @@ def join_pages(pages: Sequence[bytes]) -> bytes:
 
 
 PAGE_SIZE: Final = 1000
-"""How many tags are asked for at once; many upstreams give fewer."""
+"""Page size of tags in requests; many upstreams send fewer."""
 MAX_PAGES: Final = 200
 MAX_NAMES_BYTES: Final = 1024 * 1024
 """The most bytes of names that are read: tens of thousands of tags."""
 MAX_SECONDS: Final = 30
-"""No page is asked for after that; what has come is told."""
+"""No further page is requested after that; the pages so far are returned."""
 
 
 class BadTagPage(Exception):
-    """A page is no list of tags; the message says so."""
+    """A page is not a list of tags."""
 
 
 class _Page(msgspec.Struct):
@@ -90,7 +90,7 @@ class _Page(msgspec.Struct):
 
 
 class TagPages:
-    """What has come of a list."""
+    """The pages of a list of tags so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -102,12 +102,12 @@ class TagPages:
 
     @property
     def is_full(self) -> bool:
-        """Return True if no more is to be read."""
+        """Return True if the bound is reached and no more pages are read."""
         is_late = time.monotonic() - self._began > MAX_SECONDS
         return self._is_cut or self.count >= MAX_PAGES or (self.count > 0 and is_late)
 
     def add(self, body: bytes) -> None:
-        """Add the tags of a page, without what no tag can be; raise BadTagPage."""
+        """Add the valid tags of a page; raise BadTagPage."""
         try:
             found = msgspec.json.decode(body, type=_Page).tags or []
         except (ValueError, RecursionError):
@@ -123,9 +123,9 @@ class TagPages:
             self._names[name] = None
 
     def cut(self) -> None:
-        """Note that there is more than is read."""
+        """Record that there are more pages than were read."""
         self._is_cut = True
 
     def listed(self, *, is_whole: bool) -> ListedTags:
-        """Return all tags; not `is_whole` if pages are left that were not asked for."""
+        """Return all tags; `is_whole` is False if some pages were not read."""
         return ListedTags(list(self._names), is_whole and not self._is_cut)

@@ -10,7 +10,7 @@ from urllib.parse import urljoin, urlsplit
 
 from cloudcore.clock import Clock
 from cloudcore.outbound.destinations import NotAllowed, check_url
-from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_client import HttpAnswer, HttpClient
 from cloudcore.outbound.http_connection import RequestFailed
 from registry.upstream.authentication import Tokens, read_challenges
 from registry.upstream.base import (
@@ -22,7 +22,7 @@ from registry.upstream.base import (
     UpstreamRefused,
     UpstreamUnreachable,
 )
-from registry.upstream.response_headers import failure_of, failure_of_status, told
+from registry.upstream.response_headers import failure_of, failure_of_status, origin_name
 
 MAX_REDIRECTS: Final = 5
 ANSWER_SECONDS: Final = 60
@@ -34,7 +34,7 @@ _SHORT: Final = 16 * 1024
 
 
 class Request(NamedTuple):
-    """What an upstream is asked for."""
+    """A request to an upstream."""
 
     method: str
     path: str
@@ -57,7 +57,7 @@ class Exchange:
         self._tokens = Tokens(http, clock)
 
     @asynccontextmanager
-    async def ask(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+    async def ask(self, remote: Remote, request: Request) -> AsyncIterator[HttpAnswer]:
         """Send a request and give its answer, of one of the expected statuses.
 
         Errors of the caller's own block pass unchanged.
@@ -74,21 +74,21 @@ class Exchange:
                 answer = await opened.__aenter__()
         except TimeoutError:
             seconds = self._answer_seconds
-            words = f"{told(remote.origin)} did not answer within {seconds:g} seconds"
+            words = f"{origin_name(remote.origin)} did not answer within {seconds:g} seconds"
             raise UpstreamUnreachable(words) from None
         except NotAllowed as error:
-            failure = UpstreamUnreachable(f"{told(remote.origin)} may not be asked: {error}")
+            failure = UpstreamUnreachable(f"{origin_name(remote.origin)} may not be asked: {error}")
             failure.stage = "dns"
             raise failure from None
         except RequestFailed as error:
-            raise failure_of(told(remote.origin), error) from None
+            raise failure_of(origin_name(remote.origin), error) from None
         try:
             yield answer
         finally:
             await opened.__aexit__(None, None, None)
 
     @asynccontextmanager
-    async def _opened(self, remote: Remote, request: Request) -> AsyncIterator[Answer]:
+    async def _opened(self, remote: Remote, request: Request) -> AsyncIterator[HttpAnswer]:
         url = remote.origin + request.path
         authorization = await self._tokens.known(remote, request.scope)
         for attempt in (1, 2):
@@ -99,7 +99,7 @@ class Exchange:
                     await _drain(answer)
                     break
                 if status != _UNAUTHORIZED:
-                    self._check(answer, told(remote.origin), request)
+                    self._check(answer, origin_name(remote.origin), request)
                     yield answer
                     return
                 await _drain(answer)
@@ -110,8 +110,12 @@ class Exchange:
                 )
         else:
             if _is_hidden(remote, request, challenges):
-                raise HiddenUpstream(f"{told(remote.origin)} does not have it, or does not show it")
-            failure = UpstreamRefused(f"{told(remote.origin)} refuses the request (status 401)")
+                raise HiddenUpstream(
+                    f"{origin_name(remote.origin)} does not have it, or does not show it"
+                )
+            failure = UpstreamRefused(
+                f"{origin_name(remote.origin)} refuses the request (status 401)"
+            )
             failure.http_status = _UNAUTHORIZED
             failure.is_of_repository = _errors(challenges) == {""} and bool(request.scope)
             raise failure
@@ -120,13 +124,13 @@ class Exchange:
 
     @asynccontextmanager
     async def _followed(
-        self, url: str, redirect: Answer, request: Request, authorization: str | None
-    ) -> AsyncIterator[Answer]:
+        self, url: str, redirect: HttpAnswer, request: Request, authorization: str | None
+    ) -> AsyncIterator[HttpAnswer]:
         """Follow redirects; the first one away from the upstream ends its authorization."""
         upstream = check_url(url, self._http.allowed).origin
         answer = redirect
         for _ in range(MAX_REDIRECTS):
-            source = told(check_url(url, self._http.allowed).origin)
+            source = origin_name(check_url(url, self._http.allowed).origin)
             url = self._target(url, answer, source)
             destination = check_url(url, self._http.allowed)
             if destination.origin != upstream:
@@ -147,9 +151,9 @@ class Exchange:
                 ) from None
             except RequestFailed as error:
                 raise failure_of(destination.authority, error) from None
-        raise UpstreamBroken(f"{told(upstream)} redirects more than {MAX_REDIRECTS} times")
+        raise UpstreamBroken(f"{origin_name(upstream)} redirects more than {MAX_REDIRECTS} times")
 
-    def _target(self, url: str, answer: Answer, source: str) -> str:
+    def _target(self, url: str, answer: HttpAnswer, source: str) -> str:
         location = answer.head.get("location")
         if not location:
             raise UpstreamBroken(f"{source} redirects to nowhere")
@@ -162,7 +166,9 @@ class Exchange:
             raise UpstreamBroken(f"{source} redirects to where may not be asked: {words}") from None
         return target
 
-    def _check(self, answer: Answer, host: str, request: Request, *, is_away: bool = False) -> None:
+    def _check(
+        self, answer: HttpAnswer, host: str, request: Request, *, is_away: bool = False
+    ) -> None:
         status = answer.head.status
         if status in request.expected:
             return
@@ -181,8 +187,8 @@ class Exchange:
 def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> bool:
     """Return True if a new token was refused for what is asked, and not as a token.
 
-    Its realm has given it, so the credential is right. Docker Hub says ``insufficient_scope``, also
-    to those who have a credential; others say nothing, which is believed of anonymous requests.
+    The realm issued the token, so the credential is right. Docker Hub says ``insufficient_scope``,
+    also with a credential. Others say nothing, which counts as hidden for anonymous requests.
     """
     if not request.scope:
         return False
@@ -191,7 +197,7 @@ def _is_hidden(remote: Remote, request: Request, challenges: Sequence[str]) -> b
 
 
 def _errors(challenges: Sequence[str]) -> set[str]:
-    """Return why a token was refused, as the challenges for other tokens say."""
+    """Return the errors in the challenges of a response that refused a token."""
     return {each.error for each in read_challenges(challenges) if each.scheme == "bearer"}
 
 
@@ -199,8 +205,8 @@ def _with(headers: Mapping[str, str], authorization: str | None) -> Mapping[str,
     return {**headers, "Authorization": authorization} if authorization else headers
 
 
-async def _drain(answer: Answer) -> None:
-    """Read a short body that says nothing, so that the connection can be used again."""
+async def _drain(answer: HttpAnswer) -> None:
+    """Read a short body and discard it, so that the connection can be reused."""
     if (answer.head.length or 0) <= _SHORT:
         with suppress(RequestFailed):
             await answer.read(_SHORT)

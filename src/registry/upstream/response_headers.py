@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.outbound.http_connection import BadAnswer, Head, RequestFailed, Unreachable
+from cloudcore.outbound.http_connection import AnswerHead, BadAnswer, RequestFailed, Unreachable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.upstream.base import (
@@ -23,13 +23,13 @@ from registry.upstream.base import (
 _TOO_MANY: Final = 429
 
 
-def told(origin: str) -> str:
-    """Return how messages name an origin: by host and port."""
+def origin_name(origin: str) -> str:
+    """Return the name of an origin in messages: host and port."""
     return origin.partition("://")[2]
 
 
 def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
-    """Return the failure that an error of the HTTP client is."""
+    """Return the failure for an error of the HTTP client."""
     if isinstance(error, BadAnswer):
         return UpstreamBroken(f"{host}: {error}")
     failure = UpstreamUnreachable(f"{host} cannot be reached: {error}")
@@ -40,8 +40,8 @@ def failure_of(host: str, error: RequestFailed) -> UpstreamFailed:
     return failure
 
 
-def failure_of_status(host: str, head: Head, now: int) -> UpstreamFailed:
-    """Return the failure that an answer with an unexpected status is."""
+def failure_of_status(host: str, head: AnswerHead, now: int) -> UpstreamFailed:
+    """Return the failure for a response with an unexpected status."""
     failure: UpstreamFailed
     if head.status == _TOO_MANY:
         failure = UpstreamLimited(f"{host} wants fewer requests (status 429)", retry_at(head, now))
@@ -54,7 +54,7 @@ def failure_of_status(host: str, head: Head, now: int) -> UpstreamFailed:
 
 
 RETRY_SECONDS: Final = 60
-"""How long an upstream is left alone that answers 429 without a ``Retry-After``."""
+"""Pause after a 429 without a ``Retry-After``."""
 MAX_RETRY_SECONDS: Final = 24 * 3600
 
 _NUMBER: Final = r"([0-9]{1,18})"
@@ -66,14 +66,14 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9.+_-]{1,100}/[a-z0-9.+_-]{1,150}")
 
 
 class ContentRange(NamedTuple):
-    """Which bytes of what a partial answer holds."""
+    """The range of a partial response, and the size of the whole."""
 
     first: int
     last: int
     size: int | None
 
 
-def content_range(head: Head) -> ContentRange | None:
+def content_range(head: AnswerHead) -> ContentRange | None:
     """Return the ``Content-Range`` of a 206, or None."""
     found = _CONTENT_RANGE.fullmatch(head.get("content-range") or "")
     if found is None:
@@ -85,7 +85,7 @@ def content_range(head: Head) -> ContentRange | None:
     return ContentRange(first, last, size) if is_sound else None
 
 
-def content_digest(head: Head) -> Digest | None:
+def content_digest(head: AnswerHead) -> Digest | None:
     """Return the ``Docker-Content-Digest``, or None."""
     try:
         return Digest.parse(head.get("docker-content-digest") or "")
@@ -93,7 +93,7 @@ def content_digest(head: Head) -> Digest | None:
         return None
 
 
-def etag(head: Head) -> str | None:
+def etag(head: AnswerHead) -> str | None:
     """Return the ``ETag``, or None."""
     text = head.get("etag") or ""
     return text if is_etag(text) else None
@@ -104,20 +104,20 @@ def is_etag(text: str) -> bool:
     return _ETAG.fullmatch(text) is not None
 
 
-def media_type(head: Head) -> str | None:
+def media_type(head: AnswerHead) -> str | None:
     """Return the ``Content-Type`` without parameters in lower case, or None."""
     text = (head.get("content-type") or "").partition(";")[0].strip().lower()
     return text if _MEDIA_TYPE.fullmatch(text) else None
 
 
-def is_encoded(head: Head) -> bool:
-    """Return True if the body is in an encoding, which was not asked for."""
+def is_encoded(head: AnswerHead) -> bool:
+    """Return True if the body has a content encoding, which no request accepts."""
     given = ",".join(head.all("content-encoding")).strip().lower()
     return given not in ("", "identity")
 
 
-def retry_at(head: Head, now: int) -> int:
-    """Return when an upstream may be asked again that answered 429: ``Retry-After``, bounded."""
+def retry_at(head: AnswerHead, now: int) -> int:
+    """Return the time of the next allowed request after a 429: ``Retry-After``, bounded."""
     text = (head.get("retry-after") or "").strip()
     seconds = RETRY_SECONDS
     if _SECONDS.fullmatch(text):
@@ -127,8 +127,8 @@ def retry_at(head: Head, now: int) -> int:
     return now + min(max(seconds, 1), MAX_RETRY_SECONDS) * MICROSECONDS
 
 
-def rate_limit(head: Head) -> RateLimit | None:
-    """Return what the answer says of a limit, or None."""
+def rate_limit(head: AnswerHead) -> RateLimit | None:
+    """Return the rate limit in the response headers, or None."""
     for prefix in ("ratelimit", "x-ratelimit"):
         left = _RATE.fullmatch((head.get(f"{prefix}-remaining") or "").strip())
         if left is not None:

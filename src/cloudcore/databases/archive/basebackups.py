@@ -1,7 +1,8 @@
 """Backups of registered clusters by pg_basebackup, each one compressed tar in the bucket.
 
-Beside each tar is a note, written last and deleted first: with it a backup is whole, without it
-there is none. The server says what is in the tar; its manifest is checked when it is restored.
+Beside each tar is a note, written last and deleted first: a backup with a note is complete, one
+without does not exist. The server decides the content of the tar; its manifest is checked when it
+is restored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Annotated, Final
 import msgspec
 
 from cloudcore.databases.archive import bucket_files, unpacking
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupProgramMissing,
     BackupTarget,
@@ -44,7 +45,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """The note beside a backup; everyone who may write to the bucket may have changed it."""
+    """The note beside a backup; it is untrusted, like all files in the bucket."""
 
     size_bytes: _Count
     stored_bytes: _Count
@@ -106,7 +107,7 @@ class BaseBackups:
     async def restore(
         self, target: BackupTarget, into: Path, user: User, label: str, most: int
     ) -> None:
-        """Unpack a backup into an empty folder, and check it by its own manifest."""
+        """Unpack a backup into an empty folder, and check it against its manifest."""
         bucket = await bucket_files.find_bucket(self.storage, target)
         script = "/unpacking.py"
         unpack = Run(
@@ -143,7 +144,7 @@ class BaseBackups:
             raise BackupFailed(f"the backup is not what its manifest says: {ended.said}")
 
     async def _command(self, endpoint: RegisteredEndpoint, program: str) -> Run:
-        """Return the run of pg_basebackup, which dials addresses that were checked."""
+        """Return the command of pg_basebackup, which dials checked addresses."""
         try:
             addresses = await addresses_of(endpoint.host, endpoint.port, self.networks)
         except EndpointUnreachable as error:
@@ -169,7 +170,7 @@ class BaseBackups:
 
 
 class _Sent:
-    """The output of pg_basebackup; its end is an exception if the program failed."""
+    """The output of pg_basebackup; reading its end raises if the program failed."""
 
     def __init__(self, process: asyncio.subprocess.Process, tell: Callable[[int], None]) -> None:
         self.size_bytes = 0
@@ -191,7 +192,7 @@ class _Sent:
         return data
 
     async def _follow(self) -> None:
-        """Read what it says of its progress, and of what went wrong."""
+        """Read its progress and its errors."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             text = line.decode(errors="replace").rstrip()
@@ -224,7 +225,7 @@ def program(version: int, name: str) -> str:
 
 
 def _interpreter() -> dict[Path, str]:
-    """Return where the standard library is, if that is not with the machine's programs."""
+    """Return the folder of the standard library, if it is outside the machine's programs."""
     prefix = Path(sys.base_prefix)
     return {} if prefix.is_relative_to("/usr") else {prefix: str(prefix)}
 
@@ -242,7 +243,7 @@ def _key(target: BackupTarget, label: str, kind: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    """Return a value in a connection string (libpq, 34.1.1.1)."""
+    """Return a value quoted for a connection string (libpq, 34.1.1.1)."""
     return value.replace("\\", "\\\\").replace("'", "\\'")
 
 

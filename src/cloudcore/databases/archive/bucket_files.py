@@ -1,7 +1,7 @@
-"""Files of a cluster in its bucket, and the S3 keys by which programs reach these and nothing else.
+"""Files of a cluster in its bucket, and S3 keys that reach these files alone.
 
 Files are read and written in the name of the bucket's account, so its quota and the KMS key of the
-bucket apply to backups as to other objects. The S3 keys belong to a session of a role, which the
+bucket apply to backups as to other objects. The S3 keys belong to a session of a role that the
 platform makes in the account for each cluster. A run has a session of its own, which ends with it;
 pushes of WAL share one.
 """
@@ -15,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupTarget, BucketGone
+from cloudcore.databases.archive.driver import BackupFailed, BackupTarget, BucketGone
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.iam.service_roles import RoleRefused, RoleSession, ServiceRoles
-from cloudcore.storage import multipart, objects, reading, storing
+from cloudcore.storage import multipart, object_reads, object_writes, objects
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Entry, Facts, list_page
+from cloudcore.storage.object_rows import Entry, ObjectAttributes, list_page
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 
@@ -99,7 +99,9 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -
 
     """
     now = needs.clock()
-    upload = Upload(needs.new_id(), bucket.id, bucket.account_id, key, Facts(), None, None, now)
+    upload = Upload(
+        needs.new_id(), bucket.id, bucket.account_id, key, ObjectAttributes(), None, None, now
+    )
     await needs.database.write(multipart.create_upload, bucket, upload, needs.bytes)
     try:
         parts: list[GivenPart] = []
@@ -107,7 +109,7 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -
         while True:
             part = _Part(source)
             number = len(parts) + 1
-            piece = await storing.store_part(needs, bucket, upload.id, number, part)
+            piece = await object_writes.store_part(needs, bucket, upload.id, number, part)
             size += part.size
             parts.append(GivenPart(number, piece.md5))
             if part.is_last:
@@ -129,8 +131,8 @@ async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[b
         PlatformError: it is not there, its KMS key is closed, or the store failed.
 
     """
-    found = await reading.find_object(needs, bucket, key)
-    async with aclosing(await reading.open_object(needs, found)) as opened:
+    found = await object_reads.find_object(needs, bucket, key)
+    async with aclosing(await object_reads.open_object(needs, found)) as opened:
         async for part in opened.stream():
             yield part
 
@@ -169,7 +171,7 @@ _RENEWED_SECONDS: Final = 900
 
 
 class Keys(NamedTuple):
-    """How a program reaches the bucket."""
+    """Credentials of a program for the bucket."""
 
     bucket: Bucket
     session: RoleSession
@@ -177,7 +179,7 @@ class Keys(NamedTuple):
 
 @dataclass(slots=True)
 class BucketAccess:
-    """Begins and ends sessions."""
+    """Opens and ends sessions."""
 
     storage: StorageNeeds
     roles: ServiceRoles
@@ -186,7 +188,7 @@ class BucketAccess:
 
     @asynccontextmanager
     async def keys(self, target: BackupTarget, name: str, seconds: int) -> AsyncIterator[Keys]:
-        """Yield keys that end with the block, or after so many seconds.
+        """Yield keys that expire after so many seconds, or with the block.
 
         Raises:
             BackupFailed: the bucket was deleted, or the account is suspended.
@@ -201,7 +203,7 @@ class BucketAccess:
             )
 
     async def shared_keys(self, target: BackupTarget) -> Keys:
-        """Return keys that all pushes of WAL share.
+        """Return the keys that all pushes of WAL share.
 
         Raises:
             BackupFailed: as `keys`.
@@ -240,7 +242,7 @@ class BucketAccess:
         return Keys(bucket, session)
 
     async def _role_id(self, target: BackupTarget, bucket: Bucket) -> str:
-        """Return the role of a cluster; it is made, or renewed, once a process."""
+        """Return the role of a cluster; once a process, it is made or its policy is renewed."""
         known = self._role_ids.get(target.cluster_id)
         if known is None:
             known = await self.storage.database.write(
@@ -261,7 +263,7 @@ _NOTHING: Final[Mapping[str, object]] = {
 
 
 def policy_of(bucket: Bucket, cluster_id: str) -> Mapping[str, object]:
-    """Return what the role may: read and write its cluster's files, and list the bucket."""
+    """Return the policy of the role: read and write its cluster's files, and list the bucket."""
     below = f"{bucket.crn}/{folder_of(cluster_id)}*"
     files = ("GetObject", "PutObject", "DeleteObject", "AbortMultipartUpload")
     statements = [

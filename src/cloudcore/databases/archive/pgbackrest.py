@@ -1,7 +1,7 @@
 """Backups of managed clusters by pgBackRest, in a repository of the cluster's own in the bucket.
 
-The source is pgBackRest's user guide and configuration reference, 2.41 and later. A run that was
-killed is not listed by its `info`, and the next run deletes what it has left.
+The source is pgBackRest's user guide and configuration reference, 2.41 and later. A killed run is
+not in its `info`, and the next run deletes its files.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.archive.bucket_files import BucketAccess, Keys, delete_files, folder_of
+from cloudcore.databases.archive.driver import BackupFailed, BackupKind, BackupTarget, Listed
 from cloudcore.databases.archive.s3_bridge import NAME, Bridge
 from cloudcore.databases.servers.confinement import Ended, Run, User, require, run
 from cloudcore.databases.servers.driver import DATA_INSIDE, SUPERUSER
@@ -66,7 +66,7 @@ _ENDING_SECONDS: Final = 20
 
 
 class ServerPlace(NamedTuple):
-    """Where the server of a cluster is on this machine."""
+    """The paths of a cluster's server on this machine."""
 
     data: Path
     user: User
@@ -146,7 +146,7 @@ class Repository:
     ) -> Ended:
         """Run a command of pgBackRest to its end.
 
-        `wal` is a folder that it sees as ``/wal``. It may write there, and with `writes` into the
+        `wal` is a folder that it sees as ``/wal``. It may write there and, with `writes`, into the
         data folder, and nowhere else.
         """
         said = deque[str](maxlen=_KEPT_LINES)
@@ -182,7 +182,7 @@ class Repository:
         return ended._replace(said=self._told(said))
 
     def _told(self, lines: Iterable[str]) -> str:
-        """Return what the owner is told: the error, or the last lines if there is none.
+        """Return the error as the owner may see it, or the last lines if there is none.
 
         Headers, counters and secrets are left out.
         """
@@ -195,7 +195,7 @@ class Repository:
         return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
 
     async def backups(self) -> Sequence[Listed]:
-        """Return what `info` lists, oldest first; raise `BackupFailed` if it could not read it."""
+        """Return the backups of `info`, oldest first; raise `BackupFailed` if it cannot be read."""
         found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)
 
@@ -220,7 +220,7 @@ class Repository:
         return stanzas
 
     async def create_stanza(self, place: ServerPlace) -> None:
-        """Make the repository ready for a server that runs, if it is not yet."""
+        """Prepare the repository for a running server, unless it is prepared."""
         checked(await self.run("stanza-create", f"--stanza={STANZA}", place=place))
 
     async def back_up(
@@ -264,7 +264,7 @@ class Repository:
         checked(await self.run(*words))
 
     async def restore(self, label: str, place: ServerPlace) -> None:
-        """Write the files of a backup into an empty data folder, and nothing of how to recover."""
+        """Write the files of a backup into an empty data folder, without recovery settings."""
         words = "restore", f"--stanza={STANZA}", f"--set={label}", "--type=none"
         checked(await self.run(*words, place=place, writes=True))
         (place.data / "recovery.signal").unlink(missing_ok=True)
@@ -297,7 +297,7 @@ class Repositories:
     """Where it is noted that a repository is being changed."""
 
     async def shared(self, target: BackupTarget) -> Repository:
-        """Return a repository to read, and to push WAL to."""
+        """Return a repository to read from and to push WAL to."""
         keys = await self.access.shared_keys(target)
         return Repository(
             cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
@@ -318,7 +318,7 @@ class Repositories:
     async def changing(self, target: BackupTarget) -> AsyncIterator[Repository]:
         """Open a repository as the only one that makes or deletes backups.
 
-        What a killed service has left holds the lock until the kernel has ended it.
+        A run that a killed service has left holds the lock until the kernel has ended it.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(
@@ -338,7 +338,7 @@ def program() -> str:
 
 
 def checked(ended: Ended) -> None:
-    """Raise `BackupFailed` with the last lines of a run that failed."""
+    """Raise `BackupFailed` with the last lines of a run, if it failed."""
     if ended.status != 0:
         words = ended.said or f"its exit status is {ended.status}"
         raise BackupFailed(f"pgBackRest failed: {words}")
@@ -353,9 +353,9 @@ async def _locked(lock: int) -> None:
 
 
 def _refuse_links(data: Path) -> None:
-    """Raise `BackupFailed` if a data folder has a link: pgBackRest would follow it.
+    """Raise `BackupFailed` if a data folder has a link, since pgBackRest would follow it.
 
-    No owner of a cluster may make one; a server that was broken into may.
+    An owner cannot make one; a server that was broken into can.
     """
     for at, folders, files, folder in os.fwalk(data, follow_symlinks=False):
         for name in (*folders, *files):
@@ -380,7 +380,7 @@ def _statuses(stanza: _Stanza) -> Sequence[_Status]:
 
 
 def _listed(found: _Backup) -> Listed | None:
-    """Return a backup that `info` lists; None if its label is none of pgBackRest's."""
+    """Return a backup of `info`; None if its label is not pgBackRest's."""
     if not _LABEL.fullmatch(found.label):
         return None
     base, incremental, _ = found.label.partition("_")
@@ -398,14 +398,14 @@ def _listed(found: _Backup) -> Listed | None:
 
 
 class _Progress:
-    """Tells what part of a backup is done, each percentage once."""
+    """Reports each percentage of a backup once."""
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
         self._told = 0
 
     def read(self, line: str) -> None:
-        """Look for the percentage in a line of the log."""
+        """Look for a percentage in a line of the log."""
         found = _PERCENT.search(line) if _FILE in line else None
         if found is not None and self._told < int(found[1]) <= _ALMOST:
             self._told = int(found[1])

@@ -1,4 +1,4 @@
-"""A bridge to the install's S3 endpoint, for programs that speak TLS alone."""
+"""A bridge to the install's S3 endpoint, for programs that speak only TLS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from cloudcore.databases.archive import s3_bridge_program
-from cloudcore.databases.archive.archive import BackupFailed
+from cloudcore.databases.archive.driver import BackupFailed
 
 NAME: Final = "entrepot-bridge"
 """The name in the bridge's certificate."""
@@ -28,7 +28,7 @@ _LIFE: Final = timedelta(days=3650)
 
 
 class S3Endpoint(NamedTuple):
-    """Where this machine reaches the S3 endpoint of the install."""
+    """The address of the install's S3 endpoint, as this machine reaches it."""
 
     host: str
     port: int
@@ -39,10 +39,10 @@ class S3Endpoint(NamedTuple):
 
 
 class Bridge:
-    """One bridge for all runs of this process, started when it is first wanted."""
+    """One bridge for all runs of this process, started by the first."""
 
     def __init__(self, endpoint: S3Endpoint) -> None:
-        """Lead to the endpoint."""
+        """Take the endpoint; nothing is started."""
         self.endpoint = endpoint
         self.certificate = b""
         """The only certificate that clients trust, in PEM; empty until the bridge runs."""
@@ -56,8 +56,8 @@ class Bridge:
         """Return the port on 127.0.0.1, once the bridge runs.
 
         Raises:
-            BackupFailed: it does not start, or nothing listens where it leads: pgBackRest would
-                try again for minutes.
+            BackupFailed: it does not start, or nothing listens at the endpoint: pgBackRest would
+                retry for minutes.
 
         """
         try:
@@ -73,9 +73,9 @@ class Bridge:
             return self._port
 
     async def _follow(self) -> None:
-        """Start another bridge in the place of one that was killed: runs go on over that.
+        """Start another bridge on the port of one that was killed, so that runs continue.
 
-        Else pgBackRest would try for hours to reach one that is not there any more.
+        Otherwise pgBackRest would retry for hours.
         """
         while self._running is not None:
             await self._running.wait()
@@ -128,7 +128,7 @@ class Bridge:
 
 
 def _certified() -> tuple[bytes, bytes]:
-    """Return a new certificate of `NAME`, which is its own root, and its key, in PEM."""
+    """Return a new self-signed certificate of `NAME`, and its key, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
     begins = datetime.now(UTC) - timedelta(hours=1)

@@ -1,8 +1,9 @@
-"""WAL between the spool of a server and the repository of its cluster.
+"""Move WAL between the spool of a server and the repository of its cluster.
 
 The server owns its spool and may be hostile: it may put links, devices or folders there, and swap
-them at any moment. So nothing in it is opened by what runs outside. A file is linked into a folder
-of ours first, where nobody changes what it is, and what a server gets is moved in by one rename.
+them at any moment. So nothing in it is opened outside the server. A file is linked into a folder of
+ours first, where its content and type are checked, and files for the server are moved in by a
+rename.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.archive.archive import GIVEN, WANTED, BackupFailed, PushedWal
+from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed, PushedWal
 from cloudcore.databases.archive.pgbackrest import STANZA, Repository, ServerPlace, checked
 from cloudcore.databases.servers.confinement import Ended, User
 from cloudcore.databases.servers.data_folders import open_folder
@@ -67,7 +68,7 @@ def has_files(spool: Path) -> bool:
 
 
 def has_all_of(data: Path, spool: Path) -> bool:
-    """Return True if a server that was stopped has given away all WAL, and it was pushed."""
+    """Return True if all WAL of a stopped server has been archived and pushed."""
     waiting = (data / "pg_wal" / "archive_status").glob("*.ready")
     return not has_files(spool) and next(waiting, None) is None
 
@@ -76,12 +77,12 @@ def has_all_of(data: Path, spool: Path) -> bool:
 async def serving(
     repository: Repository, spool: Path, place: ServerPlace, patience_seconds: float
 ) -> AsyncIterator[None]:
-    """Give a recovering server the files that it asks for, in the block.
+    """Serve a recovering server the files that it requests, during the block.
 
-    A segment that the repository does not have is waited for so long.
+    A segment that the repository does not have is awaited for so long.
 
-    Raise `BackupFailed`, having cancelled what the block waits for, once files could not be fetched
-    for `_GIVE_UP_SECONDS`: the server itself would wait for ever.
+    Once files could not be fetched for `_GIVE_UP_SECONDS`, cancel what the block awaits and raise
+    `BackupFailed`, as the server itself would wait for ever.
     """
     with open_folder(spool) as folder:
         for name in (WANTED, GIVEN):
@@ -148,7 +149,7 @@ async def _give_wanted(
     place: ServerPlace,
     is_waited_for: Callable[[str], bool],
 ) -> bool:
-    """Give a server what it asks for; return True if some of that is not there yet."""
+    """Serve the requested files; return True if some are not in the repository yet."""
     is_waiting = False
     with (
         open_folder(WANTED, folder) as wanted,
@@ -178,7 +179,7 @@ async def _give_wanted(
 
 
 async def _fetched(repository: Repository, name: str, place: ServerPlace, staging: Path) -> bool:
-    """Put a file of the repository into a folder; return False if there is no such file."""
+    """Fetch a file of the repository into a folder; return False if there is no such file."""
     lines: list[str] = []
     words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
     ended = await repository.run(*words, place=place, wal=staging, each_line=lines.append)
@@ -189,7 +190,7 @@ async def _fetched(repository: Repository, name: str, place: ServerPlace, stagin
 
 
 async def _newer_than(repository: Repository, name: str) -> str:
-    """Return the newest segment, if it is after another one of its timeline; else nothing."""
+    """Return the newest segment if it is after another one of its timeline; otherwise nothing."""
     if not _SEGMENT.fullmatch(name):
         return ""
     newest = await repository.newest_wal()
@@ -198,7 +199,7 @@ async def _newer_than(repository: Repository, name: str) -> str:
 
 @contextmanager
 def _staging(spool: Path, name: str, user: User) -> Iterator[Path]:
-    """Give an empty folder beside a spool, on its file system, where its server sees nothing."""
+    """Yield an empty folder beside a spool, on its file system, that its server cannot see."""
     folder = spool.parent / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(mode=0o700)
@@ -216,7 +217,7 @@ def _named(folder: int) -> Sequence[str]:
 
 
 def _take(folder: int, name: str, staging: Path) -> None:
-    """Link a file of a spool into a folder of ours; raise `BackupFailed` if it is none."""
+    """Link a file of a spool into a folder of ours; raise `BackupFailed` if it is not a file."""
     os.link(name, staging / name, src_dir_fd=folder, follow_symlinks=False)
     if not stat.S_ISREG((staging / name).lstat().st_mode):
         raise BackupFailed(f"{name} in the spool is no file: the server is not to be trusted")

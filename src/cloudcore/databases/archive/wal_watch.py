@@ -1,4 +1,4 @@
-"""Watch the spools of this machine's servers, and move their WAL to the buckets."""
+"""Watch the spools of this machine's servers, and push their WAL to the buckets."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _FAILING_SECONDS: Final = 300
 
 
 def wal_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
-    """Return what archives."""
+    """Return the watch that pushes WAL."""
     return Watch("the WAL of database clusters", EVERY_SECONDS, WalWatch(needs, driver).turn)
 
 
 class WalWatch:
-    """Pushes WAL, and tells when that does not work for long."""
+    """Pushes WAL; a cluster gets a fault if that fails for long."""
 
     def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
         self._needs = needs
@@ -38,9 +38,9 @@ class WalWatch:
         """Since when pushes fail, by the id of the cluster."""
 
     async def turn(self) -> None:
-        """Push what waits in the spools of this machine, cluster by cluster."""
+        """Push the WAL in the spools of this machine, cluster by cluster."""
         needs = self._needs
-        for each in await needs.database.read(rows.clusters_on, needs.node.name):
+        for each in await needs.database.read(rows.CLUSTERS_ON.all, needs.node.name):
             if each.bucket is None or each.version is None or each.port is None:
                 continue
             spool = self._driver.paths(states.spec_of(each)).spool
@@ -54,7 +54,7 @@ class WalWatch:
             await self._note(each, error)
 
     async def _note(self, found: Cluster, error: str | None) -> None:
-        """Add the fault that WAL is not archived after five minutes; remove it once it is."""
+        """Add the fault after five minutes without success; remove it after a success."""
         now = self._needs.clock()
         is_told = any(each.code == ARCHIVE_FAILING for each in found.faults)
         if error is None:

@@ -2,5 +2,5 @@
 
 `backup` describes one; `routes`, `backups` and `rows` are its part of ``/v1``. `workflow` makes,
 verifies and deletes backups by the archive (`cloudcore.databases.archive`), one at a time for each
-cluster. `scheduling` requests those that are due (`cron`), and `restoring` fills a new cluster.
+cluster. `schedules` requests the backups that are due (`cron`), and `restore` fills a new cluster.
 """

@@ -1,4 +1,4 @@
-"""What a backup of a cluster is."""
+"""Describe backups of clusters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
-from cloudcore.databases.archive.archive import BackupKind
+from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.clusters.cluster import CLUSTER, SERVICE
 from cloudcore.databases.servers.driver import Proof
 from cloudcore.errors import InvalidInput
@@ -89,7 +89,7 @@ BACKUP: Final = Resource(
 
 
 def read_kind(given: str | None) -> BackupKind:
-    """Return the kind that a request means: ``base`` if it says nothing.
+    """Return the kind of a requested backup, ``base`` by default.
 
     Raise `InvalidInput` for anything but the kinds and their other names.
     """

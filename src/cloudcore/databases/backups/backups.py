@@ -1,4 +1,4 @@
-"""Backups of accounts: how they are asked for, verified and deleted."""
+"""Request, verify and delete backups, each in a transaction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import structs
 
 from cloudcore.account_rows import lock_account
-from cloudcore.databases.archive.archive import BackupKind
+from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.backups import rows
 from cloudcore.databases.backups.backup import Backup
 from cloudcore.databases.backups.rows import BACKUPS, dependents
@@ -41,13 +41,13 @@ def request(
     new_id: Callable[[], str],
     now: int,
 ) -> Backup:
-    """Insert a backup, which is made when those before it have been.
+    """Insert a backup, which is made after those before it.
 
     Raises:
         NotFound: the cluster is gone.
-        Conflict: it cannot be backed up as it is; or it is to be an incremental one, and there is
+        Conflict: it cannot be backed up now; or an incremental one was requested, and there is
             no base.
-        QuotaExceeded: the account has as many as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     lock_account(tx, seen.account_id)
@@ -82,7 +82,7 @@ def request(
 
 
 def check_can_back_up(cluster: Cluster) -> None:
-    """Raise `Conflict` if a cluster cannot be backed up as it is."""
+    """Raise `Conflict` if a cluster cannot be backed up now."""
     if cluster.bucket is None:
         words = "the cluster has no bucket for backups; one is named when a cluster is created"
         raise Conflict(words, reason="no_bucket")

@@ -1,8 +1,8 @@
-"""Moments that five fields of cron mean, in UTC: ``minute hour day month weekday``.
+"""Schedules of five cron fields, in UTC: ``minute hour day month weekday``.
 
-The source is POSIX, `crontab`, with steps and names of days and months as cron has them everywhere:
-a field is ``*``, a number, a range or a list of these; ``/n`` is each n-th. Where both day and
-weekday are given, either will do.
+The source is POSIX, `crontab`, with steps and names of days and months as in most crons: a field is
+``*``, a number, a range or a list of these; ``/n`` is each n-th. If both day and weekday are given,
+either matches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _FIELDS: Final = (
 
 
 class Cron(NamedTuple):
-    """When something is done; `read_cron` makes it."""
+    """A schedule, made by `read_cron`."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -74,7 +74,7 @@ class Cron(NamedTuple):
 
 
 def read_cron(text: str) -> Cron:
-    """Return what five fields mean; raise ValueError that says what is wrong."""
+    """Parse five fields; raise ValueError, with what is wrong."""
     parts = text.lower().split()
     if len(parts) != len(_FIELDS):
         raise ValueError("it has five fields: minute hour day month weekday")

@@ -1,4 +1,4 @@
-"""Ask for a new cluster with what a backup has, or with what a cluster had at a moment."""
+"""Request a new cluster with the data of a backup, or with the data of a cluster at a moment."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPARE = 2
 
 
 class Wanted(NamedTuple):
-    """What a request says of the new cluster; it has a backup or a time."""
+    """The request for the new cluster; it has a backup or a time."""
 
     id: str
     name: str
@@ -51,9 +51,9 @@ def create(
 
     Raises:
         NotFound: the cluster or the backup is gone.
-        InvalidInput: the disk of the new one is smaller than what it is to have.
-        Conflict: the backup has not succeeded, or there is none that was whole at the time; or as
-            for any new cluster.
+        InvalidInput: the disk of the new one is smaller than its data.
+        Conflict: the backup has not succeeded, or none was complete at the time; or as for any
+            new cluster.
 
     """
     origin = CLUSTERS.hold(tx, seen.account_id, seen.id)  # its backups stay meanwhile
@@ -91,7 +91,7 @@ def create(
 
 
 def _whole_at(tx: Connection, origin: Cluster, target_time: int, now: int) -> Backup:
-    """Return the newest backup that was whole at a time; raise `Conflict` if none was."""
+    """Return the newest backup that was complete at a time; raise `Conflict` if none was."""
     if origin.type == "registered":
         _refuse("a cluster that runs elsewhere is restored from a backup, not to a moment")
     found = rows.succeeded(tx, origin.account_id, origin.id)
@@ -106,7 +106,7 @@ def _whole_at(tx: Connection, origin: Cluster, target_time: int, now: int) -> Ba
 
 
 def _size_like(origin: Cluster, backup: Backup) -> GivenSize:
-    """Return the size of the cluster that was backed up, or one that its files fit into."""
+    """Return the size of the cluster that was backed up, or one that fits its files."""
     if origin.type == "managed":
         return GivenSize(
             memory_mb=origin.memory_mb, cpu_millis=origin.cpu_millis, disk_mb=origin.disk_mb

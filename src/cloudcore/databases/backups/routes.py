@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,7 +13,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
-from cloudcore.databases.archive.archive import BackupKind, BackupProgramMissing
+from cloudcore.databases.archive.driver import BackupKind, BackupProgramMissing
 from cloudcore.databases.backups import backups, restore_requests
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups.backup import BACKUP, Backup, read_kind
@@ -30,7 +30,7 @@ from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
 _SHOWN: Final = Bodies(
@@ -46,9 +46,11 @@ _SHOWN: Final = Bodies(
     ),
 )
 if TYPE_CHECKING:
-    BackupRecord = ResponseBody
+    OneBackup = ResponseBody
+    ManyBackups = ResponseBody
 else:
-    BackupRecord = _SHOWN.record
+    OneBackup = _SHOWN.one
+    ManyBackups = _SHOWN.page
 
 _ALL: Final = CLUSTER.path_of_one + "/backups"
 _ONE: Final = _ALL + "/{backup_id:str}"
@@ -81,19 +83,6 @@ class RestoreCluster(RestoreBackup):
     """Id of a backup."""
     target_time: Timestamp | None = None
     """A moment between the end of the first backup and now."""
-
-
-class OneBackup(ResponseBody):
-    """A backup, wrapped."""
-
-    backup: BackupRecord
-
-
-class ManyBackups(ResponseBody):
-    """A page of backups."""
-
-    backups: Sequence[BackupRecord]
-    meta: PageMeta
 
 
 class BackupsQuery(PageQuery, kw_only=True):
@@ -155,7 +144,9 @@ async def list_backups(
     found, meta = await read_page(
         ctx, query, rows, count, of, cluster.id, kind, key=lambda each: each.id
     )
-    return ManyBackups(backups=[_record(cluster, each) for each in found], meta=meta)
+    bucket = shown_bucket(cluster)
+    shown = [_SHOWN.shown(each, bucket=bucket) for each in found]
+    return _SHOWN.page(backups=shown, meta=meta)
 
 
 @get(_ONE, opt={"action": "database:GetBackup"})
@@ -165,7 +156,7 @@ async def get_backup(
     """Return a backup of a cluster."""
     cluster = await METHODS.authorized(ctx, cluster_id)
     found = await ctx.database.read(backups.find, cluster, backup_id)
-    return OneBackup(backup=_record(cluster, found))
+    return _SHOWN.wrapped(found, bucket=shown_bucket(cluster))
 
 
 @post(
@@ -286,7 +277,7 @@ async def _restored(
 
 
 async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKind) -> None:
-    """Raise `Conflict` that names what is missing; only the cluster's machine itself knows."""
+    """Raise `Conflict` that names a missing program; only the cluster's own machine can tell."""
     if cluster.node != needs.node.name:
         return
     target = target_of(needs.keyring, cluster)
@@ -304,12 +295,8 @@ def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:
     return lambda found: {} if found.updated_at == now else None
 
 
-def _wrap(cluster: Cluster) -> Callable[[Backup], OneBackup]:
-    return lambda found: OneBackup(backup=_record(cluster, found))
-
-
-def _record(cluster: Cluster, found: Backup) -> ResponseBody:
-    return _SHOWN.shown(found, bucket=shown_bucket(cluster))
+def _wrap(cluster: Cluster) -> Callable[[Backup], ResponseBody]:
+    return lambda found: _SHOWN.wrapped(found, bucket=shown_bucket(cluster))
 
 
 BACKUP_HANDLERS: Final[tuple[Any, ...]] = (

@@ -1,4 +1,4 @@
-"""Tables and queries of backups: also which backups need another one, and which are not kept."""
+"""Tables and queries of backups, also of their dependencies and of their retention."""
 
 from __future__ import annotations
 
@@ -184,12 +184,12 @@ def succeeded(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Back
 
 
 def kept(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the backups of a cluster that are whole and stay, or are still to be made."""
+    """Return the backups of a cluster that are complete and stay, or are still to be made."""
     return _found(tx, _KEPT, account_id, cluster_id)
 
 
 def waiting(tx: Connection, account_id: str, cluster_id: str) -> Sequence[Backup]:
-    """Return the backups of a cluster that wait for a turn."""
+    """Return the pending backups of a cluster."""
     return _found(tx, _WAITING, account_id, cluster_id)
 
 
@@ -200,13 +200,13 @@ def newest_base(tx: Connection, account_id: str, cluster_id: str) -> Backup | No
 
 
 def needing(tx: Connection, base: Backup) -> Sequence[Backup]:
-    """Return the incremental backups that need a base, in the order of their requests."""
+    """Return the incremental backups of a base, in the order of their requests."""
     found = tx.rows(_NEEDING, account_id=base.account_id, base_id=base.id)
     return [BACKUPS.record_of(row) for row in found]
 
 
 def remaining(tx: Connection, account_id: str, cluster_id: str, limit: int) -> Sequence[Backup]:
-    """Return backups of a cluster of any status, the newest first."""
+    """Return backups of a cluster with any status, newest first."""
     found = tx.rows(_REMAINING, account_id=account_id, cluster_id=cluster_id, limit=limit)
     return [BACKUPS.record_of(row) for row in found]
 
@@ -218,18 +218,18 @@ def id_of_label(tx: Connection, account_id: str, cluster_id: str, label: str) ->
 
 
 def verifying_on(tx: Connection, node: str) -> Sequence[str]:
-    """Return the ids of the backups that a machine verifies, or verified when it was killed."""
+    """Return the ids of backups that a machine verifies, or was verifying when it was killed."""
     return [row[0] for row in tx.rows(_VERIFYING, node=node)]
 
 
 def set_progress(tx: Connection, found: Backup, progress: int, now: int) -> None:
-    """Store how much of a running backup is done."""
+    """Store the progress of a running backup."""
     of = {"account_id": found.account_id, "of_id": found.id}
     tx.execute(_SET_PROGRESS, **of, progress=progress, now=now)
 
 
 def take_turn(tx: Connection, found: Backup) -> bool:
-    """Give the turn of a cluster to a backup; return False if another backup has it.
+    """Take the lock of a cluster for a backup; return False if another backup has it.
 
     Pending backups get it in the order of their requests.
     """
@@ -243,7 +243,7 @@ def take_turn(tx: Connection, found: Backup) -> bool:
 
 
 def release_turn(tx: Connection, found: Backup) -> None:
-    """Give up the turn of a backup, if it has it."""
+    """Release the lock of a cluster, if this backup has it."""
     tx.execute(_RELEASE, backup_id=found.id, account_id=found.account_id)
 
 
@@ -253,7 +253,7 @@ def stored_bytes(tx: Connection) -> Mapping[str, int]:
 
 
 def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None) -> None:
-    """Store when the schedule of a cluster is due next; None deletes it."""
+    """Store the next due time of a cluster's schedule; None deletes it."""
     if due_at is None:
         tx.execute(_FORGET_DUE, cluster_id=cluster_id)
     else:
@@ -261,14 +261,14 @@ def put_due(tx: Connection, account_id: str, cluster_id: str, due_at: int | None
 
 
 def move_due(tx: Connection, cluster_id: str, was: int, due_at: int | None) -> bool:
-    """Store when a schedule is due next; return False if another process has done so."""
+    """Store the next due time of a schedule; return False if another process has done so."""
     if due_at is None:
         return tx.execute(_FORGET_DUE, cluster_id=cluster_id) == 1
     return tx.execute(_MOVE_DUE, of_id=cluster_id, was=was, due_at=due_at) == 1
 
 
 def due(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str, int]]:
-    """Return the schedules that are due: account, cluster and since when."""
+    """Return the due schedules: account, cluster and due time."""
     return [(a, b, c) for a, b, c in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 
@@ -280,9 +280,9 @@ def _found(
 
 
 def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
-    """Return the backups that cannot be restored without one, but for those being deleted.
+    """Return the backups that cannot be restored without this one, except those being deleted.
 
-    An incremental one has what changed since the one before it, so it needs all back to its base.
+    An incremental one has the changes since the one before it, so it needs all back to its base.
     """
     base: Backup | None = found
     if found.kind == "incremental":
@@ -302,7 +302,7 @@ def dependents(tx: Connection, found: Backup) -> Sequence[Backup]:
 
 
 def outlived(tx: Connection, cluster: Cluster) -> Sequence[Backup]:
-    """Return the base backups beyond the number to keep, oldest first, and those that need them.
+    """Return the base backups beyond the number to keep, oldest first, with those that need them.
 
     A backup that a cluster is being restored from is left out.
     """

@@ -1,7 +1,7 @@
 """The work of backups: make them, verify that they can be restored, and delete them.
 
 One backup of a cluster at a time may change its bucket (`backup_turns`); the others wait, and are
-woken when it ends. A run that was killed is looked for in the archive before it is done again.
+woken when it ends. A killed run is looked up in the archive before it is repeated.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from cloudcore.databases.archive.archive import (
+from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupProgramMissing,
     BackupTarget,
     BucketGone,
     Listed,
 )
-from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.backup import (
     BACKUP_FAILED,
     FAILED,
@@ -39,13 +39,13 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.db.base import Connection
 
-Outcome = Came[Backup] | Again[Backup]
+Outcome = StepDone[Backup] | StepRetry[Backup]
 DELETION_FAILED: Final = "BACKUP_DELETION_FAILED"
 TRIES: Final = 3
 """Runs of a backup until it has failed."""
@@ -59,18 +59,18 @@ _RUN, _VERIFY, _REMOVE = range(3)
 _NEXT: Final = {_RUN: "run", _VERIFY: "verify", _REMOVE: "remove"}
 
 
-def wish(found: Backup, _now: int) -> Wish | None:
-    """Return what is to be done with a backup."""
+def goal(found: Backup, _now: int) -> Goal | None:
+    """Return the next work of a backup."""
     if found.status == DELETING:
-        return Wish("wait", _REMOVE)
+        return Goal("wait", _REMOVE)
     if found.status in ("pending", "running"):
-        return Wish("wait", _RUN)
-    return Wish("wait", _VERIFY) if found.verification in ("pending", "running") else None
+        return Goal("wait", _RUN)
+    return Goal("wait", _VERIFY) if found.verification in ("pending", "running") else None
 
 
-async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
-    """Wait for the turn of the cluster and, to delete a base, until no incremental one needs it."""
-    doing = turn.wish.generation
+async def _wait(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
+    """Wait for the lock of the cluster and, to delete a base, until no incremental one needs it."""
+    doing = attempt.goal.generation
 
     def take(tx: Connection) -> bool:
         if doing == _REMOVE and found.kind == "base" and rows.needing(tx, found):
@@ -83,11 +83,11 @@ async def _wait(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
         return structs.replace(current, verification="running") if doing == _VERIFY else current
 
     if not await needs.database.write(take):
-        return Again(seconds=_LOOK_SECONDS)
-    return Came(change=begun, next=_NEXT[doing], keeps_faults=True)
+        return StepRetry(seconds=_LOOK_SECONDS)
+    return StepDone(change=begun, next=_NEXT[doing], keeps_faults=True)
 
 
-async def _run(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
+async def _run(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Outcome:
     """Make a backup, unless the archive has it already."""
     cluster, target = await _of(found, needs)
     try:
@@ -101,8 +101,8 @@ async def _run(found: Backup, needs: DatabaseNeeds, turn: Turn) -> Outcome:
     except BackupProgramMissing as error:
         return _failed(needs, cluster, str(error))
     except BackupFailed as error:
-        if turn.tries + 1 < TRIES:
-            return Again(faults=[Problem(BACKUP_FAILED, str(error))])
+        if attempt.tries + 1 < TRIES:
+            return StepRetry(faults=[Problem(BACKUP_FAILED, str(error))])
         return _failed(needs, cluster, str(error))
     base_id = None
     if made.base_label is not None:
@@ -136,7 +136,7 @@ def _succeeded(
         _release(tx, after, now)
         needs.events.tell(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
-    return Came(change=changed, also=also)
+    return StepDone(change=changed, also=also)
 
 
 def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
@@ -149,19 +149,19 @@ def _failed(needs: DatabaseNeeds, cluster: Cluster, words: str) -> Outcome:
         _release(tx, after, now)
         needs.events.tell(tx, after.account_id, FAILED, [told(after)], now)
 
-    return Came(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
+    return StepDone(change=changed, also=also, faults=[Problem(BACKUP_FAILED, words)])
 
 
-async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Restore a backup into a server of its own, and read all that it has."""
+async def _verify(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+    """Restore a backup into a temporary server, and read all of it."""
     cluster, target = await _of(found, needs)
     words, proof = "", None
     try:
-        proof = await restoring.prove(needs, cluster, target, found)
+        proof = await restore.prove(needs, cluster, target, found)
         if proof is None:
-            return Again(seconds=_LOOK_SECONDS)
+            return StepRetry(seconds=_LOOK_SECONDS)
     except ServerBusy:
-        return Again(seconds=_LOOK_SECONDS)
+        return StepRetry(seconds=_LOOK_SECONDS)
     except (BackupFailed, BackupProgramMissing, ServerFailed) as error:
         words = str(error)
 
@@ -178,10 +178,10 @@ async def _verify(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         needs.events.tell(tx, after.account_id, event, [told(after)], after.updated_at)
 
     faults = [Problem(VERIFICATION_FAILED, words)] if words else []
-    return Came(change=changed, also=also, faults=faults)
+    return StepDone(change=changed, also=also, faults=faults)
 
 
-async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Delete the files of a backup."""
     cluster, target = await _of(found, needs)
     if found.verification == "running" and needs.servers is not None:
@@ -190,7 +190,7 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         except ServerFailed as error:
             return _removed_later(str(error))
     if cluster.status == DELETING:  # its last step deletes all files at once, and reads none
-        return Came(also=_let_go)
+        return StepDone(also=_let_go)
     try:
         made = await _listed(found, needs, target)
         if made is not None:
@@ -199,12 +199,12 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         pass  # and with it all that the bucket had of the backup
     except (BackupFailed, BackupProgramMissing) as error:
         return _removed_later(str(error))
-    return Came(also=_let_go)
+    return StepDone(also=_let_go)
 
 
 def _removed_later(words: str) -> Outcome:
     problem = Problem(DELETION_FAILED, words)
-    return Came(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
+    return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
 
 
 def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
@@ -212,7 +212,7 @@ def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:
 
 
 def _release(tx: Connection, found: Backup, now: int) -> None:
-    """Give up the turn of a backup, and wake those that wait for it."""
+    """Release the lock of the cluster, and wake the backups that wait for it."""
     rows.release_turn(tx, found)
     for each in rows.waiting(tx, found.account_id, found.cluster.id):
         if each.id != found.id:
@@ -220,7 +220,7 @@ def _release(tx: Connection, found: Backup, now: int) -> None:
 
 
 def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
-    """Begin the deletion of backups, but for those that are gone."""
+    """Begin the deletion of backups; ignore those that are gone."""
     for each in found:
         BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
         if BACKUPS.find(tx, each.account_id, each.id) is not None:
@@ -228,7 +228,7 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
-    """Add the fault to a cluster that a backup of it failed."""
+    """Add the fault to a cluster that one of its backups failed."""
     if CLUSTERS.find(tx, cluster.account_id, cluster.id) is None:
         return
     found = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
@@ -237,7 +237,7 @@ def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
 
 
 def told(found: Backup) -> dict[str, object]:
-    """Return what topics are told of a backup."""
+    """Return the data of a backup's events."""
     return {
         "backup": {"id": found.id, "crn": found.crn, "kind": found.kind},
         "cluster": {"id": found.cluster.id, "name": found.cluster.name},
@@ -261,7 +261,7 @@ async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> 
 
 @asynccontextmanager
 async def _telling(found: Backup, needs: DatabaseNeeds) -> AsyncIterator[Callable[[int], None]]:
-    """Yield a function that takes the progress of a run; it is stored every two seconds."""
+    """Yield a function that takes the progress of a run, which is stored every two seconds."""
     progress, changed = 0, asyncio.Event()
 
     def tell(percent: int) -> None:
@@ -291,12 +291,12 @@ def _store_progress(found: Backup, progress: int, now: int, tx: Connection) -> N
 
 
 def _needs_node(found: Backup) -> bool:
-    return wish(found, 0) is not None
+    return goal(found, 0) is not None
 
 
 BACKUP_WORK: Final[Work[Backup, DatabaseNeeds]] = Work(
     BACKUPS,
-    wish=wish,
+    goal=goal,
     steps={
         "wait": Step(_wait),
         "run": Step(_run, first_retry_seconds=30),

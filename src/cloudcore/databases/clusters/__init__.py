@@ -2,5 +2,5 @@
 
 `cluster` describes one; `routes`, `clusters` and `rows` create, change and delete them. `workflow`
 has a driver make, start and stop the server, or connects to a registered one (`endpoints`).
-`states` stores and tells what became of a cluster.
+`states` stores and publishes their status.
 """

@@ -1,4 +1,4 @@
-"""What requests and answers have of clusters besides plain fields."""
+"""Bodies of requests and answers about clusters, besides plain fields."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Identifier = Annotated[str, Meta(min_length=1, max_length=63)]
 
 
 class GivenEndpoint(RequestBody):
-    """A PostgreSQL server that runs elsewhere, and how to come in."""
+    """A PostgreSQL server that runs elsewhere, and the credentials for it."""
 
     host: Annotated[str, Meta(min_length=1, max_length=253)]
     """A name or an address."""
@@ -108,7 +108,7 @@ def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint
     """Return an endpoint as it is stored, without its password.
 
     Raises:
-        InvalidInput: it is malformed, or an address that is not to be dialled; the field is named.
+        InvalidInput: it is malformed, or its address is not allowed; the field is named.
 
     """
     host = given.host.lower()
@@ -145,7 +145,7 @@ def _check_text(field: str, text: str) -> None:
 
 
 def _check_roots(field: str, pem: str) -> None:
-    """Refuse what are no certificates in PEM."""
+    """Check that a text has certificates in PEM."""
     try:
         is_whole = bool(x509.load_pem_x509_certificates(pem.encode()))
     except (ValueError, UnicodeEncodeError):
@@ -175,7 +175,7 @@ def shown_size(found: Cluster) -> SizeRecord | None:
 
 
 def shown_connection(found: Cluster) -> ClusterConnection | None:
-    """Return what clients of a cluster connect to, once that is known."""
+    """Return the address that clients of a cluster connect to; None until it is known."""
     if (of := found.endpoint) is not None:
         return ClusterConnection(
             host=of.host, port=of.port, database=of.database, username=of.username, ca=of.ca
@@ -188,7 +188,7 @@ def shown_connection(found: Cluster) -> ClusterConnection | None:
 
 
 def shown_source(found: Cluster) -> ClusterSource | None:
-    """Return what a cluster was restored from in an answer."""
+    """Return the backup or the cluster that a cluster was restored from, for an answer."""
     if (of := found.source) is None:
         return None
     return ClusterSource(

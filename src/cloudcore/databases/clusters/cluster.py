@@ -1,4 +1,4 @@
-"""What a database cluster is: a server of PostgreSQL, run here or registered from elsewhere."""
+"""Describe database clusters: servers of PostgreSQL, run here or registered from elsewhere."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ BACKUP_STORAGE: Final = Sku(
 
 
 class Endpoint(Struct, frozen=True, omit_defaults=True):
-    """A server that runs elsewhere; its password is sealed beside it."""
+    """A server that runs elsewhere; its sealed password is in another field."""
 
     host: str
     port: int
@@ -65,7 +65,7 @@ Cron = Annotated[str, Meta(min_length=9, max_length=100)]
 
 
 class Schedule(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """When backups are made by themselves, each by five fields of cron, in UTC."""
+    """When backups are made automatically, each by five fields of cron, in UTC."""
 
     base_cron: Cron | None = None
     incremental_cron: Cron | None = None
@@ -82,7 +82,7 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
-    """What a cluster was restored from."""
+    """The backup or the moment that a cluster was restored from."""
 
     cluster_id: str
     cluster_name: str
@@ -153,7 +153,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
     @property
     def told(self) -> Mapping[str, object]:
-        """Return what topics are told of it."""
+        """Return the data of its events."""
         return {
             "cluster": {"id": self.id, "crn": self.crn, "name": self.name},
             "status": self.status,
@@ -162,10 +162,10 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
 
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
-    """Return a new or changed cluster; refuse schedules that nothing could follow.
+    """Check a new or changed cluster: its schedules must be possible.
 
     Raises:
-        InvalidInput: it is refused; the field is named.
+        InvalidInput: one is not; the field is named.
 
     """
     for name, cron in structs.asdict(new.schedule or Schedule()).items():

@@ -1,4 +1,4 @@
-"""Clusters of accounts: how they are created, changed, started, stopped and deleted."""
+"""Create, change, start, stop and delete clusters, each in a transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import structs
 
 from cloudcore.account_rows import lock_account
 from cloudcore.databases.backups import rows as backup_rows
-from cloudcore.databases.backups import scheduling
+from cloudcore.databases.backups import schedules
 from cloudcore.databases.clusters import rows
 from cloudcore.databases.clusters.bodies import (
     ClusterConnection,
@@ -36,7 +36,6 @@ from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.nodes.rows import can_run, choose
-from cloudcore.quotas.limits import Counted, refuse
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
@@ -63,7 +62,7 @@ def shown_bucket(found: Cluster) -> ResourceRef | None:
 
 def _begin(tx: Connection, new: Cluster, old: Cluster | None) -> Cluster:
     if old is not None and new.schedule != old.schedule:
-        scheduling.put(tx, new)
+        schedules.put(tx, new)
     return WORK.begin(tx, new, old)
 
 
@@ -97,12 +96,12 @@ def new_password() -> str:
 
 
 def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo) -> Cluster:
-    """Insert a cluster, whose bucket is named as in a request.
+    """Insert a cluster; its bucket is a reference of the request.
 
     Raises:
         InvalidInput, AccessDenied, NotFound: as `cloudcore.resource_references.resolve`.
         Conflict: its name is taken, or no machine runs servers, or has a port left.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     if new.bucket is None:
@@ -121,19 +120,21 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 
     Raises:
         Conflict: its name is taken, or no machine runs servers, or has a port left.
-        QuotaExceeded: the account has as much as it may have.
+        QuotaExceeded: the account has reached its quota.
 
     """
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
     lock_account(tx, new.account_id)
-    node = choose(tx, capability, new.created_at)
+    now = new.created_at
+    node = choose(tx, capability, now)
     if node is None:
         words = "no machine runs database servers: the operator sets database_driver"
         raise Conflict(words, reason="no_machine", setting="database_driver")
     new = structs.replace(new, node=node)
     if new.type == "managed":
-        _check(tx, MEMORY_WANTED, new, new.memory_mb, "MiB of memory of database clusters")
-        _check(tx, DISK_WANTED, new, new.disk_mb, "MiB of disk of database clusters")
+        of = new.account_id
+        MEMORY_WANTED.take(tx, of, new.memory_mb, now, "MiB of memory of database clusters")
+        DISK_WANTED.take(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
         can_run(tx, node, capability)  # this holds its row: ports are given one after the other
         port = rows.free_port(tx, node, terms.first_port, terms.last_port)
         if port is None:
@@ -141,7 +142,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
             raise Conflict(words, reason="no_port", setting="database_ports")
         new = structs.replace(new, port=port)
     made = METHODS.create(tx, new)
-    scheduling.put(tx, made)
+    schedules.put(tx, made)
     return made
 
 
@@ -171,7 +172,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 
 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
-    """Store a new password of a managed cluster's owner; its server is given it by the work.
+    """Store a new password of a managed cluster's owner; the work sets it on the server.
 
     Raises:
         NotFound: it is gone.
@@ -187,11 +188,11 @@ def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> C
 def change_credentials(
     tx: Connection, found: Cluster, endpoint: Endpoint, sealed: bytes, now: int
 ) -> Cluster:
-    """Store how a registered cluster is come in to, which the server has let in; look at it soon.
+    """Store credentials of a registered cluster that the server has accepted; check it soon.
 
     Raises:
         NotFound: it is gone.
-        Conflict: it is being deleted, or another request has changed that since it was `found`.
+        Conflict: it is being deleted, or another request has changed them since it was `found`.
 
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
@@ -226,8 +227,8 @@ def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> Non
 
     Raises:
         NotFound: it is gone.
-        Conflict: another cluster is being restored from its backups; or it has some, and
-            `is_cascade` does not say that they go too.
+        Conflict: another cluster is being restored from its backups; or it has backups, and
+            `is_cascade` is False.
 
     """
     WORK.wake(tx, found, now)
@@ -256,7 +257,7 @@ def _managed(tx: Connection, found: Cluster) -> Cluster:
 
 
 def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
-    """Return what checks that a caller may see a bucket, and write what a cluster's backups are."""
+    """Return a check that a caller may see a bucket, and write the objects of backups to it."""
     may_see, may_write = right_to(BUCKET.action("get")), right_to(PUT_OBJECT)
 
     def check(crn: str) -> None:
@@ -264,10 +265,3 @@ def _right_to_fill(new: Cluster, right_to: RightTo) -> Authorize:
         may_write(f"{crn}/entrepot/{new.id}")
 
     return check
-
-
-def _check(tx: Connection, of: Counted, new: Cluster, more: int, words: str) -> None:
-    use = of.read(tx, new.account_id)
-    if use.used + more > use.limit:
-        refuse(of.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now")
-    of.tell(tx, new.account_id, use, new.created_at, more)

@@ -1,4 +1,4 @@
-"""Connect to a registered server, to see that it is there and what it is."""
+"""Connect to a registered server, to check that it is there and to learn its version."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from cloudcore.databases.archive.archive import RegisteredEndpoint
+from cloudcore.databases.archive.driver import RegisteredEndpoint
 from cloudcore.outbound.destinations import (
     Allowed,
     Destination,
@@ -31,11 +31,11 @@ _SETS_REQUIRED_AUTH: Final = 160_000
 
 
 class EndpointUnreachable(Exception):
-    """A server did not answer as PostgreSQL does; the message says why and has no secret."""
+    """A server did not answer as PostgreSQL; the message has the reason, and no secret."""
 
 
 def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
-    """Refuse an address that is not to be dialled, by `NotAllowed`; names are looked up later."""
+    """Raise `NotAllowed` for an address that may not be dialled; names are resolved later."""
     if (found := literal_address(host)) is not None:
         _vet(host, port, [found], networks)
 
@@ -61,7 +61,7 @@ async def addresses_of(
 
 
 def conninfo(endpoint: RegisteredEndpoint, addresses: Sequence[Address]) -> dict[str, str]:
-    """Return the parameters of libpq for a server, which it dials at checked addresses alone."""
+    """Return the parameters of libpq for a server, with its checked addresses."""
     return {
         "host": ",".join(endpoint.host for _ in addresses),
         "hostaddr": ",".join(map(str, addresses)),
@@ -79,7 +79,7 @@ async def server_version(
     """Connect to a server and return its major version.
 
     Raises:
-        EndpointUnreachable: it could not be reached, or did not let us in.
+        EndpointUnreachable: it could not be reached, or refused the login.
 
     """
     addresses = await addresses_of(endpoint.host, endpoint.port, networks)
@@ -133,7 +133,7 @@ def _parameters(
 
 
 def _reason(error: Exception) -> str:
-    """Return what libpq says on one line; the server may have written it."""
+    """Return libpq's error on one line; the server may have written it."""
     text = " ".join(str(error).split()) or "it closed the connection"
     return "".join(each if each.isprintable() else "?" for each in text)[:_MOST_REASON]
 

@@ -9,7 +9,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Struct, UnsetType, structs
 
-from cloudcore.databases.archive.archive import RegisteredEndpoint
+from cloudcore.databases.archive.driver import RegisteredEndpoint
 from cloudcore.databases.clusters import clusters
 from cloudcore.databases.clusters.bodies import (
     GivenCredentials,

@@ -8,10 +8,11 @@ from typing import Final
 from sqlalchemy import CheckConstraint, ColumnElement, Index, bindparam, func, select
 from sqlalchemy import text as sql
 
-from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY, Cluster
+from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
 from cloudcore.db.statement import Statement, page
+from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
@@ -32,13 +33,7 @@ CLUSTERS: Final = Rows(
 )
 _c = CLUSTERS.table.c
 _IS_RUN: Final = (_c.type == sql("'managed'")) & (_c.is_wanted == sql("true"))
-_ON_NODE: Final = Statement(
-    page(
-        CLUSTERS.columns.where(_c.node == bindparam("node"), _c.id > bindparam("after")).order_by(
-            _c.id
-        )
-    )
-)
+CLUSTERS_ON: Final = OnNode(CLUSTERS)
 _PORTS: Final = Statement(
     select(_c.port).where(_c.node == bindparam("node"), _c.port.is_not(None)).order_by(_c.port)
 )
@@ -57,7 +52,6 @@ _RESTORING: Final = Statement(
         _c.status != sql("'deleting'"),
     )
 )
-_PAGE: Final = 500
 
 
 def _of_account(of: ColumnElement[int]) -> Counted:
@@ -76,19 +70,8 @@ _CPU_BY_ACCOUNT: Final = Statement(
 )
 
 
-def clusters_on(tx: Connection, node: str) -> Sequence[Cluster]:
-    """Return the clusters of a machine."""
-    found: list[Cluster] = []
-    while rows := tx.rows(_ON_NODE, node=node, after=found[-1].id if found else "", limit=_PAGE):
-        found += map(CLUSTERS.record_of, rows)
-    return found
-
-
 def restores_of(tx: Connection, account_id: str, cluster_id: str) -> Mapping[str, str]:
-    """Return the names of the clusters that are yet to be restored, by the ids of the backups.
-
-    The backups are those of one cluster.
-    """
+    """Return the names of clusters that wait for a restore of a cluster's backup, by backup id."""
     found = map(CLUSTERS.record_of, tx.rows(_RESTORING, account_id=account_id))
     sources = ((each.source, each.name) for each in found)
     return {
@@ -99,21 +82,21 @@ def restores_of(tx: Connection, account_id: str, cluster_id: str) -> Mapping[str
 
 
 def ports_on(tx: Connection, node: str) -> frozenset[int]:
-    """Return the ports that the clusters of a machine have."""
+    """Return the ports of the clusters of a machine."""
     return frozenset(row[0] for row in tx.rows(_PORTS, node=node))
 
 
 def free_port(tx: Connection, node: str, first: int, last: int) -> int | None:
-    """Return the lowest port that no cluster of a machine has; None if none is free.
+    """Return the lowest free port of a machine; None if none is free.
 
-    The caller holds the row of the machine; else the constraint may refuse the port.
+    The caller holds the row of the machine; without that, the constraint may refuse the port.
     """
     taken = ports_on(tx, node)
     return next((each for each in range(first, last + 1) if each not in taken), None)
 
 
 def due_checks(tx: Connection, now: int, after: str, limit: int) -> Sequence[tuple[str, str]]:
-    """Return account and id of registered clusters, after an id, that are to be looked at."""
+    """Return account and id of registered clusters that are due for a check, after an id."""
     return [(a, b) for a, b in tx.rows(_DUE, now=now, after=after, limit=limit)]
 
 

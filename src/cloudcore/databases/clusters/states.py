@@ -1,4 +1,4 @@
-"""Store and tell the state of a cluster, and describe it to drivers."""
+"""Store and publish the status of a cluster, and describe it to drivers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from cloudcore.databases.archive.archive import BackupTarget, RegisteredEndpoint
+from cloudcore.databases.archive.driver import BackupTarget, RegisteredEndpoint
 from cloudcore.databases.clusters.cluster import ACTIVE, STOPPED, UNAVAILABLE, Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.servers.driver import ServerSpec
@@ -22,7 +22,7 @@ _TOLD: Final = {"active": ACTIVE, "unavailable": UNAVAILABLE, "stopped": STOPPED
 
 
 def tell_status(events: Events, tx: Connection, before: Cluster, after: Cluster) -> None:
-    """Tell the account's topics that a cluster has another state."""
+    """Publish an event if the status of a cluster has changed."""
     if after.status in _TOLD and after.status != before.status:
         event = _TOLD[after.status]
         events.tell(tx, after.account_id, event, [after.told], after.updated_at)
@@ -36,9 +36,9 @@ def observe(
     seen: Callable[[Cluster], Cluster],
     now: int,
 ) -> None:
-    """Store a change that was seen on a cluster, unless it is gone or being deleted.
+    """Store an observed change of a cluster, unless it is gone or being deleted.
 
-    `seen` returns it with its new state and faults; it is pure.
+    `seen` returns it with its new status and faults; it is pure.
     """
     with suppress(NotFound):
         before = CLUSTERS.lock(tx, account_id, cluster_id)
@@ -56,7 +56,7 @@ def without(found: Cluster, *codes: str) -> Cluster:
 
 
 def spec_of(found: Cluster) -> ServerSpec:
-    """Return the server of a managed cluster whose version is known."""
+    """Return the server of a managed cluster with a known version."""
     assert found.version is not None
     assert found.port is not None
     return ServerSpec(
@@ -76,7 +76,7 @@ def seal_password(keyring: Keyring, cluster_id: str, password: str) -> bytes:
 
 
 def open_password(keyring: Keyring, found: Cluster) -> str:
-    """Return the password that the row of a cluster holds."""
+    """Return the password in the row of a cluster."""
     assert found.secret is not None
     return keyring.open(found.secret, _context(found.id)).decode()
 
@@ -90,7 +90,7 @@ def endpoint_of(keyring: Keyring, found: Cluster) -> RegisteredEndpoint | None:
 
 
 def target_of(keyring: Keyring, found: Cluster) -> BackupTarget:
-    """Return where the backups of a cluster go that has a bucket, and whose version is known."""
+    """Return the backup target of a cluster with a bucket and a known version."""
     assert found.version is not None
     assert found.bucket is not None
     return BackupTarget(

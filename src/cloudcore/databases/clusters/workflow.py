@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
-from cloudcore.databases.backups import restoring, rows
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing
+from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.workflow import delete_all
 from cloudcore.databases.clusters.cluster import (
     ARCHIVE_FAILING,
@@ -33,14 +33,14 @@ from cloudcore.databases.clusters.states import (
 from cloudcore.databases.servers.driver import OWNER, ServerDriver, ServerFailed
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.workflow import Again, Came, Problem, Step, Turn, Wish, Work
+from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 from cloudcore.storage.bucket_rows import remove_uses
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
     from cloudcore.db.base import Connection
 
-Outcome = Came[Cluster] | Again[Cluster]
+Outcome = StepDone[Cluster] | StepRetry[Cluster]
 CHECK_SECONDS: Final = 300
 """Between two looks at a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
@@ -55,31 +55,31 @@ _OFF: Final = Problem(
 )
 
 
-def wish(found: Cluster, now: int) -> Wish | None:
-    """Return what is to be done with a cluster."""
+def goal(found: Cluster, now: int) -> Goal | None:
+    """Return the next work of a cluster."""
     if found.status == DELETING:
-        return Wish("backups")
+        return Goal("backups")
     if found.check_at is not None:
-        return Wish("check", found.check_at) if found.check_at <= now else None
+        return Goal("check", found.check_at) if found.check_at <= now else None
     if found.type == "registered":
         return None
     # Of one that was stopped before its machine was lost, which is back.
     is_stopped = found.status == "unavailable" and not found.is_wanted and not found.faults
     if found.applied == found.generation and not is_stopped:
         return None
-    return Wish("make" if found.is_wanted else "stop", found.generation)
+    return Goal("make" if found.is_wanted else "stop", found.generation)
 
 
-async def _make(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Make the files of a server, or restore them, unless it has them."""
+async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+    """Make the data of a server, or restore them, unless it has them."""
     if (servers := needs.servers) is None:
-        return Again(faults=[_OFF])
+        return StepRetry(faults=[_OFF])
     if found.has_data:
-        return Came(next="start", keeps_faults=True)
+        return StepDone(next="start", keeps_faults=True)
     try:
         if found.source is not None:
-            if not await restoring.restore_while_wanted(needs, found):
-                return Again(seconds=0)  # of what is wanted now, there is another step
+            if not await restore.restore_while_wanted(needs, found):
+                return StepRetry(seconds=0)  # of what is wanted now, there is another step
             version = found.version
         else:
             version = servers.versions[-1]
@@ -90,13 +90,13 @@ async def _make(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     def made(current: Cluster, _now: int) -> Cluster:
         return structs.replace(current, has_data=True, version=version)
 
-    return Came(change=made, next="start", keeps_faults=True)
+    return StepDone(change=made, next="start", keeps_faults=True)
 
 
-async def _start(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Start a server with a certificate of this install."""
     if (servers := needs.servers) is None:
-        return Again(faults=[_OFF])
+        return StepRetry(faults=[_OFF])
     spec, host = spec_of(found), needs.terms.address
     try:
         issued = await needs.authority.issue([host, needs.node.name])
@@ -108,13 +108,13 @@ async def _start(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     def started(current: Cluster, _now: int) -> Cluster:
         return structs.replace(current, host=host, ca=issued.ca_pem)
 
-    return Came(change=started, next="password", keeps_faults=True)
+    return StepDone(change=started, next="password", keeps_faults=True)
 
 
-async def _password(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Set the password of the owner, and delete it from the row."""
+async def _password(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+    """Set the password of the owner on the server, and delete it from the row."""
     if (servers := needs.servers) is None:
-        return Again(faults=[_OFF])
+        return StepRetry(faults=[_OFF])
     if found.secret is not None:
         try:
             await _set_password(servers, found, needs)
@@ -127,10 +127,10 @@ async def _set_password(servers: ServerDriver, found: Cluster, needs: DatabaseNe
     await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
 
 
-async def _stop(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+async def _stop(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Stop a server."""
     if needs.servers is None:
-        return Again(faults=[_OFF])
+        return StepRetry(faults=[_OFF])
     try:
         await needs.servers.stop(found.id)
     except ServerFailed as error:
@@ -138,8 +138,8 @@ async def _stop(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
     return _came_to("stopped", found, needs)
 
 
-async def _check(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Connect to a registered server, and store its version or why that failed."""
+async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+    """Connect to a registered server, and store its version or the reason of a failure."""
     endpoint = endpoint_of(needs.keyring, found)
     assert endpoint is not None
     assert found.endpoint is not None
@@ -167,18 +167,18 @@ async def _check(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
         )
 
     tell = partial(tell_status, needs.events)
-    return Came(change=checked, faults=[problem] if problem else [], also=tell)
+    return StepDone(change=checked, faults=[problem] if problem else [], also=tell)
 
 
-async def _backups(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
-    """Wait until no backup of the cluster is left."""
+async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+    """Wait until the cluster has no backups left."""
     if await needs.database.write(_delete_backups, found, needs.clock()):
-        return Came(next="remove", keeps_faults=True)
-    return Again(seconds=_LOOK_SECONDS)
+        return StepDone(next="remove", keeps_faults=True)
+    return StepRetry(seconds=_LOOK_SECONDS)
 
 
 def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
-    """Let the backups of a cluster be deleted; return True if none is left.
+    """Begin the deletion of the backups of a cluster; return True if none is left.
 
     A restore keeps them all, as its backup may need others. No such cluster is deleted, unless a
     process of the version before has let it.
@@ -189,21 +189,21 @@ def _delete_backups(tx: Connection, cluster: Cluster, now: int) -> bool:
     return not found
 
 
-async def _remove(found: Cluster, needs: DatabaseNeeds, _turn: Turn) -> Outcome:
+async def _remove(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
     """Delete the server and all files of its cluster in the bucket."""
     if found.type == "managed":
         if needs.servers is None:
-            return Again(faults=[_OFF])
+            return StepRetry(faults=[_OFF])
         try:
             await needs.servers.remove(found.id)
         except ServerFailed as error:
-            return Again(faults=[Problem(SERVER_FAILED, str(error))])
+            return StepRetry(faults=[Problem(SERVER_FAILED, str(error))])
     if found.bucket is not None and found.version is not None:
         try:
             await needs.archive.remove_all(target_of(needs.keyring, found))
         except BackupFailed as error:
-            return Again(faults=[Problem(BACKUP_FAILED, str(error))])
-    return Came(also=_free_bucket)
+            return StepRetry(faults=[Problem(BACKUP_FAILED, str(error))])
+    return StepDone(also=_free_bucket)
 
 
 def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
@@ -211,7 +211,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
 
 
 def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
-    """Return what follows when a server is as its owner wanted."""
+    """Return the result of a step after which a server is as its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_newest = current.generation == found.generation
@@ -224,23 +224,23 @@ def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
             faults=tuple(each for each in current.faults if each.code in _WATCHED),
         )
 
-    return Came(change=changed, also=partial(tell_status, needs.events), keeps_faults=True)
+    return StepDone(change=changed, also=partial(tell_status, needs.events), keeps_faults=True)
 
 
 def _failed(needs: DatabaseNeeds, words: str) -> Outcome:
-    """Return what follows when a server could not be made, started or stopped."""
+    """Return the result of a step in which a server could not be made, started or stopped."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
         is_new = current.status == "provisioning"
         return current if is_new else structs.replace(current, status="unavailable")
 
     tell = partial(tell_status, needs.events)
-    return Again(change=changed, also=tell, faults=[Problem(SERVER_FAILED, words)])
+    return StepRetry(change=changed, also=tell, faults=[Problem(SERVER_FAILED, words)])
 
 
 WORK: Final[Work[Cluster, DatabaseNeeds]] = Work(
     CLUSTERS,
-    wish=wish,
+    goal=goal,
     steps={
         "make": Step(_make),
         "start": Step(_start),

@@ -1,8 +1,8 @@
-"""Database servers of this machine, each confined and kept by a process beside it.
+"""Database servers of this machine, each confined by bubblewrap, with a shim beside it.
 
-A server has a folder: `data`, `sockets` and `spool` are its own user's, the rest is the service's.
-`unfit` is there until restored data have recovered and roles have lost their rights; they are not
-served before.
+A server has a folder: `data`, `sockets` and `spool` belong to its own user, the rest to the
+service. The file `unfit` exists until restored data have recovered and roles have lost their extra
+rights; such data are not served.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.databases.archive.archive import Recovery
+from cloudcore.databases.archive.driver import Recovery
 from cloudcore.databases.servers import data_folders, postgres
 from cloudcore.databases.servers.confinement import User, confined, password_line, user_of
 from cloudcore.databases.servers.driver import (
@@ -31,29 +31,29 @@ from cloudcore.databases.servers.driver import (
     ServerSeen,
     ServerSpec,
 )
-from cloudcore.databases.servers.keeper import INPUT
 from cloudcore.databases.servers.locks import ServerLocks
-from cloudcore.nodes import control_groups, kept_process, seccomp
+from cloudcore.databases.servers.shim import INPUT
+from cloudcore.nodes import control_groups, detached_process, seccomp
 from cloudcore.nodes.control_groups import GroupsMissing
-from cloudcore.nodes.keeper import ORDER, SECCOMP_FILE, STATE, NoAnswer, ask
-from cloudcore.nodes.kept_process import Kept, LaunchFailed
-from cloudcore.nodes.kept_programs import (
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
+from cloudcore.nodes.shim import ORDER, SECCOMP_FILE, STATE, NoAnswer, ask
+from cloudcore.nodes.shim_driver import (
     TO_END,
-    keeper_command,
     kill,
     living,
     read_json,
     settle,
+    shim_command,
     write_file,
 )
-from cloudcore.nodes.node import DriverUnusable
-from cloudcore.nodes.output import NEWER, OLDER, tail
 
 _THREADS: Final = ThreadPoolExecutor(8, "database-servers")
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
-_KEEPER: Final = "cloudcore.databases.servers.keeper"
+_SHIM: Final = "cloudcore.databases.servers.shim"
 _OWN_USERS: Final = ("--user", "--map-root-user")
-"""Of the keeper, without root."""
+"""Of the shim, without root."""
 _GROUP: Final = "entrepot-database-"
 _UNFIT: Final = "unfit"
 _FAST_SECONDS: Final = 60.0
@@ -70,7 +70,7 @@ _TRIAL: Final = ".trial"
 
 
 class Listening(NamedTuple):
-    """Where servers of this machine listen, and as whom they run."""
+    """The address, ports and users of the servers of this machine."""
 
     address: str
     first_port: int
@@ -78,15 +78,15 @@ class Listening(NamedTuple):
     """The server of the first port has it, the next one the next; as root alone."""
 
 
-class Servers:
+class BubblewrapServers:
     """Runs servers by bubblewrap; see `ServerDriver`."""
 
     def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
-        """Keep all files in a folder of this machine."""
+        """Take the folder of all files."""
         self._base = base.absolute()
         self._listening = listening
         self._prefix = groups_prefix
-        self._at_a_time = ServerLocks(_THREADS, self._base)
+        self._programs = ServerLocks(_THREADS, self._base)
         self._sizes: dict[str, tuple[float, int]] = {}
         """The size of each server, and when it is measured again."""
 
@@ -126,92 +126,95 @@ class Servers:
             data_folders.remove_tree(self._folder(trial.id))
 
     def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
-        """Let no other process of this machine work on a server in the block."""
-        return self._at_a_time.held_from_others(server_id)
+        """Keep other processes of this machine from a server during the block."""
+        return self._programs.held_from_others(server_id)
 
     async def create(self, spec: ServerSpec) -> None:
-        """Make the data of a new server, and move them to their place when they are whole."""
-        await self._at_a_time.alone(spec.id, lambda: self._create(spec))
+        """Make the data of a new server, and move them to their place when they are complete."""
+        await self._programs.alone(spec.id, lambda: self._create(spec))
 
     def restoring(self, spec: ServerSpec) -> Path:
         """Return the folder that a restore fills."""
         return self._own_folder(spec, "restoring")
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
-        """Clean what was restored, and move it to its place."""
-        await self._at_a_time.alone(spec.id, lambda: self._adopt(spec))
+        """Clean restored data, and move them to their place."""
+        await self._programs.alone(spec.id, lambda: self._adopt(spec))
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        """Replay WAL, and make what was restored fit to be served."""
-        async with self._at_a_time.held(spec.id):
+        """Replay WAL, and make restored data fit to be served."""
+        async with self._programs.held(spec.id):
             await self._recover(spec, recovery)
 
     async def start(self, spec: ServerSpec) -> None:
-        """Start a server; what was restored is made fit first, if that was not done."""
-        async with self._at_a_time.held(spec.id):
+        """Start a server; restored data are made fit first, if that was not done."""
+        async with self._programs.held(spec.id):
             await self._recover(spec, Recovery(None, uses_archive=False))
-            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, postgres.server(spec)))
+            await self._programs.done_to(spec.id, lambda: self._begin(spec, postgres.server(spec)))
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction, which gets an id, and let WAL up to it be archived."""
+        """Commit a transaction that gets an id, and let WAL up to it be archived."""
         await postgres.execute(
             spec, self.paths(spec), "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n"
         )
 
     async def stop(self, server_id: str) -> None:
         """Stop a server."""
-        await self._at_a_time.alone(server_id, lambda: self._stop(server_id))
+        await self._programs.alone(server_id, lambda: self._stop(server_id))
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
-        """Stop a server, and keep its data for a day, or not."""
-        kept = None if at_once else self._base / data_folders.GRAVES
-        await self._at_a_time.alone(server_id, lambda: self._remove(server_id, kept))
+        """Stop a server; delete its data, or keep them for a day."""
+        kept = None if at_once else self._base / data_folders.DELETED
+        await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def set_aside(self, server_id: str) -> bool:
-        """Stop a server that no row knows, and keep its data until the operator deletes them."""
-        kept = self._base / data_folders.UNKNOWN
-        return await self._at_a_time.alone(server_id, lambda: self._remove(server_id, kept))
+        """Stop a server without a row, and keep its data until the operator deletes them."""
+        kept = self._base / data_folders.ROWLESS
+        return await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
-    async def bury(self) -> None:
-        """Delete data that were kept for a day."""
-        await self._at_a_time.run(lambda: data_folders.bury(self._base))
+    async def delete_expired(self) -> None:
+        """Delete data whose day is over."""
+        await self._programs.run(lambda: data_folders.delete_expired(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
-        """Give a role another password: the server gets what proves it, not the password."""
+        """Set the password of a role; the server gets a verifier, not the password."""
         name = username.replace('"', '""')
-        verifier = await self._at_a_time.run(lambda: postgres.verifier(password))
+        verifier = await self._programs.run(lambda: postgres.verifier(password))
         await postgres.execute(
             spec, self.paths(spec), f"ALTER ROLE \"{name}\" PASSWORD '{verifier}';\n"
         )
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        """Read all data; without checksums the server is started, which nobody else reaches."""
+        """Read all data.
+
+        Without checksums, a server that clients cannot reach is started for that.
+        """
         paths = self.paths(spec)
-        async with self._at_a_time.held(spec.id):
-            await self._at_a_time.done_to(spec.id, lambda: self._stop(spec.id))
+        async with self._programs.held(spec.id):
+            await self._programs.done_to(spec.id, lambda: self._stop(spec.id))
             if await postgres.has_checksums(spec, paths):
                 await postgres.check_pages(spec, paths)
                 return "checksums"
-            await self._at_a_time.done_to(
+            await self._programs.done_to(
                 spec.id, lambda: self._single(spec, "template1", postgres.ALL_CONNECT)
             )
             private = postgres.server(spec, is_private=True)
-            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, private))
+            await self._programs.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
             await postgres.read_rows(spec, paths)
             return "rows"
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
-        """Replace what the server shows."""
-        await self._at_a_time.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
+        """Replace the certificate of a server."""
+        await self._programs.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
     async def seen(self) -> Mapping[str, ServerSeen]:
         """Return every server that has a folder here."""
-        return await self._at_a_time.run(self._seen)
+        return await self._programs.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
-        """Return where a server is."""
+        """Return the folders of a server."""
         folder = self._folder(spec.id)
         return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
 
@@ -244,7 +247,7 @@ class Servers:
         settle(folder / "restoring", folder / "data")
 
     def _make_fit(self, spec: ServerSpec) -> None:
-        """Take away what no role of restored data may have; the server has recovered."""
+        """Remove the rights that no role of restored data may have; the server has recovered."""
         self._stop(spec.id)
         said = self._single(spec, "template1", data_folders.ROLES)
         catalog = data_folders.catalog_of(said)
@@ -284,10 +287,10 @@ class Servers:
     def _run(
         self, spec: ServerSpec, argv: Sequence[str], *, data: Path | None = None, text: str = ""
     ) -> str:
-        """Run a program on data to its end; return what it wrote, or raise `ServerFailed`."""
+        """Run a program on data to its end; return its output, or raise `ServerFailed`."""
         folder = self._folder(spec.id)
-        kept = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
-        ended = kept.wait(_SINGLE_SECONDS)
+        process = self._launch(spec, argv, data or folder / "data", listener=None, text=text)
+        ended = process.wait(_SINGLE_SECONDS)
         state = read_json(folder / STATE)
         self._end(spec.id)
         said = tail(folder, 4_000_000).decode(errors="replace")
@@ -307,8 +310,8 @@ class Servers:
         *,
         listener: int | None,
         text: str | None = None,
-    ) -> Kept:
-        """Start a keeper with a program; what was before has ended."""
+    ) -> DetachedProcess:
+        """Start a shim with a program; the one before has ended."""
         self._end(spec.id)
         folder, user = self._folder(spec.id), self._user(spec)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -332,23 +335,23 @@ class Servers:
                 f"{self._prefix}{spec.id}",
                 _Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
             )
-            keepers = control_groups.make_keepers(*parents["cpu"])
+            shims = control_groups.make_shim_group(*parents["cpu"])
             order = {
                 "server": list(argv),
                 "launch": confined(
                     argv, user, folders=folders, files=files, shm_mb=max(16, spec.memory_mb // 4)
                 ),
                 "groups": [str(group) for group in groups],
-                "keepers": str(keepers),
+                "shims": str(shims),
                 "has_input": text is not None,
                 "listener": listener,
                 "port": spec.port,
                 "most": most,
             }
             write_file(folder / ORDER, json.dumps(order).encode(), 0o600)
-            return kept_process.start(
+            return detached_process.start(
                 folder,
-                keeper_command(_KEEPER, () if user is not None else _OWN_USERS),
+                shim_command(_SHIM, () if user is not None else _OWN_USERS),
                 env={"PATH": os.environ.get("PATH", os.defpath)},
                 pass_fds=() if listener is None else (listener,),
             )
@@ -356,21 +359,21 @@ class Servers:
             raise ServerFailed(str(error)) from error
 
     async def _recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        if await self._at_a_time.run((self._folder(spec.id) / _UNFIT).exists):
+        if await self._programs.run((self._folder(spec.id) / _UNFIT).exists):
             private = postgres.server(spec, recovery, is_private=True)
-            await self._at_a_time.done_to(spec.id, lambda: self._begin(spec, private))
+            await self._programs.done_to(spec.id, lambda: self._begin(spec, private))
             await self._ready(spec)
-            await self._at_a_time.done_to(spec.id, lambda: self._make_fit(spec))
+            await self._programs.done_to(spec.id, lambda: self._make_fit(spec))
 
     async def _ready(self, spec: ServerSpec) -> None:
-        """Wait until a server takes connections; raise `ServerFailed` if it ends."""
+        """Wait until a server accepts connections; raise `ServerFailed` if it ends."""
         folder, pause = self._folder(spec.id), _LOOK_SECONDS
-        while not await self._at_a_time.run(lambda: self._is_ready(folder)):
+        while not await self._programs.run(lambda: self._is_ready(folder)):
             await asyncio.sleep(pause)
             pause = min(1.1 * pause, _LONGEST_LOOK_SECONDS)  # a recovery may take hours
 
     def _is_ready(self, folder: Path) -> bool:
-        if kept_process.find(folder) is None:
+        if detached_process.find(folder) is None:
             raise ServerFailed(self._words(folder))
         return data_folders.status_of(folder / "data") == "ready"
 
@@ -382,23 +385,23 @@ class Servers:
     def _reload(self, spec: ServerSpec, pem: str) -> None:
         path = self._conf(spec) / postgres.CERTIFICATE
         write_file(path, pem.encode(), 0o400, owner=self._user(spec))
-        kept = living(self._folder(spec.id))
-        if kept is not None:
+        process = living(self._folder(spec.id))
+        if process is not None:
             with suppress(NoAnswer, OSError):  # it reads it when it starts
-                ask(self._folder(spec.id), kept, "reload", _ASK_SECONDS)
+                ask(self._folder(spec.id), process, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
-        folder, kept = self._folder(server_id), living(self._folder(server_id))
-        if kept is not None:
+        folder, process = self._folder(server_id), living(self._folder(server_id))
+        if process is not None:
             with suppress(NoAnswer, OSError):
-                ask(folder, kept, f"stop {_FAST_SECONDS}", _FAST_SECONDS + TO_END)
-                kept.wait(TO_END)
+                ask(folder, process, f"stop {_FAST_SECONDS}", _FAST_SECONDS + TO_END)
+                process.wait(TO_END)
         self._end(server_id)
 
     def _end(self, server_id: str) -> None:
-        """Kill all that a server has of processes, and take their groups away."""
+        """Kill all processes of a server, and remove their groups."""
         if not kill(self._folder(server_id)):
-            raise ServerFailed("its keeper does not end")
+            raise ServerFailed("its shim does not end")
         try:
             parents = control_groups.delegated()
             control_groups.remove(
@@ -431,7 +434,7 @@ class Servers:
             return ServerSeen("missing")
         size = self._size(folder)
         certified_at = _written_at(folder / "conf" / postgres.CERTIFICATE)
-        if kept_process.find(folder) is None:
+        if detached_process.find(folder) is None:
             return ServerSeen("stopped", self._words(folder), size, certified_at)
         is_ready = not (folder / _UNFIT).exists() and data_folders.status_of(data) == "ready"
         return ServerSeen("running" if is_ready else "starting", "", size, certified_at)
@@ -477,7 +480,7 @@ class _Bounds(NamedTuple):
 
 
 def _written_at(path: Path) -> int:
-    """Return when a file was written, in microseconds since the epoch; 0 if it is not there."""
+    """Return when a file was written, in microseconds since the epoch; 0 if it is absent."""
     try:
         return path.stat().st_mtime_ns // 1000
     except FileNotFoundError:

@@ -1,9 +1,9 @@
 """Confine servers, and programs that read untrusted files, by bubblewrap.
 
 As root, a server has a user id of its own, which owns its files and nothing else. Without root it
-acts as the service's user, in a user namespace in which nothing else is mounted. A server and a
-program each see the programs of the machine, read-only, and the folders that they are given, in
-namespaces of their own. A program also ends with this process, even when that is killed.
+acts as the service's user, in a user namespace with nothing else mounted. A server or a program
+sees the programs of the machine, read-only, and the folders that it is given, in namespaces of its
+own. A program also ends with this process, even when that is killed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from cloudcore.databases.archive.archive import BackupFailed, BackupProgramMissing
+from cloudcore.databases.archive.driver import BackupFailed, BackupProgramMissing
 from cloudcore.nodes.control_groups import MIB
-from cloudcore.nodes.keeper import INFO_FD, SECCOMP_FD
+from cloudcore.nodes.shim import INFO_FD, SECCOMP_FD
 
 _INNER_ID: Final = 1000
 """The id that a server has in its own user namespace, without root."""
@@ -50,7 +50,7 @@ def confined(
     files: Mapping[Path, str],
     shm_mb: int,
 ) -> Sequence[str]:
-    """Return what a keeper runs: bubblewrap with a program, which is its first process.
+    """Return the command of a shim: bubblewrap with a program, which is its first process.
 
     The program may write into `folders` and read `files`, each with its path for the program. The
     options of bwrap are in the order in which it mounts (bwrap(1)).
@@ -84,7 +84,7 @@ def _tmpfs(name: str, size_mb: int) -> Sequence[str]:
 
 
 def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
-    """Return the command of a program in bubblewrap that has become another user (setpriv(1))."""
+    """Return the command of a program that first becomes another user (setpriv(1))."""
     if user is None:
         return argv
     ids = (f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups")
@@ -92,15 +92,16 @@ def as_user(user: User, argv: Sequence[str]) -> Sequence[str]:
 
 
 def password_line(user: User) -> str:
-    """Return the line of `/etc/passwd` (passwd(5)) with the user of a server."""
+    """Return the line of `/etc/passwd` (passwd(5)) for the user of a server."""
     uid, gid = user or (_INNER_ID, _INNER_ID)
     return f"postgres:x:{uid}:{gid}::/:/usr/sbin/nologin\n"
 
 
 def user_of(first_uid: int, offset: int) -> User:
-    """Return the ids of the server of a port, counted from the first port; None without root.
+    """Return the user and group of the server of a port, counted from the first port.
 
-    A server keeps its port when the operator changes the range: one below it has the last ids.
+    None without root. A server keeps its port when the operator changes the range: a lower one has
+    the last ids.
     """
     uid = first_uid + offset % _PORTS
     return (uid, uid) if os.geteuid() == 0 else None
@@ -120,7 +121,7 @@ _LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A program, and what it may see."""
+    """A program, and the files that it may see."""
 
     argv: Sequence[str]
     user: User
@@ -136,7 +137,7 @@ class Run:
 
 
 class Ended(NamedTuple):
-    """How a run ended."""
+    """The result of a run."""
 
     status: int
     said: str
@@ -154,7 +155,7 @@ def require(program: str, package: str) -> str:
 
 
 async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None) -> Ended:
-    """Run to the end; both streams are read by line. Cancelled, the run is killed."""
+    """Run to the end; both streams are read by line. Cancellation kills the run."""
     async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
         assert process.stdout is not None
         kept: deque[str] = deque(maxlen=_LAST_LINES)
@@ -171,7 +172,7 @@ async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None
 
 
 def ended_by(status: int) -> str:
-    """Return which signal ended a program, in words; nothing if none did.
+    """Return the signal that ended a program, in words; empty if none did.
 
     `bwrap` adds 128 to the signal that ended its program.
     """
@@ -225,7 +226,7 @@ async def started(
 
 
 def _in_memory(opened: ExitStack, content: bytes) -> int:
-    """Return a descriptor from which content is read."""
+    """Return a descriptor to read content from."""
     descriptor = os.memfd_create("file")
     opened.callback(os.close, descriptor)
     with open(descriptor, "wb", closefd=False) as file:
@@ -264,7 +265,7 @@ def _system_mounts() -> Iterator[str]:
 
 
 def _mounts(wanted: Run, files: Mapping[str, int]) -> Iterator[str]:
-    """Yield what the run is given; folders above it would be root's alone if not made first."""
+    """Yield the mounts of the run; folders above would be root's alone if not made first."""
     for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
         for folder in [*Path(there).parents][-2::-1]:
             yield from ("--perms", "0755", "--dir", str(folder))

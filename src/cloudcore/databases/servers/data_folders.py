@@ -1,10 +1,10 @@
-"""Data folders: make a restored one safe to start on, and keep those of deleted clusters.
+"""Data folders: make restored ones safe to start, and keep those of deleted clusters.
 
-Everyone who may write to the bucket of the backups may have made up its files and its catalog. The
-server is confined like any other; files that say how it runs, and rights of roles, are removed. No
-link in the folder is followed.
+Everyone who may write to the bucket of the backups may have forged its files and its catalog. The
+server is confined like any other; files that configure how it runs, and rights of roles, are
+removed. No link in the folder is followed.
 
-A cluster without a row may have been made after the backup from which the platform's database was
+A cluster without a row may be newer than the backup from which the platform's database was
 restored. So only the operator deletes its data.
 """
 
@@ -37,9 +37,9 @@ _ENCODED_NAME: Final = re.compile(r'\bencode = "([0-9a-f]*)"')
 
 
 def clean(data: Path, version: int) -> None:
-    """Remove everything but plain files and folders, and all files that say how the server runs.
+    """Remove all but plain files and folders, and all files that configure the server.
 
-    Raise `ServerFailed` if they are no data of a server of this version.
+    Raise `ServerFailed` if they are not data of a server of this version.
     """
     with open_folder(data) as folder:
         found = _read(folder, "PG_VERSION").strip()
@@ -62,7 +62,7 @@ def clean(data: Path, version: int) -> None:
 
 
 def ask_for_recovery(data: Path, user: User) -> None:
-    """Create `recovery.signal`, so that the server recovers before it takes connections."""
+    """Create `recovery.signal`, so that the server recovers before it accepts connections."""
     with open_folder(data) as folder:
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open("recovery.signal", flags, 0o600, dir_fd=folder)
@@ -74,20 +74,20 @@ def ask_for_recovery(data: Path, user: User) -> None:
 
 
 def remove_file(folder: int, name: str) -> None:
-    """Remove what has a name in an open folder, unless that is a folder."""
+    """Remove an entry of an open folder, unless it is a folder."""
     with suppress(FileNotFoundError, IsADirectoryError):
         os.unlink(name, dir_fd=folder)
 
 
 def before_start(data: Path) -> None:
-    """Remove settings that a server has stored, and the pid file of one that was killed."""
+    """Remove stored settings of a server, and the pid file of a killed one."""
     with open_folder(data) as folder:
         for name in ("postgresql.auto.conf", "postmaster.pid"):
             remove_file(folder, name)
 
 
 def status_of(data: Path) -> str:
-    """Return what a running server says that it does (`postmaster.pid`, its eighth line)."""
+    """Return the status that a running server reports (`postmaster.pid`, its eighth line)."""
     try:
         with open_folder(data) as folder:
             lines = _read(folder, "postmaster.pid").splitlines()
@@ -97,7 +97,7 @@ def status_of(data: Path) -> str:
 
 
 def size_of(folder: Path) -> int | None:
-    """Return the bytes that a folder takes of the disk; None if that cannot be told in time.
+    """Return the bytes that a folder uses on the disk; None if counting takes too long.
 
     By `du`, as a server can nest folders deeper than Python walks.
     """
@@ -110,9 +110,9 @@ def size_of(folder: Path) -> int | None:
 
 
 def owner_of(data: Path, user: User) -> User:
-    """Return whose the data of a server are; `user` if it has none, or without root.
+    """Return the owner of a server's data; `user` if it has none, or without root.
 
-    It is another one if the operator has changed the ports or the ids since the server was started.
+    It differs if the operator has changed the ports or the ids since the server was started.
     """
     with suppress(FileNotFoundError):
         if user is not None and (uid := data.stat(follow_symlinks=False).st_uid) != 0:
@@ -121,7 +121,7 @@ def owner_of(data: Path, user: User) -> User:
 
 
 def give(folder: Path, user: User) -> None:
-    """Let all files of a server that does not run belong to `user`, if they are another one's."""
+    """Change the owner of all files of a stopped server to `user`, if it is another one."""
     if user is None or owner_of(folder / "data", user) == user:
         return
     argv = ("chown", "-R", "-P", "--no-dereference", f"{user[0]}:{user[1]}", "--")
@@ -176,7 +176,7 @@ _USING: Final = f"GRANT pg_read_all_data, pg_write_all_data TO {OWNER}\n"
 
 
 class Catalog(NamedTuple):
-    """What a restored server has, as `ROLES` has shown."""
+    """The roles and databases of a restored server, as `ROLES` lists them."""
 
     databases: Sequence[str]
     is_foreign: bool
@@ -185,13 +185,13 @@ class Catalog(NamedTuple):
 
     @property
     def _renamed(self) -> Mapping[str, str]:
-        """Return which databases get another name: ours of these is the platform's alone."""
+        """Return the databases that get another name, as theirs is reserved for the platform."""
         is_renamed = self.is_foreign and OTHERS_DATABASE not in self.databases
         return {"postgres": OTHERS_DATABASE} if is_renamed and "postgres" in self.databases else {}
 
     @property
     def owning(self) -> str:
-        """Return what gives the owner its role and databases; of foreign ones it may use all."""
+        """Return the statements that give the owner its role and databases."""
         first = "" if self.has_owner else f"CREATE ROLE {OWNER}\n"
         for name, new in self._renamed.items():
             first += f"ALTER DATABASE {name} RENAME TO {new}\n"
@@ -202,12 +202,12 @@ class Catalog(NamedTuple):
 
     @property
     def owned(self) -> frozenset[str]:
-        """Return the databases that there are after `owning`."""
+        """Return the databases that exist after `owning`."""
         return frozenset({*self.databases, *self._renamed.values(), DATABASE, "postgres"})
 
 
 def catalog_of(said: str) -> Catalog:
-    """Return what `ROLES` has shown."""
+    """Parse the output of `ROLES`."""
     found = (
         bytes.fromhex(each).decode(errors="surrogateescape") for each in _ENCODED_NAME.findall(said)
     )
@@ -217,7 +217,7 @@ def catalog_of(said: str) -> Catalog:
 
 @contextmanager
 def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
-    """Open a folder, perhaps in an open one; raise `OSError` if it is none, or a link."""
+    """Open a folder, perhaps in an open one; raise `OSError` if it is a link or not a folder."""
     descriptor = os.open(path, _FOLDER, dir_fd=folder)
     try:
         yield descriptor
@@ -226,7 +226,7 @@ def open_folder(path: Path | str, folder: int | None = None) -> Iterator[int]:
 
 
 def _read(folder: int, name: str) -> str:
-    """Return the beginning of a plain file; raise `ServerFailed` if it is none."""
+    """Return the beginning of a plain file; raise `ServerFailed` if it is not one."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         file = os.open(name, flags, dir_fd=folder)
@@ -240,15 +240,15 @@ def _read(folder: int, name: str) -> str:
         os.close(file)
 
 
-GRAVES: Final = ".graves"
+DELETED: Final = ".graves"
 """The folder of data of deleted clusters, which are kept for a day."""
-UNKNOWN: Final = ".unknown"
+ROWLESS: Final = ".unknown"
 """The folder of all that there is of clusters without a row: WAL that no bucket has yet, too."""
-_GRAVE_SECONDS: Final = 24 * 3600
+_KEPT_SECONDS: Final = 24 * 3600
 
 
 def keep(folder: Path, kept: Path) -> bool:
-    """Move what there is of a server to a folder that keeps such; return False if it has no data.
+    """Move a server's data to a folder of retained data; return False if it has none.
 
     Of a deleted cluster that is the data alone.
     """
@@ -256,14 +256,14 @@ def keep(folder: Path, kept: Path) -> bool:
     if not data.exists():
         return False
     kept.mkdir(mode=0o700, exist_ok=True)
-    (folder if kept.name == UNKNOWN else data).rename(kept / f"{folder.name}-{time.time_ns()}")
+    (folder if kept.name == ROWLESS else data).rename(kept / f"{folder.name}-{time.time_ns()}")
     return True
 
 
-def bury(base: Path) -> None:
-    """Delete data of deleted clusters that were kept for a day."""
+def delete_expired(base: Path) -> None:
+    """Delete data of deleted clusters whose day is over."""
     with suppress(FileNotFoundError):
-        for each in (base / GRAVES).iterdir():
+        for each in (base / DELETED).iterdir():
             since = int(each.name.rpartition("-")[2])
-            if time.time_ns() - since > _GRAVE_SECONDS * 10**9:
+            if time.time_ns() - since > _KEPT_SECONDS * 10**9:
                 remove_tree(each)

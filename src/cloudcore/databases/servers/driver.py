@@ -1,4 +1,4 @@
-"""What runs database servers on a machine, as the rest of the family uses it.
+"""The interface of drivers, which run database servers on a machine.
 
 A server outlives the service. Its data are a customer's: it has neither credentials nor a network,
 and reaches only its own files.
@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
-from cloudcore.databases.archive.archive import Recovery
+from cloudcore.databases.archive.driver import Recovery
 
 SUPERUSER: Final = "entrepot"
 """The role of the platform in each server; it connects by the Unix socket alone."""
@@ -23,11 +23,11 @@ DATA_INSIDE: Final = "/data"
 """The path of the data folder, as the server sees it."""
 SPOOL_INSIDE: Final = "/spool"
 Proof = Literal["checksums", "rows"]
-"""How it was shown that data are whole: by each page's checksum, or by reading each row."""
+"""The proof that data are complete: the checksum of each page, or reading each row."""
 
 
 class ServerFailed(Exception):
-    """A server could not be made, started or changed; the message says why, from its own log."""
+    """A server could not be made, started or changed; the reason is from its own log."""
 
 
 class ServerBusy(ServerFailed):
@@ -35,7 +35,7 @@ class ServerBusy(ServerFailed):
 
 
 class ServerSpec(NamedTuple):
-    """A server of this machine."""
+    """The configuration of a server of this machine."""
 
     id: str
     """A UUID, which is also the name of its folder."""
@@ -55,7 +55,7 @@ class ServerSpec(NamedTuple):
 
 
 class ServerSeen(NamedTuple):
-    """What a server is now."""
+    """The state of a server."""
 
     status: Literal["starting", "running", "stopped", "missing"]
     """Missing: it has no data, or incomplete ones."""
@@ -68,7 +68,7 @@ class ServerSeen(NamedTuple):
 
 
 class ServerPaths(NamedTuple):
-    """Where a server is on this machine."""
+    """The folders of a server on this machine."""
 
     data: Path
     socket_folder: Path
@@ -79,7 +79,7 @@ class ServerPaths(NamedTuple):
 
 
 class ServerDriver(Protocol):
-    """Runs servers. Every method may be repeated after a death at any point."""
+    """Runs servers. Every method may be repeated after a crash at any point."""
 
     @property
     def versions(self) -> Sequence[int]:
@@ -87,20 +87,20 @@ class ServerDriver(Protocol):
         ...
 
     def check(self) -> None:
-        """Run a program confined; raise `DriverUnusable`, in one line, if it cannot be."""
+        """Run a program confined; raise `DriverUnusable`, in one line, if that fails."""
         ...
 
     def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
-        """Let no other process of this machine work on a server in the block.
+        """Keep other processes of this machine from a server during the block.
 
-        Each method does so for itself, but for those that only look at it or only speak to it, as
-        `set_password` does. They raise `ServerBusy`, as the block does, if another process is at it
-        for more than some seconds.
+        Each method does so for itself, except those that only look at a server or only speak to it,
+        as `set_password` does. All raise `ServerBusy`, as the block does, if another process holds
+        it for more than some seconds.
         """
         ...
 
     async def create(self, spec: ServerSpec) -> None:
-        """Make the data of a new server, which does not run yet; no error if it has them.
+        """Make the data of a new server, without starting it; do nothing if it has them.
 
         Raise `ServerFailed` if they cannot be made.
         """
@@ -111,24 +111,26 @@ class ServerDriver(Protocol):
         ...
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
-        """Make restored files the data of a server, which does not run yet; no error if that is so.
+        """Make restored files the data of a server, without starting it.
 
-        They are not to be trusted: links are removed, and files that say how the server runs.
+        Do nothing if that is done.
 
-        Raise `ServerFailed` if they are no data of this version.
+        They are untrusted: links are removed, and files that configure the server.
+
+        Raise `ServerFailed` if they are not data of this version.
         """
         ...
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        """Let a restored server replay its WAL, and take from its roles what only `SUPERUSER` has.
+        """Let a restored server replay its WAL, and take the rights of `SUPERUSER` from its roles.
 
-        It listens on its Unix socket alone, and has stopped when this returns. No error if it was
-        done. Raise `ServerFailed`, with the end of its log, if it ends too early.
+        It listens on its Unix socket alone, and has stopped when this returns. Do nothing if that
+        is done. Raise `ServerFailed`, with the end of its log, if it ends too early.
         """
         ...
 
     async def start(self, spec: ServerSpec) -> None:
-        """Start a server, and return when it takes connections; no error if it does.
+        """Start a server, and return when it accepts connections; do nothing if it runs.
 
         Raise `ServerFailed`, with the end of its log, if it ends.
         """
@@ -142,7 +144,7 @@ class ServerDriver(Protocol):
         ...
 
     async def stop(self, server_id: str) -> None:
-        """Stop a server by a fast shutdown, and kill it after a minute; no error if none runs."""
+        """Stop a server by a fast shutdown, and kill it after a minute; do nothing if none runs."""
         ...
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
@@ -150,33 +152,33 @@ class ServerDriver(Protocol):
         ...
 
     async def set_aside(self, server_id: str) -> bool:
-        """Stop a server that no row knows; its data are kept until the operator deletes them.
+        """Stop a server without a row; its data are kept until the operator deletes them.
 
         Return False if it has none.
         """
         ...
 
-    async def bury(self) -> None:
-        """Delete data that were kept for a day."""
+    async def delete_expired(self) -> None:
+        """Delete data whose day is over."""
         ...
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
-        """Give a role of a running server another password, which is not logged."""
+        """Set the password of a role of a running server; it is not logged."""
         ...
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        """Read all data of a server that was restored for this alone; return how.
+        """Read all data of a server that was restored for verification; return how.
 
         Raise `ServerFailed` if a checksum is wrong, or a row cannot be read.
         """
         ...
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
-        """Write the certificate of a server, and let the server read it if it runs."""
+        """Write the certificate of a server; a running server reloads it."""
         ...
 
     async def seen(self) -> Mapping[str, ServerSeen]:
-        """Return all servers that have a folder on this machine, by their ids."""
+        """Return all servers that have a folder on this machine, by id."""
         ...
 
     def paths(self, spec: ServerSpec) -> ServerPaths:

@@ -1,7 +1,7 @@
 """Locks on the servers of a machine, between its processes.
 
-One process of a machine works on a server. If it loses its lease of that work, as it was stopped or
-cut off from the database for long, another one begins before it knows.
+One process of a machine works on a server. If it loses its lease of that work, since it was stopped
+or cut off from the database for long, another one begins before it notices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
-from cloudcore.nodes.kept_programs import OneAtATime
+from cloudcore.nodes.shim_driver import ProgramThreads
 
 _WAIT_SECONDS: Final = 10
 _LOOK_SECONDS: Final = 0.05
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class _Lock:
-    """A lock that blocks and threads of this process have, or wait for."""
+    """A lock that blocks and threads of this process hold, or wait for."""
 
     holders: int = 0
     threads: set[asyncio.Future[Any]] = field(default_factory=set)
@@ -36,33 +36,33 @@ class _Lock:
     taking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class ServerLocks(OneAtATime):
-    """Does one thing a server at a time, among all processes of a machine.
+class ServerLocks(ProgramThreads):
+    """Allows one call a server at a time, among all processes of a machine.
 
-    A server has a file beside its folder that is locked; the kernel lets it go when a process ends.
+    Each server has a lock file beside its folder; the kernel releases it when a process ends.
     """
 
     def __init__(self, threads: ThreadPoolExecutor, base: Path) -> None:
-        """Use these threads; the folders of servers are in `base`, which need not be there yet."""
+        """Take the threads, and the folder of all servers, which may not exist yet."""
         super().__init__(threads)
         self._base = base
         self._held: dict[str, _Lock] = {}
 
     @asynccontextmanager
     async def held(self, program_id: str) -> AsyncIterator[None]:
-        """Let nothing else be done to a server in the block; errors as below."""
+        """Keep all other calls about a server waiting during the block; errors as below."""
         async with super().held(program_id), self.held_from_others(program_id):
             while threads := self._held[program_id].threads:  # whose callers were cancelled
                 await asyncio.wait(threads)
             yield
 
     async def alone(self, program_id: str, act: Callable[[], T]) -> T:
-        """Call something in a thread, while nothing else is done to a server."""
+        """Run a call in a thread, while no other call about the server runs."""
         async with self.held(program_id):
             return await self.done_to(program_id, act)
 
     async def done_to(self, server_id: str, act: Callable[[], T]) -> T:
-        """Call something in a thread that keeps the lock to its end, also when this is cancelled.
+        """Run a call in a thread that keeps the lock to its end, even if this is cancelled.
 
         The caller holds the server.
         """
@@ -80,10 +80,10 @@ class ServerLocks(OneAtATime):
 
     @asynccontextmanager
     async def held_from_others(self, server_id: str) -> AsyncIterator[None]:
-        """Let no other process work on a server in the block; blocks of this one may overlap.
+        """Keep other processes from a server during the block; blocks of this process may overlap.
 
-        Raise `ServerBusy` if another one does, and goes on for ten seconds; `ServerFailed` if the
-        file of the lock cannot be made.
+        Raise `ServerBusy` if another process holds it for ten seconds, `ServerFailed` if the lock
+        file cannot be made.
         """
         lock = self._held.setdefault(server_id, _Lock())
         lock.holders += 1
@@ -96,7 +96,7 @@ class ServerLocks(OneAtATime):
             self._leave(server_id, lock)
 
     def _leave(self, server_id: str, lock: _Lock) -> None:
-        """Let the lock go if nobody has it any more."""
+        """Release the lock if nothing holds it any more."""
         lock.holders -= 1
         if lock.holders:
             return
@@ -111,7 +111,7 @@ class ServerLocks(OneAtATime):
 
 
 async def _taken(path: Path) -> int:
-    """Return a descriptor that has the file of a path locked."""
+    """Return a descriptor that holds the lock of a file."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
         try:

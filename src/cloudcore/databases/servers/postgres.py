@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from cloudcore.databases.archive.archive import Recovery, archive_command, restore_command
+from cloudcore.databases.archive.driver import Recovery, archive_command, restore_command
 from cloudcore.databases.servers.confinement import Run, run
 from cloudcore.databases.servers.driver import (
     DATA_INSIDE,
@@ -37,7 +37,7 @@ from cloudcore.databases.servers.driver import (
 from cloudcore.databases.servers.driver import ServerSpec as Spec
 
 PROGRAMS: Final = Path("/usr/lib/postgresql")
-"""Where Debian keeps them, by major version."""
+"""The folder of Debian's programs, by major version."""
 VERSIONS: Final = (15, 16, 17)
 SOCKETS_INSIDE: Final = "/sockets"
 CONF_INSIDE: Final = "/conf"
@@ -66,7 +66,7 @@ REVOKE ALL ON DATABASE postgres, template1 FROM PUBLIC
 
 
 def conf_files() -> Mapping[str, str]:
-    """Return the files that say how a server runs, by name."""
+    """Return the configuration files of a server, by name."""
     return {"postgresql.conf": "", "pg_hba.conf": _ACCESS, "pg_ident.conf": ""}
 
 
@@ -107,19 +107,19 @@ def single_user(version: int, database: str) -> Sequence[str]:
 
 
 def most_connections(memory_mb: int) -> int:
-    """Return how many sessions a server takes, as each needs memory."""
+    """Return the most sessions of a server, as each needs memory."""
     return max(20, min(memory_mb // 8, 400))
 
 
 def why_ended(said: str) -> str:
-    """Return why a program ended, by what it wrote: what was fatal, or else its last lines."""
+    """Return why a program ended, by its output: the fatal errors, or else its last lines."""
     lines = said.strip().splitlines()
     fatal = [each for each in lines if any(word in each for word in _FATAL)]
     return " / ".join((fatal or lines)[-3:])[-500:]
 
 
 def verifier(password: str) -> str:
-    """Return what ``ALTER ROLE … PASSWORD`` takes instead of an ASCII password (RFC 5803)."""
+    """Return the verifier that ``ALTER ROLE … PASSWORD`` takes for an ASCII password (RFC 5803)."""
     salt = secrets.token_bytes(16)
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ITERATIONS)
     client = hmac.digest(salted, b"Client Key", "sha256")
@@ -271,7 +271,7 @@ ALL_CONNECT: Final = "UPDATE pg_database SET datallowconn = true WHERE datname <
 
 
 async def has_checksums(spec: ServerSpec, paths: ServerPaths) -> bool:
-    """Return True if the pages of a server that does not run have checksums."""
+    """Return True if the pages of a stopped server have checksums."""
     lines: list[str] = []
     await _run(spec, paths, "pg_controldata", DATA_INSIDE, lines=lines)
     return _NOT_CHECKED not in (" ".join(each.split()) for each in lines)
@@ -283,7 +283,7 @@ async def check_pages(spec: ServerSpec, paths: ServerPaths) -> None:
 
 
 async def read_rows(spec: ServerSpec, paths: ServerPaths) -> None:
-    """Read every row of a server that runs; raise `ServerFailed` if one cannot be read."""
+    """Read every row of a running server; raise `ServerFailed` if one cannot be read."""
     where = ("--host", SOCKETS_INSIDE, "--port", str(spec.port), "--username", SUPERUSER)
     nowhere = ("--file", "/dev/null", "--no-sync")
     await _run(spec, paths, "pg_dumpall", *where, "--no-password", *nowhere)
@@ -300,7 +300,7 @@ def _can_check_tables(version: int) -> bool:
 async def _run(
     spec: ServerSpec, paths: ServerPaths, name: str, *words: str, lines: list[str] | None = None
 ) -> None:
-    """Run a program to its end, beside the server and confined like it; it cannot write."""
+    """Run a program to its end, confined like the server and beside it; it cannot write."""
     ended = await run(
         Run(
             argv=(program(spec.version, name), *words),

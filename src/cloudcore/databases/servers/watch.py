@@ -1,7 +1,7 @@
 """Watch the servers of this machine: restart those that ended, set aside those without a row.
 
-One process of a machine does so. Servers are started by the work of their cluster alone: after a
-pause, the watch wakes it for a server that ended by itself.
+One process of a machine does so. Only the work of a cluster starts its server: after a pause, the
+watch wakes it for a server that has ended.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _log = logging.getLogger(__name__)
 
 
 def server_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
-    """Return what looks after servers."""
+    """Return the watch of the servers of this machine."""
     return Watch("the database servers", EVERY_SECONDS, ServerWatch(needs, driver).turn)
 
 
 class ServerWatch:
-    """Looks after the servers of one machine."""
+    """Watches the servers of one machine."""
 
     def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
         self._needs = needs
@@ -70,7 +70,7 @@ class ServerWatch:
         """Look at all servers of this machine once."""
         needs, driver, now = self._needs, self._driver, self._needs.clock()
         seen = await driver.seen()
-        found = await needs.database.read(rows.clusters_on, needs.node.name)
+        found = await needs.database.read(rows.CLUSTERS_ON.all, needs.node.name)
         proved = await needs.database.read(backup_rows.verifying_on, needs.node.name)
         for each in found:
             if each.type == "managed" and each.has_data and _is_settled(each):
@@ -86,7 +86,7 @@ class ServerWatch:
                 _log.warning("the server %s is set aside later: %s", other, failed)
         if now - self._buried_at > _BURY_SECONDS * MICROSECONDS:
             self._buried_at = now
-            await driver.bury()
+            await driver.delete_expired()
 
     async def _look(self, found: Cluster, seen: ServerSeen, now: int) -> None:
         if seen.status == "running":
@@ -120,12 +120,12 @@ class ServerWatch:
             await self._certify(found)
 
     def _is_steady(self, found: Cluster, now: int) -> bool:
-        """Return True if a server that is said to crash has not ended for long."""
+        """Return True if a server with the fault of crashing has not ended for long."""
         steady_at = self._running_since[found.id] + _CRASH_SECONDS * MICROSECONDS
         return now >= steady_at and any(each.code == SERVER_CRASHING for each in found.faults)
 
     async def _ended(self, found: Cluster, now: int) -> None:
-        """Have a server that ended by itself started again, after a longer pause each time."""
+        """Have a server that has ended started again, after a longer pause each time."""
         seen = (await self._driver.seen()).get(found.id, _MISSING)
         if seen.status != "stopped":
             return  # it was started between the two looks
@@ -139,7 +139,7 @@ class ServerWatch:
         await self._note(found, _again(code, words, now), now)
 
     async def _certify(self, found: Cluster) -> None:
-        """Give a server another certificate, and its clients the roots of that."""
+        """Replace the certificate of a server, and store its roots for clients."""
         needs = self._needs
         issued = await needs.authority.issue([needs.terms.address, needs.node.name])
         spec = states.spec_of(found)
@@ -152,7 +152,7 @@ class ServerWatch:
 
 
 def _is_settled(found: Cluster) -> bool:
-    """Return True if no work is under way."""
+    """Return True if no work is pending."""
     return found.status != DELETING and found.applied == found.generation
 
 
@@ -163,7 +163,7 @@ def _store(
     seen: Callable[[Cluster], Cluster],
     now: int,
 ) -> None:
-    """Store what was seen of a cluster, unless its owner wants something else by now."""
+    """Store the observed state of a cluster, unless its owner wants something else meanwhile."""
 
     def changed(current: Cluster) -> Cluster:
         is_same = (current.generation, current.applied) == (found.generation, found.applied)

@@ -1,9 +1,9 @@
-"""The mail server of return paths: takes reports of what was sent, and no other mail.
+"""The mail server of return paths: it accepts reports about sent mail, and no other mail.
 
-It takes mail to return paths that are ours, and to ``complaints@``, where mailbox providers send
-reports that name a return path within. What it takes is read at once; nothing is relayed or stored.
-Strangers reach it, so sizes, connections and times are bounded, and only the start of a mail is
-kept in memory. Sources: RFC 5321, RFC 3464 §2 (reports come from the null sender).
+It accepts mail to our return paths, and to ``complaints@``, where mailbox providers send reports
+that contain a return path. Mail is parsed at once; nothing is relayed or stored. Strangers reach
+it, so sizes, connections and times are bounded, and only the start of a mail is kept in memory.
+Sources: RFC 5321, RFC 3464 §2 (reports come from the null sender).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Delivery(Protocol):
 
     @property
     def account_id(self) -> str:
-        """Return whose message it is."""
+        """Return the account of the message."""
         ...
 
     @property
     def address(self) -> str:
-        """Return where it went."""
+        """Return the recipient's address."""
         ...
 
 
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 
 class Reader:
-    """Decides which mail is taken, and reads it; it is the handler of each connection."""
+    """The handler of each connection: decides which mail is accepted, and parses it."""
 
     def __init__(self, domain: str, key: bytes, find: Find, note: Note) -> None:
         self._domain, self._key = domain, key
@@ -80,7 +80,7 @@ class Reader:
     async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
         self, _server: Server, _session: Session, envelope: Envelope, address: str, _options: object
     ) -> str:
-        """Take one recipient, which is a return path of ours or ``complaints``."""
+        """Accept one recipient, which is a return path of ours or ``complaints``."""
         if envelope.rcpt_tos:
             return "452 4.5.3 One recipient at a time"
         if self._read(address) is None and address.lower() != self._complaints:
@@ -91,7 +91,7 @@ class Reader:
     async def handle_DATA(  # noqa: N802 - aiosmtpd's name
         self, _server: Server, _session: Session, envelope: Envelope
     ) -> str:
-        """Note what a mail says; one of which nothing is to be noted is taken, and dropped."""
+        """Store the report in a mail; accept and drop a mail without one."""
         data, sender = envelope.content or b"", envelope.mail_from
         assert isinstance(data, bytes)
         own = self._read(envelope.rcpt_tos[0])
@@ -116,7 +116,10 @@ class Reader:
     async def _take(
         self, returned: Returned | None, data: bytes, *, may_bounce: bool
     ) -> bool | None:
-        """Note what a mail says; return None if it may say nothing but a complaint, and does."""
+        """Store the report in a mail.
+
+        Return None if only a complaint was allowed, and it is one.
+        """
         to = None if returned is None else await self._find(returned)
         if returned is None or to is None:
             return False
@@ -132,7 +135,7 @@ class Reader:
         return read_return_path(self._domain, self._key, address)
 
     def _named_in(self, data: bytes) -> Returned | None:
-        """Return the delivery whose return path stands in a complaint (RFC 5965 §3.2)."""
+        """Return the delivery of the return path in a complaint (RFC 5965 §3.2)."""
         found = (self._read(each[0].decode()) for each in self._return_path.finditer(data))
         return next((each for each in found if each is not None), None)
 
@@ -173,7 +176,7 @@ class Server(SMTP):
         super().connection_lost(error)
 
     async def smtp_DATA(self, arg: str | None) -> None:  # noqa: N802 - aiosmtpd's name
-        """Read a mail, of which the start alone is kept, and answer."""
+        """Read a mail, keep its start, and answer."""
         assert self.envelope is not None
         if arg or not self.envelope.rcpt_tos:
             await self.push("501 5.5.4 Syntax: DATA" if arg else "503 5.5.1 Need RCPT first")
@@ -206,7 +209,7 @@ async def read_mail(reader: asyncio.StreamReader) -> tuple[bytes, int]:
 
 
 class Connections:
-    """Counts the connections, and cuts them at the end."""
+    """Counts connections, and closes them at the end."""
 
     def __init__(self) -> None:
         self._sources: dict[asyncio.Transport, str] = {}
@@ -225,12 +228,12 @@ class Connections:
         return True
 
     def release(self, transport: asyncio.Transport | None) -> None:
-        """Count a connection no more, if it was."""
+        """Uncount a connection, if it was counted."""
         if transport is not None and (source := self._sources.pop(transport, None)) is not None:
             self._of_source -= Counter({source: 1})
 
     def close(self) -> None:
-        """Cut all connections: what was not answered comes again."""
+        """Close all connections; mail without an answer is sent again."""
         for transport in tuple(self._sources):
             with suppress(OSError):
                 transport.abort()
@@ -238,9 +241,9 @@ class Connections:
 
 @asynccontextmanager
 async def taking_mail(reader: Reader, host_name: str, host: str, port: int) -> AsyncIterator[int]:
-    """Take mail on an address; yield the port, which several processes may share.
+    """Accept mail on an address; yield the port, which several processes may share.
 
-    Raise `OSError` if the address cannot be had.
+    Raise `OSError` if the address is not available.
     """
     # It has a line for each command, with what strangers write.
     logging.getLogger("mail.log").setLevel(logging.CRITICAL)

@@ -1,8 +1,8 @@
-"""What a mail that came back says of a delivery: that it failed, is delayed, or was complained of.
+"""Parse reports about a delivery: it failed, is delayed, or led to a complaint.
 
-Reports of delivery are read by RFC 3464, complaints by RFC 5965 (ARF), and what mail servers send
-instead of a report by ``flufl.bounce``. The text is a stranger's: nothing of it is trusted but what
-it says of the delivery whose return path it came to, and all of it may be malformed.
+Delivery reports are parsed by RFC 3464, complaints by RFC 5965 (ARF), and other bounces by
+``flufl.bounce``. The text is a stranger's and may be malformed: only statements about the delivery
+of its return path are trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from email.message import Message
 from typing import Any, Final, Literal, NamedTuple
 
 MOST_BYTES: Final = 128 * 1024
-"""What is read of a mail. The report stands before the message that it is about."""
+"""Bytes of a mail that are read. The report precedes the message that it is about."""
 MOST_REASON: Final = 500
 _MOST_GUESSED_BYTES: Final = 32 * 1024
 _MOST_GUESSED_LINE: Final = 200
@@ -35,7 +35,7 @@ _REPLY: Final = re.compile(r"(?<![\d.])([45])[0-5]\d(?=[ -])")
 
 
 class Report(NamedTuple):
-    """What a mail says of a delivery."""
+    """A report about a delivery."""
 
     kind: Kind
     reason: str
@@ -43,7 +43,7 @@ class Report(NamedTuple):
 
 
 class _Said(NamedTuple):
-    """What a report of delivery says of one recipient."""
+    """The statement of a delivery report about one recipient."""
 
     kind: str
     """Empty: nothing failed."""
@@ -52,7 +52,7 @@ class _Said(NamedTuple):
 
 
 def read_report(data: bytes, address: str) -> Report | None:
-    """Return what a mail says of a delivery to `address`, or None if it says nothing of it."""
+    """Return the report in a mail about a delivery to `address`, or None if there is none."""
     try:
         mail = email.message_from_bytes(data[:MOST_BYTES])
         parts = _parts(mail)
@@ -66,7 +66,7 @@ def read_report(data: bytes, address: str) -> Report | None:
 
 
 def _parts(mail: Message) -> Sequence[Any]:
-    """Return the parts, but not those of messages within."""
+    """Return the parts, except those of nested messages."""
     payload = mail.get_payload()
     return payload if isinstance(payload, list) else []
 
@@ -79,7 +79,7 @@ def _first(parts: Sequence[Any], content_type: str) -> Message | None:
 
 
 def _complaint(part: Message) -> Report | None:
-    """Return what a report of feedback says."""
+    """Parse a feedback report."""
     for fields in _parts(part):
         feedback = _field(fields, "Feedback-Type").lower()
         if feedback in _COMPLAINTS:
@@ -91,9 +91,9 @@ def _complaint(part: Message) -> Report | None:
 
 
 def _delivery(part: Message, address: str) -> Report | None:
-    """Return what a report says of an address, or else the mildest that it says of all.
+    """Return the statement about an address, or else the mildest one about all.
 
-    Others are named where mail is passed on, by an alias or a list.
+    Reports name other addresses where an alias or a list passes mail on.
     """
     said = [each for fields in _parts(part) if (each := _recipient(fields)) is not None]
     own = [each for each in said if address.lower() in each.addresses]
@@ -104,7 +104,7 @@ def _delivery(part: Message, address: str) -> Report | None:
 
 
 def _recipient(fields: Message) -> _Said | None:
-    """Return what the fields of a recipient say (RFC 3464 §2.3); None for those of the message."""
+    """Parse the fields of a recipient (RFC 3464 §2.3); None for those of the message."""
     action, status = _field(fields, "Action").lower(), _field(fields, "Status")
     if not action and not status:
         return None
@@ -138,7 +138,7 @@ def _code(text: str) -> str:
 
 
 def _guessed(data: bytes, address: str) -> Report | None:
-    """Return what one of many forms says of this very address, by its patterns."""
+    """Return the report of another form about this very address, by its patterns."""
     from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and few are such
 
     logging.getLogger("flufl.bounce").setLevel(logging.CRITICAL)  # a line for each pattern
@@ -163,6 +163,6 @@ def _answers(mail: Message) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Return a text on one line, of what can be shown, and not too long."""
+    """Return a text on one line, printable and not too long."""
     shown = "".join(each if each.isprintable() else " " for each in text)
     return " ".join(shown.split())[:MOST_REASON]

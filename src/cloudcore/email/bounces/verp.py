@@ -1,8 +1,8 @@
-"""The envelope sender of each delivery, which says what came back (VERP), and that it is ours.
+"""The envelope sender of each delivery, which identifies a bounce and proves our origin (VERP).
 
 The local part is ``bounces-`` and, in base32, the message's id, the recipient's position and an
-HMAC-SHA-256 of both, cut to 80 bits: nobody can make one that suppresses an address. Base32 is of
-one case, since some mail servers write local parts in lower case.
+HMAC-SHA-256 of both, cut to 80 bits, so nobody can forge one and suppress an address. Base32 has
+one case, since some mail servers convert local parts to lower case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENCODED: Final = 45
 
 
 class Returned(NamedTuple):
-    """The delivery that a return path names."""
+    """The delivery of a return path."""
 
     message_id: str
     position: int
@@ -41,7 +41,7 @@ def return_path(domain: str, key: bytes, message_id: str, position: int) -> str:
 
 
 def read_return_path(domain: str, key: bytes, address: str) -> Returned | None:
-    """Return the delivery that an address names, or None if `return_path` did not make it.
+    """Return the delivery of an address, or None if `return_path` did not make it.
 
     Letters may be of either case.
     """

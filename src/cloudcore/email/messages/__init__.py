@@ -1,6 +1,6 @@
-"""Messages: accepted by ``/v1/messages`` and sent by a job, to each recipient by itself.
+"""Messages: accepted by ``/v1/messages`` and sent by a job, to each recipient separately.
 
-`routes` checks a request, `accepting` stores the message and its jobs in one transaction,
-`composing` makes its bytes, and `sending` hands it over with its DKIM signature until the
-recipient's server takes it or refuses it. `rows` keeps the status of each recipient.
+`routes` checks a request, `submission` stores the message and its jobs in one transaction, `mime`
+composes its bytes, and `delivery` hands it over with its DKIM signature until the recipient's
+server accepts or rejects it. `rows` stores the status of each recipient.
 """

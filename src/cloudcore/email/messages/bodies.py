@@ -1,4 +1,4 @@
-"""The messages of accounts as answers show them."""
+"""Bodies of answers about messages, and the sealed content of messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from cloudcore.email.messages.composing import Content
+from cloudcore.email.messages.mime import Content
 from cloudcore.email.messages.rows import ROWS, Recipient
 from cloudcore.email.resources import TEMPLATE, Message, MessageStatus, RecipientKind
 from cloudcore.keyring import Keyring
@@ -68,22 +68,22 @@ MESSAGES: Final = Methods(
 
 
 def _context(message_id: str) -> str:
-    """Return the context under which the content of a message is sealed."""
+    """Return the context for sealing the content of a message."""
     return f"email message {message_id}"
 
 
 def sealed_content(keyring: Keyring, message_id: str, content: Content) -> bytes:
-    """Return what a message says, sealed."""
+    """Return the content of a message, sealed."""
     return keyring.seal(msgspec.json.encode(content), _context(message_id))
 
 
 def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
-    """Return what a message says."""
+    """Return the content of a message."""
     return msgspec.json.decode(keyring.open(sealed, _context(message_id)), type=Content)
 
 
 def shown_recipient(of: Recipient) -> MessageRecipient:
-    """Return what answers have of a recipient."""
+    """Return a recipient for an answer."""
     last, following = of.last_attempt_at, of.next_attempt_at
     return MessageRecipient(
         address=of.address,

@@ -16,9 +16,8 @@ from msgspec import Meta, field
 
 from cloudcore.email import templates
 from cloudcore.email.messages import rows
-from cloudcore.email.messages.accepting import Draft, accept, check_recipients
 from cloudcore.email.messages.bodies import MESSAGES, content_of, sealed_content, whole
-from cloudcore.email.messages.composing import (
+from cloudcore.email.messages.mime import (
     Content,
     Heading,
     Mailbox,
@@ -27,6 +26,7 @@ from cloudcore.email.messages.composing import (
     composed,
     mailbox,
 )
+from cloudcore.email.messages.submission import Draft, accept, check_recipients
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
@@ -133,7 +133,7 @@ async def get_message(
 async def _template(
     ctx: RequestContext, data: SendMessage, account_id: str, region: str
 ) -> Template | None:
-    """Return the template that a request names; refuse what it must not have besides."""
+    """Return the template of a request; refuse fields that exclude one."""
     if data.template is None:
         if data.variables:
             words = "variables: they are those of a template"
@@ -151,10 +151,10 @@ async def _template(
 def _drafted(
     data: SendMessage, template: Template | None, of: tuple[str, str, str], now: int
 ) -> tuple[Draft, Content]:
-    """Return what a request says, rendered and checked; it is composed once, to see that it can be.
+    """Return a request's message, rendered and checked; it is composed once as a trial.
 
     Raises:
-        InvalidInput
+        InvalidInput: it cannot be rendered or composed.
 
     """
     sender = mailbox(data.from_, "from")

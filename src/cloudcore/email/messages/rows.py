@@ -145,7 +145,7 @@ _m = ROWS.table.c
 
 
 class Recipient(NamedTuple):
-    """One to whom a message goes, and what became of it."""
+    """A recipient of a message, with the status of the delivery."""
 
     message_id: str
     position: int
@@ -214,7 +214,7 @@ WAITING_MESSAGES: Final = Counted(
     MESSAGE.room,
     up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
 )
-"""How many messages of an account wait to be sent."""
+"""The unsent messages of an account."""
 _FIND_WAITING: Final = Statement(
     page(
         select(_m.id).where(
@@ -279,25 +279,25 @@ def find_recipient(
 
 
 def find_content(tx: Connection, account_id: str, message_id: str) -> bytes | None:
-    """Return the sealed content of a message, or None if it is no longer kept."""
+    """Return the sealed content of a message, or None if it is deleted."""
     row = tx.row(_FIND_CONTENT, account_id=account_id, message_id=message_id)
     return None if row is None else bytes(row[0])
 
 
 def account_of(tx: Connection, message_id: str) -> str | None:
-    """Return the account of a message whose id something has proved; None if it is gone."""
+    """Return the account of a message whose id is authenticated; None if it is gone."""
     row = tx.row(_ACCOUNT_OF, id=message_id)
     return None if row is None else row[0]
 
 
 def find_waiting(tx: Connection, account_id: str, identity_id: str) -> str | None:
-    """Return the id of a message of a sending identity that waits to be sent, or None."""
+    """Return the id of an unsent message of a sending identity, or None."""
     row = tx.row(_FIND_WAITING, account_id=account_id, identity_id=identity_id, limit=1)
     return None if row is None else row[0]
 
 
 def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
-    """Store what became of a recipient, and the status of its message; return that.
+    """Store the status of a recipient, and of its message; return the latter.
 
     Lock the message first (`ROWS.lock`), so that of two recipients each sees the other.
     """
@@ -318,7 +318,7 @@ def change_recipient(tx: Connection, changed: Recipient, now: int) -> Message:
 
 
 def save_source(tx: Connection, changed: Recipient) -> None:
-    """Store the address that mail to a recipient leaves from, if it still waits."""
+    """Store the source address of mail to a recipient, if it is unsent."""
     tx.execute(
         _SAVE_SOURCE,
         of_message=changed.message_id,
@@ -346,5 +346,5 @@ def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now
 
 
 def forget_rates(tx: Connection, now: int) -> int:
-    """Delete a batch of the counts of seconds that are past."""
+    """Delete a batch of the counters of past seconds."""
     return tx.execute(_FORGET_RATES, before=now // MICROSECONDS - _RATES_KEPT_SECONDS)

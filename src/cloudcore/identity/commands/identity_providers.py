@@ -1,4 +1,4 @@
-"""``entrepot identity-providers``: where the people of an organization sign in."""
+"""``entrepot identity-providers``: OpenID Connect providers of an organization."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ def people(run: Invocation) -> ApiCalls:
 
 
 def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Record:
-    """Return the organization of a name or id; without one the obvious one.
+    """Return the organization of a name or id, or the default one if nothing is written.
 
-    That is the person's only one apart from the personal one, or the owner of the account in which
-    other commands act.
+    The default is the person's only organization apart from the personal one, or the owner of the
+    account in which other commands act.
 
     Raises:
         Missing: there is none.
@@ -102,7 +102,7 @@ _TEMPLATES: Final = {
     "push": ("pusher", "push, tag, pull, and create by a first push"),
     "admin": ("admin", "do everything with"),
 }
-"""The ready-made policy that each option stands for, and what it allows."""
+"""The ready-made policy of each option, and the rights that it gives."""
 GRANTS: Final = tuple(
     Option(
         option,
@@ -130,7 +130,7 @@ class Grant(NamedTuple):
 
     @property
     def words(self) -> str:
-        """Return what it allows, such as ``pusher of web/*``."""
+        """Return its rights in words, such as ``pusher of web/*``."""
         return f"{self.template} of {', '.join(self.names)}"
 
 

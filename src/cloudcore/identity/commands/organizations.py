@@ -1,4 +1,4 @@
-"""``entrepot users``, ``organizations``, ``members`` and ``invitations``: people, and where."""
+"""``entrepot users``, ``organizations``, ``members`` and ``invitations``."""
 
 from __future__ import annotations
 

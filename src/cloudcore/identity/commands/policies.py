@@ -1,4 +1,4 @@
-"""``entrepot policies`` and ``entrepot may``: what service accounts and roles may do, and why."""
+"""``entrepot policies`` and ``entrepot may``: policies of the account, and simulated decisions."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _detach(run: Invocation) -> bool:
 
 
 def _list(run: Invocation) -> bool:
-    """List what a policy is attached to."""
+    """List the service accounts and roles of a policy."""
     columns = (
         Cell("ATTACHED TO", shown=lambda row: _target(row)["name"]),
         Cell("KIND", shown=lambda row: "role" if row["role"] else "service account"),

@@ -1,4 +1,4 @@
-"""``entrepot roles assign``, ``assign-group``, ``mine``, ``assume`` and their like."""
+"""``entrepot roles``: its verbs to assign and unassign, ``mine``, ``assume`` and ``groups``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 
 
 def admit(run: Invocation, crn: str) -> str:
-    """Let the trust policy of the role admit a principal unless it does; return what to tell.
+    """Let the trust policy of the role admit a principal; return the end of the sentence.
 
     Raises:
         CommandFailure: the caller may not change it, or it would be too large.
@@ -222,7 +222,7 @@ ACTS: Final = (
             Cell("E-MAIL", "user.name"),
             Cell("SINCE", "created_at", "time"),
             Cell("BY A GROUP", shown=lambda row: row["identity_provider"] is not None),
-            Cell("ID", "user.id", "whole"),
+            "user.id",
         ),
         row_name="user.name",
     ),

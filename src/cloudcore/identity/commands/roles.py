@@ -34,7 +34,7 @@ def _show(run: Invocation, role: Record) -> None:
 
 
 def _create(run: Invocation) -> bool:
-    """Create a role, and what it is to have at once, or nothing."""
+    """Create a role with its people and policies; if one is refused, delete all that was made."""
     values, client = run.values, run.client
     fields = {each: values[each] for each in values if each in _SENT}
     # Look everything up first, so that a misspelt name leaves no half-made role.
@@ -69,7 +69,7 @@ def _path(policy: Record) -> str:
 def _undone(
     run: Invocation, role: str, made: Sequence[str], error: RequestRefused
 ) -> CommandFailure:
-    """Delete what was made, and return what to say of it."""
+    """Delete the resources that were made; return the failure to raise."""
     try:
         for path in made:
             run.client.call("DELETE", path)
@@ -102,7 +102,7 @@ def _ready_made(run: Invocation, role: str, grant: Grant) -> tuple[str, bool]:
 
 
 def _created(name: str, values: dict[str, Any]) -> str:
-    """Return that a role was created, and what it still needs to be of use."""
+    """Return the sentence about a new role, with advice on rights and people that it lacks."""
     missing = []
     if not values.get("policies") and not grants_of(values):
         missing.append(f"'entrepot policies attach POLICY --role {name}' gives it rights")

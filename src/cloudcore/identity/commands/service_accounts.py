@@ -1,4 +1,4 @@
-"""``entrepot service-accounts``: programs of an account; ``access-keys``: how they sign in."""
+"""``entrepot service-accounts``: programs of an account; ``access-keys``: their key pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEY: Final = Secret(
 
 
 def _create(run: Invocation) -> bool:
-    """Create a service account, with the rights and the key that it shall have."""
+    """Create a service account, with its rights and its key."""
     values, grants = run.values, grants_of(run.values)
     document: dict[str, Any] = {"name": values["name"], "grants": [e._asdict() for e in grants]}
     if "description" in values:
@@ -84,7 +84,7 @@ SERVICE_ACCOUNTS: Final = Noun(
 
 _GRACE: Final = timedelta(days=1)
 _MAX_ACTIVE: Final = 2
-"""How many keys of a service account may work at a time."""
+"""Active keys that a service account may have."""
 _ROOM: Final = "'entrepot access-keys delete {service_account} KEY' makes room"
 _FIELDS: Final = (
     Option("description", "for persons, such as where it is"),
@@ -118,7 +118,7 @@ def _rotate(run: Invocation) -> bool:
 
 
 def _old(run: Invocation) -> Record:
-    """Return the key that is named; without one, the only active key.
+    """Return the named key, or else the only active key.
 
     Raises:
         Missing: there is no such key.
@@ -160,8 +160,8 @@ def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record
     """Create a key, and deactivate the `old` one: before, if it is one of the two that may work.
 
     Raises:
-        CommandFailure: the key could not be created; the old one works again, or the message says
-            that it does not.
+        CommandFailure: the key could not be created. The old one works again, unless the message
+            says otherwise.
 
     """
     path, owner, name = f"{run.path}/{old['id']}", run.above.written, old["access_key_id"]

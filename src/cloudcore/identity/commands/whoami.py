@@ -1,4 +1,4 @@
-"""``entrepot whoami``: who acts, in which account and role, and until when."""
+"""``entrepot whoami``: the principal that acts, its account and role, and the end of its token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudcore.command_line import Act, Invocation, TokenClaims
 
 
 class Identity(msgspec.Struct):
-    """What ``whoami`` prints."""
+    """The record that ``whoami`` prints."""
 
     registry: str
     """The base URL."""

@@ -11,7 +11,6 @@ lock others out for ever.
 from __future__ import annotations
 
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -21,9 +20,9 @@ import msgspec
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import TooManyAttempts, Unavailable
-from cloudcore.iam.passwords import Asker
+from cloudcore.iam.passwords import PasswordClient
+from cloudcore.identity.credentials import opened_text, sealed_text
 from cloudcore.identity.rows.users import User
-from cloudcore.keyring import KeyringError
 from cloudcore.serving.clients import rate_subject
 from cloudcore.web.context import RequestContext
 from cloudcore.web.ratelimit import Budget, RateLimitStatus, count_request, give_back
@@ -49,12 +48,8 @@ class KnownBrowser(msgspec.Struct, array_like=True, frozen=True):
 
 def read_known_browser(ctx: RequestContext, cookie: str | None) -> KnownBrowser | None:
     """Return the content of a browser's cookie, or None if it is invalid or expired."""
-    try:
-        opened = ctx.keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
-        known = msgspec.json.decode(opened, type=KnownBrowser)
-    except (KeyringError, ValueError):
-        return None
-    return known if ctx.clock() < known.expires_at else None
+    known = opened_text(ctx.keyring, cookie, _CONTEXT, KnownBrowser)
+    return known if known is not None and ctx.clock() < known.expires_at else None
 
 
 def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser | None) -> str:
@@ -62,8 +57,7 @@ def known_browser_cookie(ctx: RequestContext, user_id: str, before: KnownBrowser
     same = before is not None and before.user_id == user_id
     browser_id = before.browser_id if before and same else secrets.token_urlsafe(16)
     known = KnownBrowser(user_id, browser_id, ctx.clock() + LIFETIME_SECONDS * MICROSECONDS)
-    sealed = ctx.keyring.seal(msgspec.json.encode(known), _CONTEXT)
-    return urlsafe_b64encode(sealed).decode()
+    return sealed_text(ctx.keyring, known, _CONTEXT)
 
 
 _SECONDS: Final = 300
@@ -87,7 +81,7 @@ class _Charge(NamedTuple):
 class Attempt(NamedTuple):
     """A password attempt: its caller, and the budgets it counts against."""
 
-    asker: Asker
+    client: PasswordClient
     charges: tuple[_Charge, ...]
     lasting: tuple[_Charge, ...] = ()
     """Charges that a success does not credit back."""
@@ -128,7 +122,7 @@ class Attempt(NamedTuple):
         if refused is not None:
             raise TooManyAttempts("too many attempts", retry_after=refused.reset)
         try:
-            return await ctx.passwords.match(password, kept, self.asker)
+            return await ctx.passwords.match(password, kept, self.client)
         except Unavailable:
             await ctx.database.write_relaxed(_give_back, every, ctx.clock())
             raise
@@ -138,7 +132,7 @@ class Attempt(NamedTuple):
         every = (*self.charges, *self.lasting)
         return await ctx.database.write_relaxed(_count, every, ctx.clock()) is None
 
-    async def forgive(self, ctx: RequestContext) -> None:
+    async def credit_back(self, ctx: RequestContext) -> None:
         """Credit this attempt back after a success."""
         await ctx.database.write_relaxed(_give_back, self.charges, ctx.clock())
 
@@ -146,7 +140,7 @@ class Attempt(NamedTuple):
 def attempt_in(browser: KnownBrowser) -> Attempt:
     """Return a sign-in attempt from a known browser, charged to that browser."""
     charge = _Charge(f"browser {browser.browser_id}", PERSON_BUDGET)
-    return Attempt(Asker(browser.user_id, is_known=True), (charge,))
+    return Attempt(PasswordClient(browser.user_id, is_known=True), (charge,))
 
 
 def attempt_at(ctx: RequestContext, email: str) -> Attempt:
@@ -158,7 +152,7 @@ def attempt_at(ctx: RequestContext, email: str) -> Attempt:
     source = rate_subject(ctx.source_ip)
     person = sha256(email.encode("utf-8", "surrogatepass")).hexdigest()
     return Attempt(
-        Asker(source, is_known=False),
+        PasswordClient(source, is_known=False),
         (
             _Charge(f"address {source}", ADDRESS_BUDGET),
             _Charge(f"{person} {source}", PERSON_BUDGET),
@@ -169,7 +163,9 @@ def attempt_at(ctx: RequestContext, email: str) -> Attempt:
 
 def attempt_of(user: User) -> Attempt:
     """Return an attempt of a person who is signed in or has given a one-time password."""
-    return Attempt(Asker(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),))
+    return Attempt(
+        PasswordClient(user.id, is_known=True), (_Charge(f"person {user.id}", PERSON_BUDGET),)
+    )
 
 
 def _count(tx: Connection, charges: Sequence[_Charge], now: int) -> RateLimitStatus | None:

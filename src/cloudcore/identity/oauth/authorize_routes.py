@@ -2,8 +2,8 @@
 
 The command's code is sent by a redirect to the address where it listens on the browser's machine
 (RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
-redirect to this install's console. Errors are pages, but for what a client asked for wrongly
-(`authorization_request`).
+redirect to this install's console. Errors are pages, except that errors of the client's request are
+sent to the client by a redirect (`sign_in.RequestRefused`).
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ async def show_sign_in(
         form = sign_in.begin(ctx, asked, nonce)
         providers = await list_choices(ctx)
         shown = sign_in_page(form.seal(ctx.keyring), providers=providers)
-        page = _page(200, shown, _elsewhere(ctx, form))
+        page = _page(200, shown, _external_target(ctx, form))
         page.set_cookie(_cookie(ctx, COOKIE, nonce))
         return page
 
-    return await _told(answer)
+    return await _with_error_pages(answer)
 
 
 @post(
@@ -175,7 +175,7 @@ async def sign_in_by_password(
             return await _choose_password(ctx, form, sent, browser)
         return await _check_password(ctx, form, sent, nonce, browser)
 
-    return await _told(answer)
+    return await _with_error_pages(answer)
 
 
 @get(
@@ -206,7 +206,7 @@ async def sign_in_at_provider(
         to, cookie = await provider_sign_in.begin(ctx, needs, form, query.get("id", ""))
         return _redirected(ctx, to, cookie, PENDING_SECONDS)
 
-    return await _told(answer)
+    return await _with_error_pages(answer)
 
 
 @get(
@@ -235,11 +235,11 @@ async def finish_sign_in_at_provider(
         query = parse_parameters(request.scope["query_string"])
         cookie = request.cookies.get(PROVIDER_COOKIE)
         form, user, code = await provider_sign_in.finish(ctx, needs, cookie, provider_id, query)
-        page = _give(ctx, form, code, user, None)
+        page = _answer_with_code(ctx, form, code, user, None)
         page.set_cookie(_provider_cookie(ctx, "", 0))
         return page
 
-    return await _told(answer)
+    return await _with_error_pages(answer)
 
 
 HANDLERS: Final = (
@@ -258,7 +258,7 @@ def _redirected(ctx: RequestContext, to: str, cookie: str, max_age: int) -> Answ
 
 
 def _provider_cookie(ctx: RequestContext, value: str, max_age: int) -> Cookie:
-    """Return the cookie of a sign-in at a provider, from whose site the browser comes back."""
+    """Return the cookie of a sign-in at a provider; sent when the browser returns."""
     cookie = _cookie(ctx, PROVIDER_COOKIE, value, max_age)
     cookie.samesite = "lax"
     return cookie
@@ -275,13 +275,15 @@ async def _check_password(
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
         providers = await list_choices(ctx)
         return _refused(
-            error, _elsewhere(ctx, form), lambda words: sign_in_page(again, email, words, providers)
+            error,
+            _external_target(ctx, form),
+            lambda words: sign_in_page(again, email, words, providers),
         )
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
         page = new_password_page(renewed.seal(ctx.keyring), user.email)
-        return _page(200, page, _elsewhere(ctx, form))
-    return _give(ctx, form, code, user, browser)
+        return _page(200, page, _external_target(ctx, form))
+    return _answer_with_code(ctx, form, code, user, browser)
 
 
 async def _choose_password(
@@ -293,13 +295,15 @@ async def _choose_password(
     except (errors.InvalidInput, *_REFUSALS) as error:
         again = form.seal(ctx.keyring)
         return _refused(
-            error, _elsewhere(ctx, form), lambda words: new_password_page(again, form.email, words)
+            error,
+            _external_target(ctx, form),
+            lambda words: new_password_page(again, form.email, words),
         )
-    return _give(ctx, form, code, user, browser)
+    return _answer_with_code(ctx, form, code, user, browser)
 
 
 def _refused(error: errors.PlatformError, leads_to: str, page: Callable[[str], str]) -> Answer:
-    """Return the page for a refusal, whose form leads to `leads_to` if that is elsewhere."""
+    """Return the page for a refusal; `leads_to` is the target of its form on another host."""
     match error:
         case errors.RateLimited():
             words = f"Too many attempts. Try again in {error.retry_after} seconds."
@@ -315,7 +319,7 @@ def _refused(error: errors.PlatformError, leads_to: str, page: Callable[[str], s
     return answer
 
 
-def _give(
+def _answer_with_code(
     ctx: RequestContext, form: SignInForm, code: str, user: User, browser: KnownBrowser | None
 ) -> Answer:
     """Show the code or redirect with it, and set the known-browser cookie."""
@@ -330,7 +334,7 @@ def _give(
     return answer
 
 
-async def _told(answer: Callable[[], Awaitable[Answer]]) -> Answer:
+async def _with_error_pages(answer: Callable[[], Awaitable[Answer]]) -> Answer:
     """Return the answer, or an error page if the request is refused."""
     try:
         return await answer()
@@ -360,13 +364,13 @@ def _sentence(error: errors.PlatformError) -> str:
 
 
 def _page(status: int, page: str, leads_to: str = "") -> Answer:
-    """Return a page; its form leads to the URL `leads_to`, if that is elsewhere."""
+    """Return a page; `leads_to` is the target of its form on another host, if any."""
     headers = headers_with_form(leads_to)
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
 
 
-def _elsewhere(ctx: RequestContext, form: SignInForm) -> str:
-    """Return where a form leads at last, or an empty string if that is a page of this host."""
+def _external_target(ctx: RequestContext, form: SignInForm) -> str:
+    """Return the final target of a form on another host, or an empty string."""
     uri = form.destination.redirect_uri
     is_here = uri == OUT_OF_BAND or uri.startswith(f"{ctx.settings.auth_url}/")
     return "" if is_here else uri

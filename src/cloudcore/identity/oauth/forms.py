@@ -40,7 +40,6 @@ class OAuthClient(NamedTuple):
 
     id: str | None = None
     secret: str | None = None
-    by_header: bool = False
 
     @property
     def is_public(self) -> bool:
@@ -86,7 +85,7 @@ def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
     client_id, secret = _basic(authorizations[0])
     if form_id not in (None, client_id):
         raise InvalidInput("the form and the header name different clients")
-    return OAuthClient(client_id, secret or None, by_header=True)
+    return OAuthClient(client_id, secret or None)
 
 
 def required(form: Form, name: str) -> str:

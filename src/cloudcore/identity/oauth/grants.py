@@ -14,7 +14,6 @@ from __future__ import annotations
 import hmac
 import re
 from functools import partial
-from hashlib import sha256
 from typing import Final
 
 from msgspec import UNSET, UnsetType
@@ -29,6 +28,7 @@ from cloudcore.identity.audit import (
     record_program_sign_out,
     record_sign_out,
 )
+from cloudcore.identity.credentials import hash_of, id_in
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth import sessions
@@ -44,7 +44,8 @@ from cloudcore.identity.oauth.forms import (
     required,
     wrong_client,
 )
-from cloudcore.identity.oauth.sessions import REFRESH_PREFIX, hash_of
+from cloudcore.identity.oauth.sessions import REFRESH_PREFIX
+from cloudcore.identity.rights.assume_role import SESSION_PREFIX
 from cloudcore.identity.rows import sessions as session_rows
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
@@ -62,7 +63,7 @@ from cloudcore.wire import ResponseBody
 _DURATION: Final = re.compile(r"-?[0-9]+")
 _MAX_DIGITS: Final = 18
 """Maximum digits to parse; longer numbers are clamped, because parsing takes quadratic time."""
-_DUMMY: Final = sha256(b"").hexdigest()
+_DUMMY: Final = hash_of("")
 
 
 class IssuedToken(ResponseBody, kw_only=True):
@@ -107,7 +108,7 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     """
     owner = await ctx.database.read(find_key_owner, client.id or "")
     expected = _DUMMY if owner is None else owner.secret_sha256
-    shown = sha256((client.secret or "").encode()).hexdigest()
+    shown = hash_of(client.secret or "")
     is_right = hmac.compare_digest(shown, expected)
     if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
         note_wrong_key(ctx, owner)
@@ -208,12 +209,6 @@ def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.Signe
     )
 
 
-SESSION_TOKEN: Final = re.compile(
-    r"est_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
-)
-"""Prefix of the session tokens of assumed roles; the session's id follows."""
-
-
 async def revoke(
     ctx: RequestContext, tokens: AccessTokens, form: Form, client: OAuthClient
 ) -> None:
@@ -226,11 +221,11 @@ async def revoke(
         Unauthenticated: the client named itself and its secret is wrong.
 
     """
-    asker: str | None = None
+    requester: str | None = None
     if client.is_public:
-        asker = CLI
+        requester = CLI
     elif client.id is not None or client.secret is not None:
-        asker = (await authenticate_client(ctx, client)).service_account_id
+        requester = (await authenticate_client(ctx, client)).service_account_id
     token = form.get("token")
     if not token:
         return
@@ -238,7 +233,7 @@ async def revoke(
         claims = tokens.verify(token)
     except Unauthenticated:
         claims = None
-    await ctx.database.write(partial(_revoke, ctx), token, claims, asker, ctx.clock())
+    await ctx.database.write(partial(_revoke, ctx), token, claims, requester, ctx.clock())
 
 
 def _revoke(
@@ -246,21 +241,21 @@ def _revoke(
     tx: Connection,
     token: str,
     claims: AccessClaims | None,
-    asker: str | None,
+    requester: str | None,
     now: int,
 ) -> None:
     if claims is not None:
         if not sign_ins.is_token_revoked(tx, claims.jti):
-            _revoke_access_token(ctx, tx, claims, asker, now)
+            _revoke_access_token(ctx, tx, claims, requester, now)
         return
     session = _session_of(tx, token, now)
     if session is not None:
-        if asker in (None, _client_of(tx, session, now)):
+        if requester in (None, _client_of(tx, session, now)):
             session_rows.revoke_session(tx, session.id, now)
             record_sign_out(ctx, tx, session, "session")
         return
     login = sign_ins.find_login(tx, hash_of(token))
-    if login is not None and asker in (None, _client_of_login(tx, login, now)):
+    if login is not None and requester in (None, _client_of_login(tx, login, now)):
         _revoke_login(ctx, tx, login, now)
 
 
@@ -276,16 +271,16 @@ def _revoke_login(
 
 
 def _revoke_access_token(
-    ctx: RequestContext, tx: Connection, claims: AccessClaims, asker: str | None, now: int
+    ctx: RequestContext, tx: Connection, claims: AccessClaims, requester: str | None, now: int
 ) -> None:
     if claims.sid is None:
         owner = find_key_owner(tx, claims.akid or "")
-        if owner is None or asker not in (None, owner.service_account_id):
+        if owner is None or requester not in (None, owner.service_account_id):
             return
         record_program_sign_out(ctx, tx, owner.account_id, owner.service_account, "token")
     else:
         session = session_rows.find_live_session(tx, claims.sid, now)
-        if session is None or asker not in (None, _client_of(tx, session, now)):
+        if session is None or requester not in (None, _client_of(tx, session, now)):
             return
         record_sign_out(ctx, tx, session, "token" if session.role_id is None else "session")
         if session.role_id is not None:
@@ -299,10 +294,8 @@ def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
     if token.startswith(REFRESH_PREFIX):
         found = lock_refresh_token(tx, hash_of(token))
         return None if found is None else session_rows.find_live_session(tx, found.sid, now)
-    named = SESSION_TOKEN.fullmatch(token)
-    if named is None:
-        return None
-    session = session_rows.find_live_session(tx, "-".join(named.groups()), now)
+    sid = id_in(SESSION_PREFIX, token)
+    session = None if sid is None else session_rows.find_live_session(tx, sid, now)
     if session is None or not hmac.compare_digest(session.token_sha256 or "", hash_of(token)):
         return None
     return session

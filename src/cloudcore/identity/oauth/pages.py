@@ -87,7 +87,7 @@ HEADERS: Final = {
 
 
 def headers_with_form(uri: str = "") -> dict[str, str]:
-    """Return the headers of a page; of one whose form leads to `uri` elsewhere at last, if given.
+    """Return the headers of a page; `uri` is the final target of its form on another host, if any.
 
     Browsers apply `form-action` to the redirects that follow a form too.
     """
@@ -102,7 +102,7 @@ def headers_with_form(uri: str = "") -> dict[str, str]:
 
 
 def redirect_uri(auth_url: str, provider_id: str) -> str:
-    """Return where an identity provider sends browsers back to.
+    """Return the redirect URI of an identity provider.
 
     Each has an address of its own, so that the answer of one cannot be passed off as that of
     another (RFC 9700 §4.4).

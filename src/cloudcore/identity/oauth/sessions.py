@@ -9,19 +9,18 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64encode
 from functools import partial
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.identity.audit import record_sign_in
+from cloudcore.identity.credentials import code_challenge, hash_of
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.identity_providers import IdentityProvider, find_provider
-from cloudcore.identity.rows.organizations import lock_if_there
+from cloudcore.identity.rows.organizations import lock_if_exists
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.rows.sign_ins import Code, RefreshToken
 from cloudcore.identity.rows.users import find_user
@@ -41,7 +40,7 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 class Destination(NamedTuple):
-    """The client a code is for, and its `redirect_uri`."""
+    """The client of a code, and its `redirect_uri`."""
 
     client_id: str
     redirect_uri: str
@@ -74,11 +73,6 @@ class SignedIn(NamedTuple):
     """When the session ends for good, or None if each refresh renews it."""
 
 
-def hash_of(secret: str) -> str:
-    """Return the SHA-256 under which a random secret of 256 bits is stored."""
-    return sha256(secret.encode()).hexdigest()
-
-
 def new_code(
     user_id: str, destination: Destination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
@@ -104,7 +98,7 @@ def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
         return code
     if code.sid is not None:
         rows.revoke_session(tx, code.sid, now)
-        sign_ins.disown_code(tx, code_sha256)  # the first use may not have its session yet
+        sign_ins.detach_code(tx, code_sha256)  # the first use may not have its session yet
     return None
 
 
@@ -118,11 +112,9 @@ async def begin_session(ctx: RequestContext, spent: SpentCode, proof: Proof) -> 
 
 
 def _fits(code: Code, proof: Proof) -> bool:
-    digest = sha256(proof.verifier.encode()).digest()
-    challenge = urlsafe_b64encode(digest).decode().rstrip("=")
     return (
         _VERIFIER.fullmatch(proof.verifier) is not None
-        and hmac.compare_digest(challenge, code.code_challenge)
+        and hmac.compare_digest(code_challenge(proof.verifier), code.code_challenge)
         and proof.client_id == code.client_id
         and proof.redirect_uri == code.redirect_uri
     )
@@ -153,13 +145,13 @@ def _begin(
 
 
 def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
-    """Lock a provider until the transaction ends, and return it; None if there is none.
+    """Lock a provider until the transaction ends, and return it, or None.
 
     A request that turns the provider off waits for the lock, so it finds the new session and ends
     it.
     """
     provider = None if provider_id is None else find_provider(tx, provider_id)
-    if provider is None or not lock_if_there(tx, provider.organization_id):
+    if provider is None or not lock_if_exists(tx, provider.organization_id):
         return None
     return find_provider(tx, provider.id)  # as it is under the lock
 
@@ -200,7 +192,7 @@ def _rotate(
 
 
 def _renewed(now: int, ends_at: int | None) -> int:
-    """Return until when a session lasts that is begun or refreshed at `now`."""
+    """Return the expiry of a session that is begun or refreshed at `now`."""
     until = now + SESSION_SECONDS * MICROSECONDS
     return until if ends_at is None else min(until, ends_at)
 

@@ -1,7 +1,7 @@
 """Sign a person in through the page: read the authorization request, check forms, issue the code.
 
 The request is that of RFC 6749 §4.1.1 and RFC 7636 §4.3. A refusal is sent to the redirect URI only
-if that is the client's own; else the person is told, on a page.
+if that is the client's own; otherwise it is shown to the person on a page.
 
 A form is valid in one browser (the nonce in its cookie) for ten minutes. It carries the client's
 request sealed, so the browser cannot change it.
@@ -12,10 +12,8 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from functools import partial
-from hashlib import sha256
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -26,6 +24,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, Unauthenticated
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
+from cloudcore.identity.credentials import hash_of, opened_text, sealed_text
 from cloudcore.identity.oauth.attempts import KnownBrowser, attempt_at, attempt_in, attempt_of
 from cloudcore.identity.oauth.forms import CLI, CONSOLE, MAX_PARAMETERS, Form, parse_parameters
 from cloudcore.identity.oauth.sessions import OUT_OF_BAND, Destination, new_code
@@ -34,7 +33,7 @@ from cloudcore.identity.rows.sessions import find_last_signed_in
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user, list_users_by_email, lock_user
 from cloudcore.identity.services.users import change_password
-from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.keyring import Keyring
 from cloudcore.web.context import RequestContext
 from cloudcore.web.query import parse_fields
 
@@ -46,7 +45,7 @@ _NOT_UTF8: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 class AuthorizationRequest(NamedTuple):
-    """What a client asks for."""
+    """The parsed parameters of an authorization request."""
 
     destination: Destination
     code_challenge: str
@@ -57,7 +56,7 @@ class RequestRefused(InvalidInput):
     """A request that is refused by a redirect to `location`."""
 
     def __init__(self, destination: Destination, state: str, code: str, message: str) -> None:
-        """Refuse with an error `code` of RFC 6749 §4.1.2.1; `state` comes back as it was sent."""
+        """Refuse with an error `code` of RFC 6749 §4.1.2.1; the client's `state` is returned."""
         super().__init__(message)
         told = {"error": code, "error_description": message} | ({"state": state} if state else {})
         self.location = f"{destination.redirect_uri}?{urlencode(told)}"
@@ -68,7 +67,8 @@ def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
 
     Raises:
         RequestRefused: a parameter is not supported, or given more than once.
-        InvalidInput: as it; or the client or its address is not known. No address may be told.
+        InvalidInput: the same, but the code is not sent by a redirect; or the client or its
+            `redirect_uri` is unknown.
 
     """
     sent = _values(encoded)
@@ -87,11 +87,11 @@ def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
 
 
 class _OtherType(InvalidInput):
-    """The client asked for no code."""
+    """The request has a `response_type` other than ``code``."""
 
 
 def _values(encoded: bytes) -> dict[str, list[str]]:
-    """Return the values of each parameter, also of a query that is refused."""
+    """Return the values of each parameter, even of an invalid query."""
     found: dict[str, list[str]] = {}
     fields = parse_fields(
         encoded, max_fields=MAX_PARAMETERS, counts_empty=False, not_utf8="replace"
@@ -102,7 +102,7 @@ def _values(encoded: bytes) -> dict[str, list[str]]:
 
 
 def _only(sent: dict[str, list[str]], name: str) -> str:
-    """Return the value of a parameter; empty unless it is given once."""
+    """Return the value of a parameter, or an empty string unless it is given exactly once."""
     values = sent.get(name, [])
     return values[0] if len(values) == 1 else ""
 
@@ -127,7 +127,7 @@ def _checked(query: Form, destination: Destination) -> tuple[str, str]:
 
 
 def _destination(console_url: str, client_id: str, redirect_uri: str) -> Destination:
-    """Return where a client's code goes: to one address, for the command also to loopback.
+    """Check the client and its `redirect_uri`; the command may use a loopback address too.
 
     Raises:
         InvalidInput: the client or the address is another.
@@ -171,8 +171,7 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
 
     def seal(self, keyring: Keyring) -> str:
         """Return the form as the value of a hidden field."""
-        sealed = keyring.seal(msgspec.json.encode(self), _CONTEXT)
-        return urlsafe_b64encode(sealed).decode()
+        return sealed_text(keyring, self, _CONTEXT)
 
 
 def new_nonce() -> str:
@@ -197,14 +196,10 @@ def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
         AccessDenied: it is forged, from another browser, or expired.
 
     """
-    try:
-        opened = ctx.keyring.open(urlsafe_b64decode(hidden), _CONTEXT)
-        form = msgspec.json.decode(opened, type=SignInForm)
-    except (KeyringError, ValueError):
-        raise _stale() from None
-    if nonce is None or not hmac.compare_digest(form.nonce_sha256, _hash(nonce)):
+    form = opened_text(ctx.keyring, hidden, _CONTEXT, SignInForm)
+    if form is None or ctx.clock() >= form.expires_at:
         raise _stale()
-    if ctx.clock() >= form.expires_at:
+    if nonce is None or not hmac.compare_digest(form.nonce_sha256, hash_of(nonce)):
         raise _stale()
     return form
 
@@ -217,7 +212,7 @@ def renew(
     if user is None:
         return renewed
     return msgspec.structs.replace(
-        renewed, email=user.email, kept_sha256=_hash(user.password), user_id=user.id
+        renewed, email=user.email, kept_sha256=hash_of(user.password), user_id=user.id
     )
 
 
@@ -245,18 +240,18 @@ async def check_password(
         matching = await attempt.find_matching(ctx, password, persons)
         known = [user for user in matching if user.id == browser.user_id]
         if known:
-            await attempt.forgive(ctx)
+            await attempt.credit_back(ctx)
             return known[0]
         # The browser is known for one person; for others with the address it counts as unknown.
         stranger = attempt_at(ctx, address)
         if not await stranger.is_admitted(ctx):
             matching = []
         elif matching:
-            await stranger.forgive(ctx)
+            await stranger.credit_back(ctx)
     if not matching:
         note_failed_sign_ins(ctx, persons)
         raise Unauthenticated("the e-mail address or the password is wrong")
-    await attempt.forgive(ctx)
+    await attempt.credit_back(ctx)
     return await _choose_person(ctx, matching)
 
 
@@ -283,7 +278,7 @@ async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
 def add_code_of(tx: Connection, user: User, code: Code) -> None:
     """Add the `code` of a person whose password was checked outside of the transaction.
 
-    Whoever resets a password deletes the codes that are there; none is added afterwards.
+    A reset of the password deletes the person's codes, so none may be added after it.
 
     Raises:
         Unauthenticated: see `give_code`.
@@ -309,7 +304,7 @@ async def choose_password(
 
     """
     user = await ctx.database.read(find_user, form.user_id)
-    if user is None or user.status != "active" or _hash(user.password) != form.kept_sha256:
+    if user is None or user.status != "active" or hash_of(user.password) != form.kept_sha256:
         raise _stale()
     if password != repeated:
         raise InvalidInput("the two passwords differ")
@@ -317,7 +312,7 @@ async def choose_password(
     attempt = attempt_of(user)
     if await attempt.verify(ctx, password, user.password):
         raise InvalidInput("choose another password than the one you were given")
-    kept = await ctx.passwords.hash(password, attempt.asker, salt_of(user.password))
+    kept = await ctx.passwords.hash(password, attempt.client, salt_of(user.password))
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(partial(_change_password, ctx), user, kept, row, ctx.clock())
     return user, code
@@ -335,11 +330,7 @@ def _form(
     ctx: RequestContext, nonce: str, code_challenge: str, destination: Destination, state: str
 ) -> SignInForm:
     expires_at = ctx.clock() + _FORM_SECONDS * MICROSECONDS
-    return SignInForm(_hash(nonce), code_challenge, expires_at, destination, state)
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode()).hexdigest()
+    return SignInForm(hash_of(nonce), code_challenge, expires_at, destination, state)
 
 
 def _stale() -> AccessDenied:

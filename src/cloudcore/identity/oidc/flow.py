@@ -1,9 +1,9 @@
 """The authorization code flow at an identity provider (OpenID Connect Core 1.0 §3.1, RFC 7636).
 
-What a sign-in needs until the browser comes back is in one sealed cookie: the provider, `state`,
-`nonce`, the PKCE verifier, and the sign-in form that goes on afterwards. So an answer is believed
-only in the browser that asked, and only at the address of the provider that was asked (RFC 9700
-§4.4: an attacker's provider must not get the code of another).
+The state of a pending sign-in is in one sealed cookie: the provider, `state`, `nonce`, the PKCE
+verifier, and the sign-in form to continue with. So an answer is accepted only in the browser that
+asked, and only at the address of the provider that was asked (RFC 9700 §4.4: an attacker's provider
+must not get the code of another).
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64encode
 from collections.abc import Mapping
 from functools import partial
-from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import quote_plus, urlencode, urlsplit
 
@@ -22,6 +21,7 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied
+from cloudcore.identity.credentials import code_challenge, opened_text, sealed_text
 from cloudcore.identity.oauth.forms import Form
 from cloudcore.identity.oauth.sign_in import SignInForm
 from cloudcore.identity.oidc.id_tokens import (
@@ -34,7 +34,7 @@ from cloudcore.identity.oidc.id_tokens import (
 )
 from cloudcore.identity.oidc.provider import Discovery, Metadata, ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.keyring import Keyring, KeyringError
+from cloudcore.keyring import Keyring
 
 PENDING_SECONDS: Final = 600
 """How long a person may take at the provider."""
@@ -55,8 +55,7 @@ class PendingSignIn(msgspec.Struct, array_like=True, frozen=True):
 
     def seal(self, keyring: Keyring) -> str:
         """Return the value of the cookie."""
-        sealed = keyring.seal(msgspec.json.encode(self), _CONTEXT)
-        return urlsafe_b64encode(sealed).decode()
+        return sealed_text(keyring, self, _CONTEXT)
 
 
 def begin(provider: IdentityProvider, form: SignInForm, now: int) -> PendingSignIn:
@@ -82,12 +81,10 @@ def resume(
         AccessDenied: this browser did not begin it, or at another provider, or took too long.
 
     """
-    try:
-        opened = keyring.open(urlsafe_b64decode(cookie or ""), _CONTEXT)
-        pending = msgspec.json.decode(opened, type=PendingSignIn)
-    except (KeyringError, ValueError):
-        raise _stale() from None
-    if not hmac.compare_digest(pending.state.encode(), state.encode()) or now >= pending.expires_at:
+    pending = opened_text(keyring, cookie, _CONTEXT, PendingSignIn)
+    if pending is None or now >= pending.expires_at:
+        raise _stale()
+    if not hmac.compare_digest(pending.state.encode(), state.encode()):
         raise _stale()
     if pending.provider_id != provider_id:
         raise AccessDenied("another provider answered than the one that was asked; start again")
@@ -97,8 +94,7 @@ def resume(
 def authorization_url(
     provider: IdentityProvider, metadata: Metadata, pending: PendingSignIn, redirect_uri: str
 ) -> str:
-    """Return where to send the browser."""
-    digest = sha256(pending.verifier.encode()).digest()
+    """Return the URL of the provider for the browser."""
     query = urlencode(
         {
             "response_type": "code",
@@ -107,7 +103,7 @@ def authorization_url(
             "scope": provider.scopes,
             "state": pending.state,
             "nonce": pending.nonce,
-            "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
+            "code_challenge": code_challenge(pending.verifier),
             "code_challenge_method": "S256",
         }
     )
@@ -144,10 +140,10 @@ async def fetch_profile(
     redirect_uri: str,
     now: int,
 ) -> Profile:
-    """Exchange a code for what the provider says of the person.
+    """Exchange a code for the person's profile.
 
     Raises:
-        ProviderFailed: the provider refuses the code, or says nothing that can be believed.
+        ProviderFailed: the provider refuses the code, or its answer is not valid.
 
     """
     metadata = await discovery.metadata(provider.issuer, now)
@@ -197,11 +193,6 @@ async def fetch_profile(
             raise ProviderFailed("its userinfo endpoint told of another person")
         claims = {**told, **claims}
     return profile_of(provider, claims)
-
-
-def state_hash(pending: PendingSignIn) -> str:
-    """Return under what the use of a state is recorded."""
-    return sha256(pending.state.encode()).hexdigest()
 
 
 def _basic(client_id: str, secret: str) -> str:

@@ -57,11 +57,11 @@ class _Claims(msgspec.Struct):
 
 
 class KeyMismatch(ProviderFailed):
-    """The keys that were given do not verify a token; the provider may have others by now."""
+    """The given keys do not verify a token; the provider may have newer ones."""
 
 
 def key_id_of(token: str) -> str | None:
-    """Return the id of the key that a token says it was signed with, or None.
+    """Return the id of the signing key in a token's header, or None.
 
     Raises:
         ProviderFailed: it is not a token, or its algorithm is not accepted.
@@ -116,7 +116,7 @@ def _header(token: str) -> _Header:
 
 
 def _key(keys: Sequence[Mapping[str, Any]], header: _Header) -> RSAKey | ECKey | OKPKey:
-    """Return the one key that a header means; without a `kid`, the only one that fits."""
+    """Return the key of a header's `kid`; without one, the only key that fits."""
     kind, curve = _ALGORITHMS[header.alg]
     fitting = [
         key
@@ -187,7 +187,7 @@ MAX_GROUP_NAME: Final = 256
 
 
 class Profile(NamedTuple):
-    """A person as its provider knows it."""
+    """The claims of a person that are used."""
 
     subject: str
     """The provider's unchangeable name of the person."""
@@ -207,7 +207,7 @@ def profile_of(provider: IdentityProvider, claims: Mapping[str, Any]) -> Profile
 
 
 def lacks_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> bool:
-    """Return True if the userinfo endpoint may tell what the ID token does not."""
+    """Return True if the ID token lacks claims that the userinfo endpoint may have."""
     return not {"email", provider.groups_claim} <= claims.keys()
 
 

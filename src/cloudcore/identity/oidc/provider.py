@@ -17,14 +17,14 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.outbound import destinations
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.host_lookup import Resolve, resolve
-from cloudcore.outbound.http_client import Answer, HttpClient
+from cloudcore.outbound.http_client import HttpAnswer, HttpClient
 from cloudcore.outbound.http_connection import RequestFailed
 
 MAX_URL: Final = 1000
 
 
 def allowed_providers(internal_origins: Sequence[str]) -> Allowed:
-    """Return what may be asked besides the public internet: the origins that an operator lists."""
+    """Return the internal origins that may be asked, besides the public internet."""
     return Allowed("ENTREPOT_OIDC_INTERNAL_ORIGINS", tuple(internal_origins))
 
 
@@ -49,7 +49,7 @@ _REDIRECTS: Final = range(300, 400)
 
 
 class ProviderFailed(Exception):
-    """The provider cannot be asked, or its answer cannot be used; the message says why."""
+    """The provider cannot be reached, or its answer is not valid; the message is the reason."""
 
 
 class ProviderClient:
@@ -105,7 +105,7 @@ class ProviderClient:
             raise ProviderFailed(f"{url} answered with status {status} and no JSON") from None
 
 
-async def _body(answer: Answer, url: str) -> bytes:
+async def _body(answer: HttpAnswer, url: str) -> bytes:
     if answer.head.all("content-encoding") not in ([], ["identity"]):
         raise ProviderFailed(f"{url} answered in an encoding that was not asked for")
     if answer.head.status in _REDIRECTS:
@@ -119,7 +119,7 @@ REFRESH_SECONDS: Final = 10
 MISMATCH_SECONDS: Final = 60
 """The least time between two reads after a token that the keys do not verify.
 
-It is longer because anybody can present such a token again and again."""
+It is longer because anyone can present such a token repeatedly."""
 MAX_ISSUERS: Final = 100
 """The most issuers whose metadata and keys a process holds."""
 _MAX_KEYS: Final = 100
@@ -127,7 +127,7 @@ _WELL_KNOWN: Final = "/.well-known/openid-configuration"
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What a provider says of itself, as far as it is used here."""
+    """The provider metadata that is used here (OpenID Connect Discovery 1.0 §3)."""
 
     issuer: str
     authorization_endpoint: str
@@ -146,7 +146,7 @@ class _Kept(NamedTuple):
     """When the metadata was read, in microseconds since the epoch."""
     keys_read_at: int
     reading: asyncio.Lock
-    """Held while the keys are read anew after a mismatch."""
+    """Held while the keys are read again after a mismatch."""
 
 
 class Discovery:
@@ -166,7 +166,7 @@ class Discovery:
         return (await self._read(issuer, now)).metadata
 
     async def keys(self, issuer: str, now: int, kid: str | None = None) -> Sequence[dict[str, Any]]:
-        """Return the keys of an issuer as JWKs; read them anew if none has the id `kid`.
+        """Return the keys of an issuer as JWKs; read them again if none has the id `kid`.
 
         So a provider may rotate its keys at any time.
 

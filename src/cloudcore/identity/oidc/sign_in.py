@@ -1,4 +1,4 @@
-"""Sign a person in at an identity provider: from the sign-in page there, and back with a code."""
+"""Sign a person in at an identity provider: redirect the browser there, and take its answer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, TooManyAttempts
 from cloudcore.identity.audit import record_provider_sign_in
+from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth.forms import Form
 from cloudcore.identity.oauth.pages import ProviderChoice, redirect_uri
@@ -55,7 +56,7 @@ async def list_choices(ctx: RequestContext) -> Sequence[ProviderChoice]:
 async def begin(
     ctx: RequestContext, needs: IdentityNeeds, form: SignInForm, provider_id: str
 ) -> tuple[str, str]:
-    """Return where to send the browser, and the value of the cookie that it needs to come back.
+    """Return the provider's URL for the browser, and the cookie that the answer needs.
 
     Raises:
         TooManyAttempts: `BEGIN_BUDGET` is exhausted.
@@ -94,7 +95,7 @@ async def finish(
     now = ctx.clock()
     pending = flow.resume(ctx.keyring, cookie, at, answer.get("state", ""), now)
     # First, so that an answer is used once, also if what follows fails.
-    await ctx.database.write(provider_sign_ins.use_state, flow.state_hash(pending), now)
+    await ctx.database.write(provider_sign_ins.use_state, hash_of(pending.state), now)
     provider = await _active(ctx, pending.provider_id)
     try:
         metadata = await needs.discovery.metadata(provider.issuer, now)

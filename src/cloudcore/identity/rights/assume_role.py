@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 import secrets
-import string
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address
-from typing import Annotated, ClassVar, Final, NamedTuple
+from typing import Annotated, Any, ClassVar, Final, NamedTuple
 
 from msgspec import Meta
 
@@ -24,25 +23,32 @@ from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
 from cloudcore.iam.decision import Verdict, could_allow
 from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.identity.credentials import hash_of, new_key_id, text_with_id
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.rights.permissions import load_policies
-from cloudcore.identity.rights.role_trust import ASSIGNED, find_asker, has_permission, verdict_on
+from cloudcore.identity.rights.role_trust import (
+    ASSIGNED,
+    find_role_caller,
+    has_permission,
+    verdict_on,
+)
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.service_accounts import find_key_expiry
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.tokens.access_tokens import AccessTokens, clamp_duration, end_after
+from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Crn, Uuid, parse_uuid
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 CHAINED_SECONDS: Final = 3600
 """Maximum duration of a role session assumed from another role session."""
-MAX_LINE: Final = 10
+MAX_CHAIN: Final = 10
 """Maximum length of a chain of sessions, each assumed from the previous one."""
 
-_ID_ALPHABET: Final = string.ascii_uppercase + "234567"
+SESSION_PREFIX: Final = "est_"
+"""Prefix of session tokens; the session's id follows."""
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_=,.@-]")
 _WHY: Final = {
     Verdict.ALLOWED: "its account is suspended",
@@ -88,10 +94,20 @@ class Credential(NamedTuple):
 
     access_key_id: str
     secret: str
+    secret_sealed: bytes
     session_token: str
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Return the columns of the session's row."""
+        return {
+            "access_key_id": self.access_key_id,
+            "secret_sealed": self.secret_sealed,
+            "token_sha256": hash_of(self.session_token),
+        }
 
-class _Asked(NamedTuple):
+
+class _RoleRequest(NamedTuple):
     """A request to assume a role, with everything the decision needs."""
 
     source: Principal
@@ -121,7 +137,7 @@ async def assume_role(
 
     """
     assert ctx.caller is not None
-    asked = _Asked(
+    asked = _RoleRequest(
         source=ctx.caller,
         role=request.role,
         seconds=request.duration_seconds,
@@ -130,19 +146,11 @@ async def assume_role(
         source_ip=ctx.source_ip,
         now=ctx.clock(),
     )
-    credential = new_credential(asked.sid)
-    sealed = ctx.keyring.seal(credential.secret.encode(), sealing_context(asked.sid))
+    credential = new_credential(ctx.keyring, asked.sid)
     ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
-    role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential, sealed)
+    role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential)
     return AssumedRole(
-        access_token=tokens.issue(
-            iam_crn(role.account_id, "role", role.name),
-            ctx.new_id(),
-            expires_at,
-            issued_at=asked.now,
-            account_id=role.account_id,
-            sid=asked.sid,
-        ),
+        access_token=issue_token(tokens, role, ctx.new_id(), asked.sid, expires_at, asked.now),
         expires_in=expires_at // MICROSECONDS - asked.now // MICROSECONDS,
         access_key_id=credential.access_key_id,
         secret_access_key=credential.secret,
@@ -154,17 +162,20 @@ async def assume_role(
     )
 
 
+def issue_token(
+    tokens: AccessTokens, role: AssumableRole, jti: str, sid: str, expires_at: int, now: int
+) -> str:
+    """Return an access token of a role's session, issued at `now`."""
+    crn = iam_crn(role.account_id, "role", role.name)
+    of = {"account_id": role.account_id, "sid": sid}
+    return tokens.issue(crn, jti, expires_at, issued_at=now, **of)
+
+
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
     """Return a role that the caller may assume now; raise what `assume_role` does if not."""
     assert ctx.caller is not None
-    return _allowed_role(ctx, tx, _asked_now(ctx.caller, role, ctx.source_ip, now))
-
-
-def _asked_now(
-    source: Principal, role: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> _Asked:
-    """Return the question whether the source may assume a role, with no session in mind."""
-    return _Asked(source, role, None, None, "", source_ip, now)
+    asked = _RoleRequest(ctx.caller, role, None, None, "", ctx.source_ip, now)
+    return _allowed_role(ctx, tx, asked)
 
 
 def _printable(text: str) -> str:
@@ -172,11 +183,11 @@ def _printable(text: str) -> str:
 
 
 def _assume(
-    ctx: RequestContext, tx: Connection, asked: _Asked, credential: Credential, sealed: bytes
+    ctx: RequestContext, tx: Connection, asked: _RoleRequest, credential: Credential
 ) -> tuple[AssumableRole, int]:
     role = _allowed_role(ctx, tx, asked)
     source = asked.source
-    if source.sid is not None and sessions.count_line(tx, source.sid) >= MAX_LINE:
+    if source.sid is not None and sessions.count_chain(tx, source.sid) >= MAX_CHAIN:
         raise AccessDenied("roles were assumed from one another too many times in a row")
     lock_account(tx, role.account_id)
     use = sessions.OPEN.check(
@@ -210,9 +221,7 @@ def _assume(
         source_access_key_id=source.access_key_id,
         session_name=name,
         first_source=source.source and source.source._replace(session_name=name).stored(),
-        access_key_id=credential.access_key_id,
-        secret_sealed=sealed,
-        token_sha256=hash_of(credential.session_token),
+        **credential.columns,
     )
     sessions.add_session(tx, session)
     ctx.audit(
@@ -236,12 +245,12 @@ def _session_name(source: Principal) -> str | None:
     return _NO_NAME.sub("-", text)[:64].ljust(2, "-")
 
 
-def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> AssumableRole:
+def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> AssumableRole:
     """Return the requested role; raise the refusal if the source may not assume it.
 
     A refusal by a role of another account looks like a role that does not exist, except to a person
-    the role is assigned to. Whether the caller's own
-    account has a role is told to callers who may assume it, as far as their policies go.
+    who has the role. The existence of a role in the caller's own account is revealed only to
+    callers whose policies allow them to assume it.
     """
     source = asked.source
     is_assigned = False
@@ -251,7 +260,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
         policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    asker = find_asker(tx, source, asked.source_ip, asked.now)
+    role_caller = find_role_caller(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
         ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
@@ -259,13 +268,13 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()
         named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
-        if not has_permission(asker, policies, named):
+        if not has_permission(role_caller, policies, named):
             if is_known:
                 raise _refused()
             refusal = _refused()
     if role is None:
         raise refusal
-    verdict = verdict_on(asker, role, policies)
+    verdict = verdict_on(role_caller, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
     if is_known:
@@ -273,7 +282,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _Asked) -> Assumab
     raise refusal
 
 
-def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
+def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
     """Return the name of the role of the caller's account that a program refers to.
 
     It is ``*`` for an id, or the CRN of another account, that is of no role of this one.
@@ -288,7 +297,7 @@ def _own_name(asked: _Asked, role: AssumableRole | None) -> str:
     return crn.name if crn.account == asked.source.account_id else "*"
 
 
-def _find_role(tx: Connection, asked: _Asked) -> tuple[AssumableRole | None, PlatformError]:
+def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | None, PlatformError]:
     """Return the role referred to, or None, and the error to raise for a missing role."""
     source, text = asked.source, asked.role
     if (role_id := parse_uuid(text)) is not None:
@@ -319,12 +328,14 @@ def _role_crn(text: str) -> Crn:
     return crn
 
 
-def new_credential(sid: str) -> Credential:
+def new_credential(keyring: Keyring, sid: str) -> Credential:
     """Return a new credential for a session of this id."""
+    secret = secrets.token_urlsafe(30)
     return Credential(
-        "AS" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
-        secrets.token_urlsafe(30),
-        f"est_{sid.replace('-', '')}_{secrets.token_urlsafe(32)}",
+        new_key_id("AS"),
+        secret,
+        keyring.seal(secret.encode(), sealing_context(sid)),
+        text_with_id(SESSION_PREFIX, sid, secrets.token_urlsafe(32)),
     )
 
 

@@ -97,7 +97,9 @@ def stored_document(
     encoded = msgspec.json.encode(kept)
     check_size(encoded)
     policy = _evaluated(kept, foreign, kind)
-    bearers = {str(crn): _bearer(tx, crn) for crn in _foreign_bearers(policy, account_id)}
+    bearers = {
+        str(crn): _principal_id_of(tx, crn) for crn in _foreign_principals(policy, account_id)
+    }
     return StoredDocument(encoded.decode(), foreign | bearers, policy)
 
 
@@ -129,7 +131,7 @@ def ids_of(statements: Sequence[Any], ids: Ids) -> Ids:
     return {name: found for name, found in ids.items() if name in named}
 
 
-def is_meant(encoded_ids: str, crn: str, principal_id: str) -> bool:
+def names_principal(encoded_ids: str, crn: str, principal_id: str) -> bool:
     """Return True if `crn` in the document means the principal with this id."""
     return read_ids(encoded_ids).get(crn, principal_id) == principal_id
 
@@ -204,7 +206,7 @@ def _without_handle(pattern: str) -> str:
     return _with_id(pattern, "resources", {word: _NO_ACCOUNT})
 
 
-def _foreign_bearers(policy: Policy, account_id: str) -> list[Crn]:
+def _foreign_principals(policy: Policy, account_id: str) -> list[Crn]:
     """Return the CRNs of other accounts' roles and service accounts in a policy."""
     named = {name for each in policy.statements for name in each.principals}
     crns = [
@@ -215,6 +217,6 @@ def _foreign_bearers(policy: Policy, account_id: str) -> list[Crn]:
     return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]
 
 
-def _bearer(tx: Connection, crn: Crn) -> str:
+def _principal_id_of(tx: Connection, crn: Crn) -> str:
     found = _FIND_NAMED[crn.type](tx, crn.account, crn.name)
     return "" if found is None else found.id

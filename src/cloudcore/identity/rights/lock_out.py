@@ -1,9 +1,9 @@
 """Refuse a change by which its caller loses the right to give rights, unless it is forced.
 
-Whoever may attach policies to itself can give itself every other right back. So this one right is
-decided as the request came, and again in the transaction of the change, by what that leaves: the
-policies, the session and the access key. Changes of rights lock the account, so of two that race
-the second is decided by what the first has left.
+A principal that may attach policies to itself can give itself every other right back. So this one
+right is decided when the request arrives, and again in the transaction of the change, by the
+policies, the session and the access key that the change leaves. Changes of rights lock the account,
+so of two concurrent ones the second sees the result of the first.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ CHECKED: Final[dict[str, Any]] = {
     "change_check": check_lock_out,
     "statuses": (409,),
 }
-"""What the ``opt`` of a route has whose change may take rights from its own caller."""
+"""Part of a route's ``opt``, if its change may take rights from its own caller."""
 
 
 def _is_in_force(tx: Connection, caller: Principal, now: int) -> bool:
@@ -89,7 +89,7 @@ def _is_in_force(tx: Connection, caller: Principal, now: int) -> bool:
     if caller.access_key_id is None:
         return True
     key = find_key_owner_by_id(tx, caller.access_key_id)
-    return key is not None and key.is_usable(now) and not key.is_suspended
+    return key is not None and key.is_in_force(now)
 
 
 def _refusal(caller: Principal, lost: Sequence[str], words: str) -> Conflict:

@@ -1,4 +1,4 @@
-"""What a caller may do on resources, for clients that offer only what would be allowed.
+"""Find the caller's allowed actions on resources, for clients that offer only these.
 
 The decision is the evaluator's own (`cloudcore.iam.decision`), with the policies of the resources.
 """
@@ -16,7 +16,7 @@ from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import OwnPolicy
-from cloudcore.identity.rights.documents import is_meant, read_stored
+from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.resource_names import Crn
 
 ANY_NAME: Final = "*"
@@ -55,7 +55,7 @@ class Rights(NamedTuple):
     """For the name `ANY_NAME`: those that are allowed on at least one name; else `actions`."""
 
 
-class Asking(NamedTuple):
+class RightsRequest(NamedTuple):
     """A caller with its policies, and the circumstances of its request."""
 
     caller: Principal
@@ -73,7 +73,7 @@ class Asking(NamedTuple):
         policies: Sequence[Policy],
         source_ip: IPv4Address | IPv6Address | None,
         now: int,
-    ) -> Asking:
+    ) -> RightsRequest:
         """Return a caller with the steps of one request."""
         return cls(caller, policies, source_ip, now, Work(_STEPS))
 
@@ -96,8 +96,10 @@ def _load(tx: Connection, question: RightsQuestion) -> ResourcePolicy | None:
     return ResourcePolicy(policy, found.encoded_ids)
 
 
-def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy | None) -> Rights:
-    """Return what the caller may do on the question's resource.
+def rights_of(
+    request: RightsRequest, question: RightsQuestion, attached: ResourcePolicy | None
+) -> Rights:
+    """Return the caller's allowed actions on the question's resource.
 
     Raises:
         AccessDenied: the policies need more steps than one request has.
@@ -106,7 +108,7 @@ def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy
     actions = [
         action
         for action in question.actions
-        if _is_allowed(asking, question, action, question.resource.name, attached)
+        if _is_allowed(request, question, action, question.resource.name, attached)
     ]
     if question.resource.name != ANY_NAME:
         return Rights(actions, actions)
@@ -115,32 +117,32 @@ def rights_of(asking: Asking, question: RightsQuestion, attached: ResourcePolicy
         for action in question.actions
         if action in actions
         or any(
-            _is_allowed(asking, question, action, name, None)
-            for name in _names(asking.policies, action, question.resource.type)
+            _is_allowed(request, question, action, name, None)
+            for name in _names(request.policies, action, question.resource.type)
         )
     ]
     return Rights(actions, on_some)
 
 
-def allowed_prefixes(asking: Asking, action: str, every: Crn) -> list[str]:
-    """Return beginnings of names that policies spell out and on all of which `action` is allowed.
+def allowed_prefixes(request: RightsRequest, action: str, every: Crn) -> list[str]:
+    """Return the prefixes of names in the policies for which `action` is allowed on all names.
 
-    `every` names the kind and the account; its own name does not matter. A name without a wildcard
-    is none.
+    `every` has the kind and the account of the resources; its name is ignored. A name without a
+    wildcard is not a prefix.
     """
     found = []
-    for name in dict.fromkeys(_spelled_out(asking.policies, action, every.type)):
+    for name in dict.fromkeys(_spelled_out(request.policies, action, every.type)):
         prefix = name.removesuffix("*")
         if not prefix or prefix == name or {"*", "?"} & set(prefix):
             continue
         question = RightsQuestion(every, (action,), None)
-        if _is_allowed(asking, question, action, name, None):
+        if _is_allowed(request, question, action, name, None):
             found.append(prefix)
     return sorted(found)
 
 
 def _is_allowed(
-    asking: Asking,
+    request: RightsRequest,
     question: RightsQuestion,
     action: str,
     name: str,
@@ -148,21 +150,21 @@ def _is_allowed(
 ) -> bool:
     resource, own = question.resource, question.own_policy
     concerns = own is not None and action in own.actions
-    crn = asking.caller.crn
-    if attached is not None and not is_meant(attached.encoded_ids, crn, asking.caller.id):
+    crn = request.caller.crn
+    if attached is not None and not names_principal(attached.encoded_ids, crn, request.caller.id):
         crn = ""  # the name meant another principal when the policy was written
     verdict = decide(
         Question(
-            caller=Caller(crn, asking.caller.account_id),
+            caller=Caller(crn, request.caller.account_id),
             action=action,
             resource=str(resource._replace(name=name)),
             # No account has the empty id: then the resource's policy must allow too.
             resource_account_id="" if concerns and own and own.is_required else resource.account,
-            source_ip=asking.source_ip,
-            now=asking.now,
-            work=asking.work,
+            source_ip=request.source_ip,
+            now=request.now,
+            work=request.work,
         ),
-        asking.policies,
+        request.policies,
         attached.policy if attached is not None and concerns else None,
     )
     if verdict is Verdict.TOO_COSTLY:
@@ -174,7 +176,7 @@ def _is_allowed(
 def _names(policies: Sequence[Policy], action: str, kind: str) -> Iterator[str]:
     """Yield names of resources of a kind on which policies may allow `action`.
 
-    Each is an example of what a pattern matches; whether it is allowed is to be decided.
+    Each is an example of a pattern's matches, and still has to be decided.
     """
     yield _UNCOMMON
     for name in _spelled_out(policies, action, kind):

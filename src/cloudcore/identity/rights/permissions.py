@@ -27,7 +27,7 @@ from cloudcore.identity.rows.policies import list_policies_of
 
 
 class LoginPermission(NamedTuple):
-    """What a role must be allowed, to log container clients in."""
+    """The permission that a role needs to log container clients in."""
 
     action: str
     resource: str
@@ -35,7 +35,7 @@ class LoginPermission(NamedTuple):
 
 
 PermissionToLogIn = Callable[[str], LoginPermission]
-"""Returns it for an account."""
+"""Returns the permission for the roles of an account."""
 
 
 _PRINCIPAL_BYTES: Final = 500

@@ -13,7 +13,7 @@ from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, Polic
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.iam.service_roles import service_crn
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rights.documents import is_meant, read_stored
+from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.identity.rows.identity_providers import list_providers_of_person
 from cloudcore.identity.rows.roles import AssumableRole
 
@@ -24,7 +24,7 @@ ASSIGNED: Final = Policy(
 _DENIALS: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 
 
-class Asker(NamedTuple):
+class RoleCaller(NamedTuple):
     """A caller that wants to assume roles, and the circumstances of its request."""
 
     source: Principal
@@ -35,14 +35,14 @@ class Asker(NamedTuple):
     """Microseconds since the epoch."""
 
 
-def find_asker(
+def find_role_caller(
     tx: Connection,
     source: Principal,
     source_ip: IPv4Address | IPv6Address | None,
     now: int,
     *,
     locks: bool = True,
-) -> Asker:
+) -> RoleCaller:
     """Return a caller, with the identity providers in which roles may trust for it.
 
     The providers stay active until the transaction ends, unless `locks` is False.
@@ -51,24 +51,27 @@ def find_asker(
     if source.kind is PrincipalKind.USER:
         found = list_providers_of_person(tx, source.id, locks=locks)
         providers = [iam_crn(owner, "identity-provider", ident) for owner, ident in found]
-    return Asker(source, providers, source_ip, now)
+    return RoleCaller(source, providers, source_ip, now)
 
 
 def verdict_on(
-    asker: Asker, role: AssumableRole, policies: Sequence[Policy], work: Work | None = None
+    role_caller: RoleCaller,
+    role: AssumableRole,
+    policies: Sequence[Policy],
+    work: Work | None = None,
 ) -> Verdict:
     """Return the verdict; allowed only if permission and trust both allow and neither denies.
 
     Trust in an identity provider is trust in the persons who sign in there, as long as it is
     active and they belong to its organization.
     """
-    source = asker.source
-    crn = source.crn if is_meant(role.trust_ids, source.crn, source.id) else ""
+    source = role_caller.source
+    crn = source.crn if names_principal(role.trust_ids, source.crn, source.id) else ""
     trust = read_stored(role.trust_policy, role.trust_ids, PolicyKind.TRUST)
     resource = iam_crn(role.account_id, "role", role.name)
     verdicts = [
-        decide(_question(asker, name, resource, work), policies, trust)
-        for name in (crn, *asker.providers)
+        decide(_question(role_caller, name, resource, work), policies, trust)
+        for name in (crn, *role_caller.providers)
     ]
     denials = [verdict for verdict in verdicts if verdict in _DENIALS]
     allowed = [verdict for verdict in verdicts if verdict.is_allowed]
@@ -83,8 +86,8 @@ def admits(
     now: int,
 ) -> bool:
     """Return True if a role that is assigned to a person admits the person now; lock nothing."""
-    asker = find_asker(tx, person, source_ip, now, locks=False)
-    return verdict_on(asker, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
+    role_caller = find_role_caller(tx, person, source_ip, now, locks=False)
+    return verdict_on(role_caller, role, (ASSIGNED,)).is_allowed and role.account_status == "active"
 
 
 def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
@@ -104,21 +107,21 @@ def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
     return decide(question, (ASSIGNED,), trust).is_allowed
 
 
-def has_permission(asker: Asker, policies: Sequence[Policy], resource: str) -> bool:
+def has_permission(role_caller: RoleCaller, policies: Sequence[Policy], resource: str) -> bool:
     """Return True if the caller's own policies allow it to assume the role of a CRN."""
-    question = _question(asker, asker.source.crn, resource, None)
+    question = _question(role_caller, role_caller.source.crn, resource, None)
     # What is missing then is the trust alone.
     return decide(question, policies) is Verdict.NEEDS_RESOURCE_POLICY
 
 
-def _question(asker: Asker, crn: str, resource: str, work: Work | None) -> Question:
+def _question(role_caller: RoleCaller, crn: str, resource: str, work: Work | None) -> Question:
     """Return the question about a caller that the trust policy knows as `crn`."""
     return Question(
-        caller=Caller(crn, asker.source.account_id),
+        caller=Caller(crn, role_caller.source.account_id),
         action=TRUST_ACTION,
         resource=resource,
         resource_account_id="",  # treats every caller as foreign: both must allow
-        source_ip=asker.source_ip,
-        now=asker.now,
+        source_ip=role_caller.source_ip,
+        now=role_caller.now,
         work=work,
     )

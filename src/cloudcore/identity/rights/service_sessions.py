@@ -14,8 +14,7 @@ from cloudcore.iam.policy import TRUST_ACTION
 from cloudcore.iam.principal import Source
 from cloudcore.iam.service_roles import PassedRole, RoleRefused, RoleSession, service_crn
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth.sessions import hash_of
-from cloudcore.identity.rights.assume_role import Credential, new_credential, sealing_context
+from cloudcore.identity.rights.assume_role import Credential, issue_token, new_credential
 from cloudcore.identity.rights.role_trust import trusts_service
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import ROLES, AssumableRole
@@ -68,16 +67,15 @@ class SessionsOfService:
         *,
         is_wanted: Callable[[Connection], bool] = lambda _tx: True,
     ) -> RoleSession:
-        """Begin a session of a role for what is called `name`."""
+        """Begin a session of a role under a name; see `ServiceRoles`."""
         now, sid = self.clock(), self.new_id()
-        credential = new_credential(sid)
-        sealed = self.keyring.seal(credential.secret.encode(), sealing_context(sid))
+        credential = new_credential(self.keyring, sid)
 
         def add(tx: Connection) -> tuple[AssumableRole, Session]:
             if not is_wanted(tx):
                 raise RoleRefused(f"{name} is gone")
             role = self._role(tx, account_id, role_id, now)
-            session = self._session(role, name, sid, credential, sealed, seconds, now)
+            session = self._session(role, name, sid, credential, seconds, now)
             if not sessions.has_open_of_service(tx, session, now):
                 self._record(tx, role, session, now)  # renewals would fill the log
             sessions.add_session(tx, session)
@@ -86,13 +84,8 @@ class SessionsOfService:
         role, session = await self.database.write(add)
         return RoleSession(
             id=sid,
-            access_token=self.tokens.issue(
-                iam_crn(account_id, "role", role.name),
-                self.new_id(),
-                session.expires_at,
-                issued_at=now,
-                account_id=account_id,
-                sid=sid,
+            access_token=issue_token(
+                self.tokens, role, self.new_id(), sid, session.expires_at, now
             ),
             access_key_id=credential.access_key_id,
             secret_access_key=credential.secret,
@@ -109,13 +102,13 @@ class SessionsOfService:
         return await self.database.read(sessions.find_open, session_ids, self.clock())
 
     def end(self, tx: Connection, account_id: str, name: str, now: int) -> None:
-        """Revoke all sessions of what is called `name`."""
+        """Revoke all sessions that the service began under a name."""
         sessions.revoke_sessions_of_service(tx, account_id, service_crn(self.service), name, now)
 
     def platform_role(
         self, tx: Connection, account_id: str, name: str, policy: Mapping[str, Any], now: int
     ) -> str:
-        """Return the id of a role of the service's own in an account; make it if there is none."""
+        """Return the id of the service's own role in an account; create it if it is missing."""
         of = self.service, account_id, name
         return platform_roles.put_platform_role(tx, *of, policy, self.new_id, now)
 
@@ -146,7 +139,6 @@ class SessionsOfService:
         name: str,
         sid: str,
         credential: Credential,
-        sealed: bytes,
         seconds: int,
         now: int,
     ) -> Session:
@@ -160,9 +152,7 @@ class SessionsOfService:
             source_crn=crn,
             session_name=name,
             first_source=Source(crn, self.service, name).stored(),
-            access_key_id=credential.access_key_id,
-            secret_sealed=sealed,
-            token_sha256=hash_of(credential.session_token),
+            **credential.columns,
         )
 
     def _record(self, tx: Connection, role: AssumableRole, session: Session, now: int) -> None:

@@ -1,8 +1,8 @@
-"""Simulate decisions: what policies say about a principal, actions and a resource, and why.
+"""Simulate decisions on a principal, actions and a resource, with the deciding statements.
 
-The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. A half of the
-policies that belongs to another account is never read: it is unknown unless its document is given,
-so that nothing is told about what other accounts have.
+The decision is the evaluator's own (`cloudcore.iam.decision`), with its trace. Policies of another
+account are never read, so that nothing about other accounts is revealed: that half of the decision
+is unknown unless its document is given.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudcore.iam.decision import Caller, Matched, Question, Trace, Verdict, de
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.names import missing
-from cloudcore.identity.rights.documents import is_meant, read_stored, stored_document
+from cloudcore.identity.rights.documents import names_principal, read_stored, stored_document
 from cloudcore.identity.rows.policies import PolicyRow, list_policies_of
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
@@ -28,7 +28,7 @@ from cloudcore.resource_names import Crn
 MAX_ACTIONS: Final = 50
 
 Decision = Literal["allowed", "denied", "implicitly_denied", "unknown"]
-Half = Literal["allow", "deny", "none", "unknown"]
+PolicyOutcome = Literal["allow", "deny", "none", "unknown"]
 
 _FIND: Final = {"role": ROLES.find_named, "service-account": SERVICE_ACCOUNTS.find_named}
 _REASONS: Final = {
@@ -47,7 +47,7 @@ _REASONS: Final = {
 _DENIED: Final = (Verdict.EXPLICIT_DENY, Verdict.RESOURCE_DENY, Verdict.TOO_COSTLY)
 
 
-class Wanted(NamedTuple):
+class Simulation(NamedTuple):
     """A simulation. Its CRNs name accounts by id."""
 
     principal: Crn | None
@@ -65,7 +65,7 @@ class Wanted(NamedTuple):
 
 
 class KnownPolicy(NamedTuple):
-    """A policy as the evaluator reads it, and as it was written."""
+    """A parsed policy, and its document."""
 
     policy: Policy
     document: Any
@@ -73,7 +73,7 @@ class KnownPolicy(NamedTuple):
     """None for the resource's own, and for a document that was given."""
 
 
-class Scene(NamedTuple):
+class LoadedPolicies(NamedTuple):
     """The principal, the resource, and their policies, or None if unknown."""
 
     caller: Caller | None
@@ -101,12 +101,12 @@ class Result(NamedTuple):
     action: str
     decision: Decision
     reason: str
-    identity: Half
-    resource: Half
+    identity: PolicyOutcome
+    resource: PolicyOutcome
     decided: tuple[Decided, ...]
 
 
-def load_scene(tx: Connection, wanted: Wanted) -> Scene:
+def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
     """Return the policies of a simulation.
 
     Raises:
@@ -114,22 +114,22 @@ def load_scene(tx: Connection, wanted: Wanted) -> Scene:
         InvalidInput: a given document is not a policy, or they are too large together.
 
     """
-    principal = wanted.principal
-    is_own = principal is not None and principal.account == wanted.account_id
+    principal = simulation.principal
+    is_own = principal is not None and principal.account == simulation.account_id
     principal_id = _principal_id(tx, principal) if principal is not None and is_own else ""
     identity: tuple[KnownPolicy, ...] | None = None
-    if wanted.policies is not None:
-        identity = _given(tx, wanted.policies, wanted.account_id)
+    if simulation.policies is not None:
+        identity = _given(tx, simulation.policies, simulation.account_id)
     elif principal is None:
         identity = ()
     elif is_own:
-        rows = list_policies_of(tx, wanted.account_id, principal_id)
+        rows = list_policies_of(tx, simulation.account_id, principal_id)
         identity = tuple(map(_attached, rows))
     caller = None if principal is None else Caller(str(principal), principal.account)
-    attached, ids = _resource_policy(tx, wanted)
-    if caller is not None and is_own and not is_meant(ids, caller.crn, principal_id):
+    attached, ids = _resource_policy(tx, simulation)
+    if caller is not None and is_own and not names_principal(ids, caller.crn, principal_id):
         caller = caller._replace(crn="")  # the name meant another principal when it was written
-    return Scene(caller, wanted.resource, identity, attached, wanted.own_policy)
+    return LoadedPolicies(caller, simulation.resource, identity, attached, simulation.own_policy)
 
 
 def _principal_id(tx: Connection, principal: Crn) -> str:
@@ -156,18 +156,20 @@ def _attached(row: PolicyRow) -> KnownPolicy:
     return KnownPolicy(policy, msgspec.json.decode(row.document), row)
 
 
-def _resource_policy(tx: Connection, wanted: Wanted) -> tuple[tuple[KnownPolicy, ...] | None, str]:
+def _resource_policy(
+    tx: Connection, simulation: Simulation
+) -> tuple[tuple[KnownPolicy, ...] | None, str]:
     """Return the resource's policy, and the ids of the names in it, or None if unknown."""
-    own, resource = wanted.own_policy, wanted.resource
+    own, resource = simulation.own_policy, simulation.resource
     if own is None:
         return (), "{}"
-    if wanted.has_resource_policy:
-        document = wanted.resource_policy
+    if simulation.has_resource_policy:
+        document = simulation.resource_policy
         if document is None:
             return (), "{}"
         stored = stored_document(tx, document, own.rules, resource.account)
         return (KnownPolicy(stored.policy, document),), "{}"
-    if resource.account != wanted.account_id:
+    if resource.account != simulation.account_id:
         return None, "{}"
     found = own.find(tx, resource)
     if found is None:
@@ -177,36 +179,36 @@ def _resource_policy(tx: Connection, wanted: Wanted) -> tuple[tuple[KnownPolicy,
 
 
 def evaluate(
-    scene: Scene, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
+    loaded: LoadedPolicies, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> Result:
     """Decide on one action, with the evaluator's trace."""
-    own = scene.own_policy
+    own = loaded.own_policy
     concerns = own is not None and action in own.actions
-    attached = (scene.attached or ()) if concerns else ()
+    attached = (loaded.attached or ()) if concerns else ()
     question = Question(
-        caller=scene.caller,
+        caller=loaded.caller,
         action=action,
-        resource=str(scene.resource),
+        resource=str(loaded.resource),
         # No account has the empty id: then the resource's policy must allow everyone.
-        resource_account_id="" if concerns and own and own.is_required else scene.resource.account,
+        resource_account_id="" if concerns and own and own.is_required else loaded.resource.account,
         source_ip=source_ip,
         now=now,
     )
     trace = Trace()
     verdict = decide(
         question,
-        [each.policy for each in scene.identity or ()],
+        [each.policy for each in loaded.identity or ()],
         attached[0].policy if attached else None,
         trace,
     )
-    is_resource_unknown = concerns and scene.attached is None
+    is_resource_unknown = concerns and loaded.attached is None
     lacks = {
         Verdict.NEEDS_RESOURCE_POLICY: is_resource_unknown,
-        Verdict.NEEDS_IDENTITY_POLICY: scene.identity is None,
+        Verdict.NEEDS_IDENTITY_POLICY: loaded.identity is None,
     }
     decided = []
     if trace.identity is not None:
-        decided.append(_decided("identity", trace.identity, scene.identity or ()))
+        decided.append(_decided("identity", trace.identity, loaded.identity or ()))
     if trace.resource is not None:
         decided.append(_decided("resource", trace.resource, attached))
     is_unread = is_resource_unknown or verdict is Verdict.EXPLICIT_DENY
@@ -215,7 +217,7 @@ def evaluate(
         decision=_decision(verdict, is_unknown=lacks.get(verdict, False)),
         reason=_REASONS[verdict]
         + ("; that is known to its account alone" if lacks.get(verdict) else ""),
-        identity="unknown" if scene.identity is None else _half(trace.identity),
+        identity="unknown" if loaded.identity is None else _half(trace.identity),
         resource="unknown" if is_unread and concerns else _half(trace.resource),
         decided=tuple(decided),
     )
@@ -229,7 +231,7 @@ def _decision(verdict: Verdict, *, is_unknown: bool) -> Decision:
     return "denied" if verdict in _DENIED else "implicitly_denied"
 
 
-def _half(matched: Matched | None) -> Half:
+def _half(matched: Matched | None) -> PolicyOutcome:
     return "none" if matched is None else matched.statement.effect.value
 
 

@@ -1,1 +1,1 @@
-"""The routes of identity's resources, a module for each; `common` is what they share."""
+"""The routes of identity's resources, a module for each; `common` has their shared parts."""

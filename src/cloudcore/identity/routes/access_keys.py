@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -15,7 +13,8 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED
-from cloudcore.identity.routes.common import authorized, read_listed, reference, shown
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import authorized, reference, shown
 from cloudcore.identity.rows.service_accounts import (
     ACCESS_KEYS,
     SERVICE_ACCOUNTS,
@@ -27,7 +26,6 @@ from cloudcore.identity.services.service_accounts import NewAccessKey, new_acces
 from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import (
     LAST_MOMENT,
     RFC3339,
@@ -82,25 +80,6 @@ class NewAccessKeyRecord(AccessKeyRecord):
     secret_access_key: str
 
 
-class OneAccessKey(ResponseBody):
-    """An access key, wrapped."""
-
-    access_key: AccessKeyRecord
-
-
-class OneNewAccessKey(ResponseBody):
-    """A new access key, wrapped."""
-
-    access_key: NewAccessKeyRecord
-
-
-class ManyAccessKeys(ResponseBody):
-    """A page of access keys."""
-
-    access_keys: Sequence[AccessKeyRecord]
-    meta: PageMeta
-
-
 def end_of(expires_at: datetime | None, now: int) -> int | None:
     """Return the end of a key in microseconds since the epoch.
 
@@ -134,8 +113,7 @@ def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
     return shown(AccessKeyRecord, key, crn=crn, service_account=reference(SERVICE_ACCOUNTS, owner))
 
 
-def _one(owner: ServiceAccount, key: AccessKey) -> OneAccessKey:
-    return OneAccessKey(access_key=_record(owner, key))
+_KEY: Final = Answers(AccessKeyRecord, "access_key", _record)
 
 
 def new_key_record(owner: ServiceAccount, secret: str, key: AccessKey) -> NewAccessKeyRecord:
@@ -143,57 +121,52 @@ def new_key_record(owner: ServiceAccount, secret: str, key: AccessKey) -> NewAcc
     return shown(NewAccessKeyRecord, _record(owner, key), secret_access_key=secret)
 
 
-def _new(owner: ServiceAccount, secret: str, key: AccessKey) -> OneNewAccessKey:
-    return OneNewAccessKey(access_key=new_key_record(owner, secret, key))
+_NEW: Final = Answers(NewAccessKeyRecord, "access_key", new_key_record, noun="new access key")
 
 
-@post(_PATH, status_code=201, opt={"action": "iam:CreateAccessKey", "idempotent": True})
+@_NEW.creates(_PATH, "iam:CreateAccessKey")
 async def create_access_key(
     service_account_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
     data: JSONBody[CreateAccessKey | None] = None,
-) -> Reply[OneNewAccessKey]:
+) -> Reply[ResponseBody]:
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     made, row = new_key(ctx, owner, data or CreateAccessKey(), ctx.clock())
     return await ctx.commit(
         service_accounts.create_access_key,
         row,
-        wrap=partial(_new, owner, made.secret),
+        wrap=partial(_NEW.one, owner, made.secret),
         location=lambda key: f"/v1/service-accounts/{owner.id}/access-keys/{key.id}",
     )
 
 
-@get(_PATH, opt={"action": "iam:ListAccessKeys", "query": PageQuery})
+@_KEY.lists(_PATH, "iam:ListAccessKeys")
 async def list_service_account_keys(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyAccessKeys:
+) -> ResponseBody:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    found, meta = await read_listed(
-        ctx, ACCESS_KEYS, (owner.account_id, owner.id), ctx.query(PageQuery)
-    )
-    return ManyAccessKeys(access_keys=[_record(owner, key) for key in found], meta=meta)
+    return await _KEY.page(ctx, ACCESS_KEYS, (owner.account_id, owner.id), owner)
 
 
-@get(_PATH + "/{key_id:str}", opt={"action": "iam:GetAccessKey"})
+@_KEY.gets(_PATH + "/{key_id:str}", "iam:GetAccessKey")
 async def get_access_key(
     service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneAccessKey:
+) -> ResponseBody:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    return _one(
-        owner, await ctx.database.read(ACCESS_KEYS.get, (owner.account_id, owner.id), key_id)
-    )
+    found = await ctx.database.read(ACCESS_KEYS.get, (owner.account_id, owner.id), key_id)
+    return _KEY.one(owner, found)
 
 
-@patch(_PATH + "/{key_id:str}", opt={"action": "iam:UpdateAccessKey", **CHECKED})
+@_KEY.updates(_PATH + "/{key_id:str}", "iam:UpdateAccessKey", **CHECKED)
 async def update_access_key(
     service_account_id: FromPath[str],
     key_id: FromPath[str],
     data: JSONBody[UpdateAccessKey],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneAccessKey]:
+) -> Reply[ResponseBody]:
     """Activate or deactivate an access key, or change its description or its end.
 
     What was made with the key (tokens, role sessions, container logins) ends with it.
@@ -209,11 +182,11 @@ async def update_access_key(
         key_id,
         changes,
         now,
-        wrap=partial(_one, owner),
+        wrap=partial(_KEY.one, owner),
     )
 
 
-@delete(_PATH + "/{key_id:str}", opt={"action": "iam:DeleteAccessKey", **CHECKED})
+@deletes(_PATH + "/{key_id:str}", "iam:DeleteAccessKey", **CHECKED)
 async def delete_access_key(
     service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

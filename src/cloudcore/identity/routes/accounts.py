@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
-from litestar import get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -16,11 +14,15 @@ from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.rights.permissions import membership
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import Handle, Status, shown
-from cloudcore.identity.routes.organizations import membership_policy, organization_reference
+from cloudcore.identity.routes.organizations import (
+    home_of,
+    membership_policy,
+    organization_reference,
+)
 from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account
 from cloudcore.identity.rows.organizations import JOINED, Joined
-from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import check_founds_accounts
@@ -28,7 +30,7 @@ from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 
@@ -62,19 +64,6 @@ class AccountRecord(ResponseBody):
     created_at: RFC3339
 
 
-class OneAccount(ResponseBody):
-    """An account, wrapped."""
-
-    account: AccountRecord
-
-
-class ManyAccounts(ResponseBody):
-    """A page of accounts."""
-
-    accounts: Sequence[AccountRecord]
-    meta: PageMeta
-
-
 def _crn(account: Account) -> str:
     return iam_crn(account.id, "account", account.handle)
 
@@ -85,8 +74,8 @@ def _record(account: Account) -> AccountRecord:
     return shown(AccountRecord, account, crn=_crn(account), organization=organization)
 
 
-def _one(account: Account) -> OneAccount:
-    return OneAccount(account=_record(account))
+_ACCOUNT: Final = Answers(AccountRecord, "account", _record)
+_ONE: Final = "/v1/accounts/{account_id:str}"
 
 
 def _caller(ctx: RequestContext) -> Principal:
@@ -125,26 +114,18 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
         if named not in (None, organization_id):
             raise missing("organization")
         return organization_id, None
-    current = find_current_organization(tx, caller.sid or "") or caller.organization_id
-    joined = JOINED.get(tx, caller.id, named or current or "")
+    joined = home_of(tx, caller, named)
     return joined.id, joined
 
 
-@post(
-    "/v1/accounts",
-    status_code=201,
-    opt={
-        "action": "iam:CreateAccount",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (404,),
-    },
+@_ACCOUNT.creates(
+    "/v1/accounts", "iam:CreateAccount", resource_policy=membership_policy, statuses=(404,)
 )
 async def create_account(
     data: JSONBody[CreateAccount],
     ctx: NamedDependency[RequestContext],
     needs: Needs[IdentityNeeds],
-) -> Reply[OneAccount]:
+) -> Reply[ResponseBody]:
     """Create an account with a role `admin` that the caller may assume, if the operator allows it.
 
     An organization has at most 100 accounts.
@@ -173,7 +154,7 @@ async def create_account(
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ids,
         add,
-        wrap=_one,
+        wrap=_ACCOUNT.one,
         location=lambda made: f"/v1/accounts/{made.id}",
     )
 
@@ -194,8 +175,8 @@ def _count_own(tx: Connection, account_id: str, handle: str) -> int:
     return len(_own(tx, account_id, handle, "", 1)) if handle else 1
 
 
-@get("/v1/accounts", opt={"action": "iam:ListAccounts", "query": AccountQuery})
-async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
+@_ACCOUNT.lists("/v1/accounts", "iam:ListAccounts", AccountQuery)
+async def list_accounts(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List accounts by handle: the caller's own, or those of a person's organizations."""
     caller = _caller(ctx)
     scope = caller.account_id or caller.organization_id or ""
@@ -210,26 +191,28 @@ async def list_accounts(ctx: NamedDependency[RequestContext]) -> ManyAccounts:
         query.handle or "",
         key=ACCOUNTS_OF_MEMBERS.sort_key,
     )
-    return ManyAccounts(accounts=[_record(each) for each in found], meta=meta)
+    return _ACCOUNT.many([_record(each) for each in found], meta)
 
 
-@get("/v1/accounts/{account_id:str}", opt={"action": "iam:GetAccount"})
+@_ACCOUNT.gets(_ONE, "iam:GetAccount")
 async def get_account(
     account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneAccount:
+) -> ResponseBody:
     """Return an account."""
-    return _one(await _authorized(ctx, account_id))
+    return _ACCOUNT.one(await _authorized(ctx, account_id))
 
 
-@patch("/v1/accounts/{account_id:str}", opt={"action": "iam:UpdateAccount"})
+@_ACCOUNT.updates(_ONE, "iam:UpdateAccount")
 async def update_account(
     account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: NamedDependency[RequestContext]
-) -> Reply[OneAccount]:
+) -> Reply[ResponseBody]:
     """Change an account; only an owner of its organization may suspend or resume it."""
     account = await _authorized(ctx, account_id)
     if data.status is not UNSET and _caller(ctx).account_id is not None:
         raise AccessDenied("only a person, an owner of the organization, sets the status")
-    return await ctx.commit(accounts.update_account, account.id, changes_of(data), wrap=_one)
+    return await ctx.commit(
+        accounts.update_account, account.id, changes_of(data), wrap=_ACCOUNT.one
+    )
 
 
 HANDLERS: Final = (create_account, list_accounts, get_account, update_account)

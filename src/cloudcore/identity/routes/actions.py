@@ -1,4 +1,4 @@
-"""``/v1/actions``, ``/v1/policy-templates``: what policies are made of; ``/v1/allowed-actions``."""
+"""``/v1/actions`` and ``/v1/policy-templates``, the parts of policies; ``/v1/allowed-actions``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from cloudcore.iam.templates import find_template
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
 from cloudcore.identity.rights.own_rights import (
     ANY_NAME,
-    Asking,
     RightsQuestion,
+    RightsRequest,
     load_own_policies,
     rights_of,
 )
+from cloudcore.identity.routes.common import parse_crn
 from cloudcore.identity.rows.accounts import find_account_ids
-from cloudcore.resource_names import Crn, lower_ids
+from cloudcore.resource_names import Crn
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -168,7 +169,7 @@ async def ask_allowed_actions(
     assert ctx.caller is not None
     questions = await ctx.database.read(_questions, ctx, account_id, data.questions)
     own_policies = await ctx.database.read(load_own_policies, questions)
-    asking = Asking.of(ctx.caller, await ctx.own_policies(), ctx.source_ip, ctx.clock())
+    asking = RightsRequest.of(ctx.caller, await ctx.own_policies(), ctx.source_ip, ctx.clock())
     records = []
     for given, question, attached in zip(data.questions, questions, own_policies, strict=True):
         found = rights_of(asking, question, attached)
@@ -189,7 +190,7 @@ def _questions(
         InvalidInput: a resource or an action is unknown, or the resource is another account's.
 
     """
-    crns = [_crn(each.resource, f"questions[{at}].resource") for at, each in enumerate(asked)]
+    crns = [parse_crn(each.resource, f"questions[{at}].resource") for at, each in enumerate(asked)]
     ids = find_account_ids(tx, sorted({crn.account for crn in crns}))
     return [
         _question(ctx, account_id, crn._replace(account=ids.get(crn.account, crn.account)), *given)
@@ -208,14 +209,6 @@ def _question(
     for action in asked.actions or ():
         ctx.vocabulary.check_action(action, f"questions[{at}].actions")
     return RightsQuestion(crn, asked.actions or kind.actions, kind.own_policy)
-
-
-def _crn(text: str, field: str) -> Crn:
-    try:
-        return Crn.parse(lower_ids(text))
-    except InvalidInput as error:
-        words = f"{field}: {error.message}"
-        raise InvalidInput(words, field=field, reason="malformed_crn") from None
 
 
 TemplateName = Annotated[str, Meta(min_length=1, max_length=63)]

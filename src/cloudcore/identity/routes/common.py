@@ -1,18 +1,19 @@
-"""Common parts of identity's routes: types of fields; find, list and show what accounts own."""
+"""Common parts of identity's routes: types of fields, rows of the caller's account, records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta
 
+from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
-from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
+from cloudcore.identity.rows.owned import Owned, OwnedRows
+from cloudcore.resource_names import Crn, lower_ids
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import ResponseBody, rfc3339
 
 Name = Annotated[
@@ -49,10 +50,10 @@ B = TypeVar("B", bound=ResponseBody)
 
 
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
-    """Return one of the caller's account.
+    """Return a row of the caller's account.
 
     Raises:
-        NotFound: there is none.
+        NotFound: the account has no row of this id.
         AccessDenied: policies do not allow the route's action on it.
 
     """
@@ -61,33 +62,22 @@ async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> 
     return found
 
 
-async def list_of_account(ctx: RequestContext, rows: OwnedRows[T]) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of the caller's account that a request asks for, if policies allow it."""
-    account_id = account_of(ctx)
-    ctx.authorize(rows.crn(account_id, "*"))
-    query = ctx.query(NamedPageQuery)
-    return await read_listed(ctx, rows, account_id, query, query.name)
-
-
-async def read_listed(
-    ctx: RequestContext,
-    rows: Listed[T],
-    owner: Owner,
-    query: PageQuery,
-    label: str | None = None,
-) -> tuple[Sequence[T], PageMeta]:
-    """Return the page of an owner's that `query` asks for, all or the one of a label."""
-    of = owner, label or ""
-    return await read_page(ctx, query, rows.list, rows.count, *of, key=rows.sort_key)
+def parse_crn(text: str, field: str) -> Crn:
+    """Return the CRN in a request's `field`; raise `InvalidInput` if it is malformed."""
+    try:
+        return Crn.parse(lower_ids(text))
+    except InvalidInput as error:
+        words = f"{field}: {error.message}"
+        raise InvalidInput(words, field=field, reason="malformed_crn") from None
 
 
 def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
-    """Return what an answer has of one that it refers to."""
+    """Return the reference to a row, for an answer."""
     return ResourceRef(id=rows.key_of(found), crn=rows.crn_of(found), name=rows.label_of(found))
 
 
 def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field
-    """Return what an answer has of a row or another answer: its fields, and `more`.
+    """Return a record with the fields of a row or of another record, and `more`.
 
     Moments of rows (``…_at``) become texts.
     """

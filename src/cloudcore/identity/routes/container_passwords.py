@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, ClassVar, Final
 
-from litestar import delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
@@ -14,7 +12,8 @@ from msgspec import Meta
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.routes.common import read_listed, shown
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import shown
 from cloudcore.identity.routes.me import account_of_role
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
@@ -23,7 +22,7 @@ from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 USERNAME: Final = "token"
@@ -72,25 +71,6 @@ class NewContainerPasswordRecord(ContainerPasswordRecord):
     """To log in to."""
 
 
-class OneContainerPassword(ResponseBody):
-    """A container password, wrapped."""
-
-    container_password: ContainerPasswordRecord
-
-
-class OneNewContainerPassword(ResponseBody):
-    """A new container password, wrapped."""
-
-    container_password: NewContainerPasswordRecord
-
-
-class ManyContainerPasswords(ResponseBody):
-    """A page of container passwords."""
-
-    container_passwords: Sequence[ContainerPasswordRecord]
-    meta: PageMeta
-
-
 def _record(found: ContainerPassword) -> ContainerPasswordRecord:
     role = found.role
     return shown(
@@ -103,10 +83,14 @@ def _record(found: ContainerPassword) -> ContainerPasswordRecord:
     )
 
 
-def _new(text: str, host: str, made: ContainerPassword) -> OneNewContainerPassword:
+def _new(text: str, host: str, made: ContainerPassword) -> NewContainerPasswordRecord:
     secret = {"username": USERNAME, "password": text, "host": host}
-    record = shown(NewContainerPasswordRecord, _record(made), **secret)
-    return OneNewContainerPassword(container_password=record)
+    return shown(NewContainerPasswordRecord, _record(made), **secret)
+
+
+_FIELD: Final = "container_password"
+_PASSWORD: Final = Answers(ContainerPasswordRecord, _FIELD, _record)
+_NEW: Final = Answers(NewContainerPasswordRecord, _FIELD, _new, noun="new container password")
 
 
 def _create(
@@ -124,16 +108,12 @@ def _create(
     return made
 
 
-@post(
-    _PATH,
-    status_code=201,
-    opt={"action": "iam:CreateContainerPassword", "idempotent": True, "statuses": (404,)},
-)
+@_NEW.creates(_PATH, "iam:CreateContainerPassword", statuses=(404,))
 async def create_container_password(
     data: JSONBody[CreateContainerPassword],
     ctx: NamedDependency[RequestContext],
     needs: Needs[IdentityNeeds],
-) -> Reply[OneNewContainerPassword]:
+) -> Reply[ResponseBody]:
     """Create a password for container clients, in one of the caller's roles; it is shown once.
 
     The role must admit the caller as for `POST /v1/assume-role`, and be allowed to log container
@@ -147,35 +127,30 @@ async def create_container_password(
         needs,
         text,
         data,
-        wrap=partial(_new, text, ctx.settings.host),
+        wrap=partial(_NEW.one, text, ctx.settings.host),
         location=lambda made: f"{_PATH}/{made.id}",
     )
 
 
-@get(_PATH, opt={"action": "iam:ListContainerPasswords", "query": NamedPageQuery})
-async def list_own_container_passwords(
-    ctx: NamedDependency[RequestContext],
-) -> ManyContainerPasswords:
+@_PASSWORD.lists(_PATH, "iam:ListContainerPasswords", NamedPageQuery)
+async def list_own_container_passwords(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the caller's container passwords, by name."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    query = ctx.query(NamedPageQuery)
-    found, meta = await read_listed(ctx, CONTAINER_PASSWORDS, person.id, query, query.name)
-    return ManyContainerPasswords(container_passwords=[_record(each) for each in found], meta=meta)
+    return await _PASSWORD.page(ctx, CONTAINER_PASSWORDS, person.id, query=NamedPageQuery)
 
 
-@get(_PATH + "/{password_id:str}", opt={"action": "iam:GetContainerPassword"})
+@_PASSWORD.gets(_PATH + "/{password_id:str}", "iam:GetContainerPassword")
 async def get_container_password(
     password_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneContainerPassword:
+) -> ResponseBody:
     """Return a container password of the caller, without the password itself."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    found = await ctx.database.read(CONTAINER_PASSWORDS.get, person.id, password_id)
-    return OneContainerPassword(container_password=_record(found))
+    return _PASSWORD.one(await ctx.database.read(CONTAINER_PASSWORDS.get, person.id, password_id))
 
 
-@delete(_PATH + "/{password_id:str}", opt={"action": "iam:DeleteContainerPassword"})
+@deletes(_PATH + "/{password_id:str}", "iam:DeleteContainerPassword")
 async def delete_container_password(
     password_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

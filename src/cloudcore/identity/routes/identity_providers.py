@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -16,7 +15,8 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth.pages import redirect_uri
-from cloudcore.identity.routes.common import Title, read_listed, shown
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import Title, shown
 from cloudcore.identity.routes.organizations import authorized, membership_policy
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
@@ -27,7 +27,7 @@ from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.resource_names import Uuid
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 _PATH: Final = "/v1/organizations/{organization_id:str}/identity-providers"
@@ -108,19 +108,6 @@ class ProviderRecord(ResponseBody):
     updated_at: RFC3339
 
 
-class OneProvider(ResponseBody):
-    """An identity provider, wrapped."""
-
-    identity_provider: ProviderRecord
-
-
-class ManyProviders(ResponseBody):
-    """A page of identity providers."""
-
-    identity_providers: Sequence[ProviderRecord]
-    meta: PageMeta
-
-
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
     return shown(
         ProviderRecord,
@@ -133,8 +120,7 @@ def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
     )
 
 
-def _one(ctx: RequestContext, provider: IdentityProvider) -> OneProvider:
-    return OneProvider(identity_provider=_record(ctx, provider))
+_PROVIDER: Final = Answers(ProviderRecord, "identity_provider", _record)
 
 
 def _scopes(scopes: Sequence[str]) -> str:
@@ -156,7 +142,7 @@ def _domains(domains: Sequence[str]) -> str:
 
 
 def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns of the fields that a request gives; refuse what a provider cannot have."""
+    """Return the columns for the fields of a request, or raise `InvalidInput`."""
     for name, text in given.items():
         if isinstance(text, str) and not text.isprintable():
             raise InvalidInput(f"{name} has control characters", field=name, reason="malformed")
@@ -172,21 +158,14 @@ def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> di
     return given
 
 
-@post(
-    _PATH,
-    status_code=201,
-    opt={
-        "action": "iam:CreateIdentityProvider",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (404, 409),
-    },
+@_PROVIDER.creates(
+    _PATH, "iam:CreateIdentityProvider", resource_policy=membership_policy, statuses=(404, 409)
 )
 async def create_identity_provider(
     organization_id: FromPath[str],
     data: JSONBody[CreateProvider],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneProvider]:
+) -> Reply[ResponseBody]:
     """Let the organization's people sign in at an OpenID Connect provider.
 
     The provider is asked at the first sign-in, not now.
@@ -205,45 +184,42 @@ async def create_identity_provider(
         identity_providers.create_provider,
         provider,
         joined.user_id,
-        wrap=partial(_one, ctx),
+        wrap=partial(_PROVIDER.one, ctx),
         location=lambda made: (
             f"/v1/organizations/{made.organization_id}/identity-providers/{made.id}"
         ),
     )
 
 
-@get(_PATH, opt={"action": "iam:ListIdentityProviders", "query": NamedPageQuery})
+@_PROVIDER.lists(_PATH, "iam:ListIdentityProviders", NamedPageQuery)
 async def list_identity_providers(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyProviders:
+) -> ResponseBody:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
-    query = ctx.query(NamedPageQuery)
-    found, meta = await read_listed(ctx, IDENTITY_PROVIDERS, organization_id, query, query.name)
-    return ManyProviders(identity_providers=[_record(ctx, each) for each in found], meta=meta)
+    rows, owner = IDENTITY_PROVIDERS, organization_id
+    return await _PROVIDER.page(ctx, rows, owner, ctx, query=NamedPageQuery)
 
 
-@get(_PATH + "/{provider_id:str}", opt={"action": "iam:GetIdentityProvider"})
+@_PROVIDER.gets(_PATH + "/{provider_id:str}", "iam:GetIdentityProvider")
 async def get_identity_provider(
     organization_id: FromPath[str],
     provider_id: FromPath[str],
     ctx: NamedDependency[RequestContext],
-) -> OneProvider:
+) -> ResponseBody:
     """Return an identity provider."""
     await authorized(ctx, organization_id)
     found = await ctx.database.read(IDENTITY_PROVIDERS.get, organization_id, provider_id)
-    return _one(ctx, found)
+    return _PROVIDER.one(ctx, found)
 
 
-@patch(
-    _PATH + "/{provider_id:str}", opt={"action": "iam:UpdateIdentityProvider", "statuses": (409,)}
-)
+@_PROVIDER.updates(_PATH + "/{provider_id:str}", "iam:UpdateIdentityProvider", statuses=(409,))
 async def update_identity_provider(
     organization_id: FromPath[str],
     provider_id: FromPath[str],
     data: JSONBody[UpdateProvider],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneProvider]:
+) -> Reply[ResponseBody]:
     """Change an identity provider."""
     await authorized(ctx, organization_id)
     changes = _columns(ctx, provider_id, changes_of(data, CreateProvider))
@@ -253,11 +229,11 @@ async def update_identity_provider(
         provider_id,
         changes,
         ctx.clock(),
-        wrap=partial(_one, ctx),
+        wrap=partial(_PROVIDER.one, ctx),
     )
 
 
-@delete(_PATH + "/{provider_id:str}", opt={"action": "iam:DeleteIdentityProvider"})
+@deletes(_PATH + "/{provider_id:str}", "iam:DeleteIdentityProvider")
 async def delete_identity_provider(
     organization_id: FromPath[str],
     provider_id: FromPath[str],

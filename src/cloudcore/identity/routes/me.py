@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
@@ -19,7 +18,8 @@ from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import Work
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.identity.oauth.attempts import attempt_of
-from cloudcore.identity.rights.role_trust import ASSIGNED, Asker, find_asker, verdict_on
+from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import shown
 from cloudcore.identity.routes.organizations import organization_reference
 from cloudcore.identity.routes.users import UserRecord, user_record
@@ -32,7 +32,7 @@ from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RequestBody, ResponseBody
 
 _Password = Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -96,8 +96,8 @@ async def change_own_password(
         raise InvalidInput(
             "the current password is wrong", field="current_password", reason="wrong"
         )
-    await attempt.forgive(ctx)
-    kept = await ctx.passwords.hash(data.password, attempt.asker, salt_of(user.password))
+    await attempt.credit_back(ctx)
+    kept = await ctx.passwords.hash(data.password, attempt.client, salt_of(user.password))
     await ctx.database.write(
         change_password, user.id, user.password, kept, person.sid or "", ctx.clock()
     )
@@ -120,13 +120,6 @@ class MyRole(ResponseBody):
     max_session_seconds: int
 
 
-class ManyMyRoles(ResponseBody):
-    """A page of roles."""
-
-    roles: Sequence[MyRole]
-    meta: PageMeta
-
-
 def account_of_role(role: AssumableRole) -> ResourceRef:
     """Return a reference to the account in which a role acts."""
     crn = iam_crn(role.account_id, "account", role.handle)
@@ -138,8 +131,11 @@ def _role(role: AssumableRole) -> MyRole:
     return shown(MyRole, role, crn=crn, account=account_of_role(role))
 
 
-@get("/v1/users/me/roles", opt={"action": "iam:GetUser", "query": NamedPageQuery})
-async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
+_ROLE: Final = Answers(MyRole, "role", _role)
+
+
+@_ROLE.lists("/v1/users/me/roles", "iam:GetUser", NamedPageQuery)
+async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the roles that the caller can assume: assigned to it, by trust policies that let it in.
 
     One whose trust policy takes too long to evaluate is listed, too.
@@ -150,24 +146,24 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ManyMyRoles:
     of = person.id, query.name or ""
     pager = ctx.pager(query, *of)
     (after,) = pager.position or ("",)
-    find = partial(find_asker, locks=False)
-    asker = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
+    find = partial(find_role_caller, locks=False)
+    role_caller = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
     total, last, work = 0, "", Work(_STEPS)
     while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
-            if _may_let_in(asker, role, work):
+            if _may_let_in(role_caller, role, work):
                 total += 1
                 if role.id > after and len(found) < pager.wanted:
                     found.append(role)
         await asyncio.sleep(0)  # a portion may take milliseconds; let other requests run
     rows, meta = pager.cut(found, total, lambda role: (role.id,))
-    return ManyMyRoles(roles=[_role(role) for role in rows], meta=meta)
+    return _ROLE.many([_role(role) for role in rows], meta)
 
 
-def _may_let_in(asker: Asker, role: AssumableRole, work: Work) -> bool:
-    verdict = verdict_on(asker, role, (ASSIGNED,), work)
+def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: Work) -> bool:
+    verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
     return verdict.is_allowed or verdict is Verdict.TOO_COSTLY
 
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
+from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import email_address, person_crn
-from cloudcore.identity.oauth.sessions import hash_of
-from cloudcore.identity.routes.common import Email, PeopleQuery, read_listed, shown
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import Email, PeopleQuery, shown
 from cloudcore.identity.routes.organizations import (
+    ORGANIZATION,
+    ORGANIZATION_PATH,
     MemberRole,
-    OneOrganization,
     authorized,
     membership_policy,
-    one_organization,
 )
 from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitation, Membership
 from cloudcore.identity.services import organizations
@@ -29,11 +28,10 @@ from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
-_PATH: Final = "/v1/organizations/{organization_id:str}/members"
+_PATH: Final = f"{ORGANIZATION_PATH}/members"
 
 
 class UpdateMember(RequestBody):
@@ -51,56 +49,40 @@ class MemberRecord(ResponseBody):
     created_at: RFC3339
 
 
-class OneMember(ResponseBody):
-    """A member, wrapped."""
-
-    member: MemberRecord
-
-
-class ManyMembers(ResponseBody):
-    """A page of members."""
-
-    members: Sequence[MemberRecord]
-    meta: PageMeta
-
-
 def _record(member: Membership) -> MemberRecord:
     crn = person_crn(member.personal_organization_id, member.user_id)
     user = ResourceRef(id=member.user_id, crn=crn, name=member.email)
     return shown(MemberRecord, member, user=user, status="active")
 
 
-def _one(member: Membership) -> OneMember:
-    return OneMember(member=_record(member))
+_MEMBER: Final = Answers(MemberRecord, "member", _record)
 
 
-@get(_PATH, opt={"action": "iam:ListMembers", "query": PeopleQuery})
+@_MEMBER.lists(_PATH, "iam:ListMembers", PeopleQuery)
 async def list_organization_members(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyMembers:
+) -> ResponseBody:
     """List the members."""
     await authorized(ctx, organization_id)
-    query = ctx.query(PeopleQuery)
-    found, meta = await read_listed(ctx, MEMBERS, organization_id, query, query.address)
-    return ManyMembers(members=[_record(member) for member in found], meta=meta)
+    return await _MEMBER.page(ctx, MEMBERS, organization_id, query=PeopleQuery)
 
 
-@patch(_PATH + "/{user_id:str}", opt={"action": "iam:UpdateMember", "statuses": (409,)})
+@_MEMBER.updates(_PATH + "/{user_id:str}", "iam:UpdateMember", statuses=(409,))
 async def update_member(
     organization_id: FromPath[str],
     user_id: FromPath[str],
     data: JSONBody[UpdateMember],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneMember]:
+) -> Reply[ResponseBody]:
     """Change a member's role; the last owner remains owner."""
     await authorized(ctx, organization_id)
     role = None if data.role is UNSET else data.role
     return await ctx.commit(
-        organizations.set_member_role, organization_id, user_id, role, wrap=_one
+        organizations.set_member_role, organization_id, user_id, role, wrap=_MEMBER.one
     )
 
 
-@delete(_PATH + "/{user_id:str}", opt={"action": "iam:RemoveMember", "statuses": (409,)})
+@deletes(_PATH + "/{user_id:str}", "iam:RemoveMember", statuses=(409,))
 async def remove_member(
     organization_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
@@ -116,7 +98,7 @@ async def remove_member(
 WRONG_CODES: Final = Budget(limit=10, window_seconds=300, is_extended=False)
 """Wrong codes of one person, over all organizations."""
 _ENDPOINT: Final = "invitation codes"
-_INVITATIONS: Final = "/v1/organizations/{organization_id:str}/invitations"
+_INVITATIONS: Final = f"{ORGANIZATION_PATH}/invitations"
 
 
 class CreateInvitation(RequestBody):
@@ -148,39 +130,20 @@ class NewInvitationRecord(InvitationRecord):
     code: str
 
 
-class OneNewInvitation(ResponseBody):
-    """A new invitation, wrapped."""
-
-    invitation: NewInvitationRecord
+def _new(code: str, made: Invitation) -> NewInvitationRecord:
+    return shown(NewInvitationRecord, made, code=code)
 
 
-class ManyInvitations(ResponseBody):
-    """A page of invitations."""
-
-    invitations: Sequence[InvitationRecord]
-    meta: PageMeta
+_INVITATION: Final = Answers(InvitationRecord, "invitation", partial(shown, InvitationRecord))
+_NEW: Final = Answers(NewInvitationRecord, "invitation", _new, noun="new invitation")
 
 
-def _new(code: str, made: Invitation) -> OneNewInvitation:
-    record = shown(NewInvitationRecord, made, code=code)
-    return OneNewInvitation(invitation=record)
-
-
-@post(
-    _INVITATIONS,
-    status_code=201,
-    opt={
-        "action": "iam:InviteMember",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (404,),
-    },
-)
+@_NEW.creates(_INVITATIONS, "iam:InviteMember", resource_policy=membership_policy, statuses=(404,))
 async def invite_member(
     organization_id: FromPath[str],
     data: JSONBody[CreateInvitation],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneNewInvitation]:
+) -> Reply[ResponseBody]:
     """Invite an e-mail address, and show the code to hand over, valid for 7 days.
 
     The answer is the same whether or not anyone has the address. Inviting an address again
@@ -191,21 +154,19 @@ async def invite_member(
         raise AccessDenied("a personal organization has one member, and cannot invite others")
     email = email_address(data.email)
     new, code = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
-    return await ctx.commit(organizations.invite, new, wrap=partial(_new, code))
+    return await ctx.commit(organizations.invite, new, wrap=partial(_NEW.one, code))
 
 
-@get(_INVITATIONS, opt={"action": "iam:ListInvitations", "query": PeopleQuery})
+@_INVITATION.lists(_INVITATIONS, "iam:ListInvitations", PeopleQuery)
 async def list_organization_invitations(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyInvitations:
+) -> ResponseBody:
     """List the pending invitations, by address; for owners."""
     await authorized(ctx, organization_id)
-    query = ctx.query(PeopleQuery)
-    found, meta = await read_listed(ctx, INVITATIONS, organization_id, query, query.address)
-    return ManyInvitations(invitations=[shown(InvitationRecord, each) for each in found], meta=meta)
+    return await _INVITATION.page(ctx, INVITATIONS, organization_id, query=PeopleQuery)
 
 
-@delete(_INVITATIONS + "/{invitation_id:str}", opt={"action": "iam:RevokeInvitation"})
+@deletes(_INVITATIONS + "/{invitation_id:str}", "iam:RevokeInvitation")
 async def revoke_invitation(
     organization_id: FromPath[str],
     invitation_id: FromPath[str],
@@ -216,16 +177,12 @@ async def revoke_invitation(
     await ctx.database.write(organizations.revoke_invitation, organization_id, invitation_id)
 
 
-@post(
-    "/v1/organizations/{organization_id:str}/accept",
-    status_code=200,
-    opt={"action": "iam:AcceptInvitation", "idempotent": True, "statuses": (429,)},
-)
+@ORGANIZATION.changes(f"{ORGANIZATION_PATH}/accept", "iam:AcceptInvitation", statuses=(429,))
 async def accept_invitation(
     organization_id: FromPath[str],
     data: JSONBody[AcceptInvitation],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneOrganization]:
+) -> Reply[ResponseBody]:
     """Join an organization by the code of its invitation for the caller's address.
 
     A wrong code is 404, whatever is wrong with it. After ten within five minutes, the next is 429.
@@ -245,7 +202,7 @@ async def accept_invitation(
             person.id,
             hash_of(data.code),
             ctx.clock(),
-            wrap=one_organization,
+            wrap=ORGANIZATION.one,
         )
     except Conflict:  # the code was right
         await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal
 
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
+from cloudcore.db.base import Connection
 from cloudcore.iam.policy import Policy
+from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.common import Title, read_listed, shown
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import Title, shown
 from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
+from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 MemberRole = Literal["owner", "member", "billing"]
@@ -53,19 +55,6 @@ class OrganizationRecord(ResponseBody):
     updated_at: RFC3339
 
 
-class OneOrganization(ResponseBody):
-    """An organization, wrapped."""
-
-    organization: OrganizationRecord
-
-
-class ManyOrganizations(ResponseBody):
-    """A page of organizations."""
-
-    organizations: Sequence[OrganizationRecord]
-    meta: PageMeta
-
-
 def _crn(organization_id: str) -> str:
     return iam_crn(organization_id, "organization", organization_id)
 
@@ -79,9 +68,8 @@ def _record(joined: Joined) -> OrganizationRecord:
     return shown(OrganizationRecord, joined, crn=_crn(joined.id), status="active")
 
 
-def one_organization(joined: Joined) -> OneOrganization:
-    """Return an organization, wrapped."""
-    return OneOrganization(organization=_record(joined))
+ORGANIZATION: Final = Answers(OrganizationRecord, "organization", _record)
+ORGANIZATION_PATH: Final = "/v1/organizations/{organization_id:str}"
 
 
 async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
@@ -90,6 +78,12 @@ async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
     joined = await ctx.database.read(JOINED.get, person.id, organization_id)
     ctx.authorize(_crn(organization_id), resource_policy=membership(joined.role, person.crn))
     return joined
+
+
+def home_of(tx: Connection, person: Principal, named: str | None) -> Joined:
+    """Return the organization that a person names, or else the one that its session works in."""
+    current = named or find_current_organization(tx, person.sid or "") or person.organization_id
+    return JOINED.get(tx, person.id, current or "")
 
 
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
@@ -107,14 +101,10 @@ async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None
     return membership(joined.role, caller.crn)
 
 
-@post(
-    "/v1/organizations",
-    status_code=201,
-    opt={"action": "iam:CreateOrganization", "idempotent": True},
-)
+@ORGANIZATION.creates("/v1/organizations", "iam:CreateOrganization")
 async def create_organization(
     data: JSONBody[CreateOrganization], ctx: NamedDependency[RequestContext]
-) -> Reply[OneOrganization]:
+) -> Reply[ResponseBody]:
     """Create an organization owned by the caller, if the operator allows it."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -127,35 +117,33 @@ async def create_organization(
         organizations.create_organization,
         made,
         person.id,
-        wrap=one_organization,
+        wrap=ORGANIZATION.one,
         location=lambda joined: f"/v1/organizations/{joined.id}",
     )
 
 
-@get("/v1/organizations", opt={"action": "iam:ListOrganizations", "query": NamedPageQuery})
-async def list_organizations(ctx: NamedDependency[RequestContext]) -> ManyOrganizations:
+@ORGANIZATION.lists("/v1/organizations", "iam:ListOrganizations", NamedPageQuery)
+async def list_organizations(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the organizations the caller belongs to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
-    query = ctx.query(NamedPageQuery)
-    found, meta = await read_listed(ctx, JOINED, person.id, query, query.name)
-    return ManyOrganizations(organizations=[_record(joined) for joined in found], meta=meta)
+    return await ORGANIZATION.page(ctx, JOINED, person.id, query=NamedPageQuery)
 
 
-@get("/v1/organizations/{organization_id:str}", opt={"action": "iam:GetOrganization"})
+@ORGANIZATION.gets(ORGANIZATION_PATH, "iam:GetOrganization")
 async def get_organization(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneOrganization:
+) -> ResponseBody:
     """Return an organization the caller belongs to."""
-    return one_organization(await authorized(ctx, organization_id))
+    return ORGANIZATION.one(await authorized(ctx, organization_id))
 
 
-@patch("/v1/organizations/{organization_id:str}", opt={"action": "iam:UpdateOrganization"})
+@ORGANIZATION.updates(ORGANIZATION_PATH, "iam:UpdateOrganization")
 async def update_organization(
     organization_id: FromPath[str],
     data: JSONBody[UpdateOrganization],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneOrganization]:
+) -> Reply[ResponseBody]:
     """Change an organization."""
     joined = await authorized(ctx, organization_id)
     return await ctx.commit(
@@ -164,14 +152,11 @@ async def update_organization(
         joined.user_id,
         None if data.name is UNSET else data.name,
         ctx.clock(),
-        wrap=one_organization,
+        wrap=ORGANIZATION.one,
     )
 
 
-@delete(
-    "/v1/organizations/{organization_id:str}",
-    opt={"action": "iam:DeleteOrganization", "statuses": (409,)},
-)
+@deletes(ORGANIZATION_PATH, "iam:DeleteOrganization", statuses=(409,))
 async def delete_organization(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
@@ -180,19 +165,15 @@ async def delete_organization(
     await ctx.database.write(organizations.delete_organization, organization_id, joined.user_id)
 
 
-@post(
-    "/v1/organizations/{organization_id:str}/switch",
-    status_code=200,
-    opt={"action": "iam:SwitchOrganization", "idempotent": True},
-)
+@ORGANIZATION.changes(f"{ORGANIZATION_PATH}/switch", "iam:SwitchOrganization")
 async def switch_organization(
     organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneOrganization]:
+) -> Reply[ResponseBody]:
     """Set the organization that this session works in when a request names none."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
     return await ctx.commit(
-        organizations.switch_to, organization_id, person.id, person.sid or "", wrap=one_organization
+        organizations.switch_to, organization_id, person.id, person.sid or "", wrap=ORGANIZATION.one
     )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -18,13 +17,13 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.routes.actions import FilledTemplate, document_of
+from cloudcore.identity.routes.answers import Answers, deletes
 from cloudcore.identity.routes.common import (
     Description,
     Document,
     Name,
     Reference,
     authorized,
-    read_listed,
     reference,
     shown,
 )
@@ -39,7 +38,7 @@ from cloudcore.threads import DOCUMENTS
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.web.revisions import Revision
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
@@ -111,32 +110,6 @@ class AttachmentRecord(ResponseBody):
     created_at: RFC3339
 
 
-class OnePolicy(ResponseBody):
-    """A policy, wrapped."""
-
-    policy: PolicyRecord
-
-
-class ManyPolicies(ResponseBody):
-    """A page of policies."""
-
-    policies: Sequence[PolicyRecord]
-    meta: PageMeta
-
-
-class OneAttachment(ResponseBody):
-    """An attachment, wrapped."""
-
-    attachment: AttachmentRecord
-
-
-class ManyAttachments(ResponseBody):
-    """A page of attachments."""
-
-    attachments: Sequence[AttachmentRecord]
-    meta: PageMeta
-
-
 def policy_record(policy: PolicyRow) -> PolicyRecord:
     """Return a policy as a response body."""
     document = msgspec.json.decode(policy.document)
@@ -144,8 +117,8 @@ def policy_record(policy: PolicyRow) -> PolicyRecord:
     return shown(PolicyRecord, policy, crn=crn, document=document, service=service)
 
 
-def _one(policy: PolicyRow) -> OnePolicy:
-    return OnePolicy(policy=policy_record(policy))
+_POLICY: Final = Answers(PolicyRecord, "policy", policy_record)
+_ONE: Final = "/v1/policies/{policy_id:str}"
 
 
 def _target(of: Attachment, kind: str, target: str | None) -> ResourceRef | None:
@@ -161,6 +134,10 @@ def _attachment(policy: PolicyRow, found: Attachment) -> AttachmentRecord:
         service_account=_target(found, "service-account", found.service_account_id),
         role=_target(found, "role", found.role_id),
     )
+
+
+_ATTACHMENT: Final = Answers(AttachmentRecord, "attachment", _attachment)
+_ATTACHMENTS: Final = f"{_ONE}/attachments"
 
 
 async def _check(ctx: RequestContext, document: dict[str, Any]) -> None:
@@ -185,10 +162,10 @@ async def _document(ctx: RequestContext, data: CreatePolicy) -> dict[str, Any]:
     raise InvalidInput("give a document or a template", field="body", reason="one_of")
 
 
-@post("/v1/policies", status_code=201, opt={"action": "iam:CreatePolicy", "idempotent": True})
+@_POLICY.creates("/v1/policies", "iam:CreatePolicy")
 async def create_policy(
     data: JSONBody[CreatePolicy], ctx: NamedDependency[RequestContext]
-) -> Reply[OnePolicy]:
+) -> Reply[ResponseBody]:
     """Create a policy from a document or a template, attached to nothing yet.
 
     Actions and resources that do not exist are refused.
@@ -201,37 +178,34 @@ async def create_policy(
         policies.create_policy,
         policy,
         await _document(ctx, data),
-        wrap=_one,
+        wrap=_POLICY.one,
         location=lambda made: f"/v1/policies/{made.id}",
     )
 
 
-@get("/v1/policies", opt={"action": "iam:ListPolicies", "query": PoliciesQuery})
-async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ManyPolicies:
+@_POLICY.lists("/v1/policies", "iam:ListPolicies", PoliciesQuery)
+async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List policies by name."""
-    query, account_id = ctx.query(PoliciesQuery), account_of(ctx)
+    attached_to, account_id = ctx.query(PoliciesQuery).attached_to, account_of(ctx)
     ctx.authorize(POLICIES.crn(account_id, "*"))
-    if query.attached_to is None:
-        found, meta = await read_listed(ctx, POLICIES, account_id, query, query.name)
-    else:
-        owner = account_id, query.attached_to.lower()
-        found, meta = await read_listed(ctx, ATTACHED, owner, query, query.name)
-    return ManyPolicies(policies=[policy_record(policy) for policy in found], meta=meta)
+    if attached_to is None:
+        return await _POLICY.page(ctx, POLICIES, account_id, query=PoliciesQuery)
+    owner = account_id, attached_to.lower()
+    return await _POLICY.page(ctx, ATTACHED, owner, query=PoliciesQuery)
 
 
-@get("/v1/policies/{policy_id:str}", opt={"action": "iam:GetPolicy"})
-async def get_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OnePolicy:
+@_POLICY.gets(_ONE, "iam:GetPolicy")
+async def get_policy(
+    policy_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ResponseBody:
     """Return a policy."""
-    return _one(await authorized(ctx, POLICIES, policy_id))
+    return _POLICY.one(await authorized(ctx, POLICIES, policy_id))
 
 
-@patch(
-    "/v1/policies/{policy_id:str}",
-    opt={"action": "iam:UpdatePolicy", **CHECKED, "query": PolicyChangeQuery},
-)
+@_POLICY.updates(_ONE, "iam:UpdatePolicy", **CHECKED | {"query": PolicyChangeQuery})
 async def update_policy(
     policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[RequestContext]
-) -> Reply[OnePolicy]:
+) -> Reply[ResponseBody]:
     """Change a policy, wherever it is attached, at once."""
     policy = await authorized(ctx, POLICIES, policy_id)
     if data.document is not UNSET:
@@ -243,11 +217,11 @@ async def update_policy(
         changes_of(data, CreatePolicy),
         ctx.clock(),
         ctx.query(PolicyChangeQuery).revision,
-        wrap=_one,
+        wrap=_POLICY.one,
     )
 
 
-@delete("/v1/policies/{policy_id:str}", opt={"action": "iam:DeletePolicy", "statuses": (409,)})
+@deletes(_ONE, "iam:DeletePolicy", statuses=(409,))
 async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a policy that is attached to nothing."""
     policy = await authorized(ctx, POLICIES, policy_id)
@@ -266,14 +240,10 @@ def _resolve(
     raise InvalidInput("give a service_account or a role", field="body", reason="one_of")
 
 
-@post(
-    "/v1/policies/{policy_id:str}/attachments",
-    status_code=201,
-    opt={"action": "iam:AttachPolicy", "idempotent": True, **CHECKED},
-)
+@_ATTACHMENT.creates(_ATTACHMENTS, "iam:AttachPolicy", **CHECKED)
 async def create_attachment(
     policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[RequestContext]
-) -> Reply[OneAttachment]:
+) -> Reply[ResponseBody]:
     """Attach a policy; the caller needs permission on the policy and on the principal."""
     policy = await authorized(ctx, POLICIES, policy_id)
     authorize = ctx.right_to("iam:AttachPolicy")
@@ -282,30 +252,22 @@ async def create_attachment(
     return await ctx.commit(
         policies.attach_policy,
         attachment,
-        wrap=lambda attached: OneAttachment(attachment=_attachment(policy, attached)),
+        wrap=partial(_ATTACHMENT.one, policy),
         location=lambda made: f"/v1/policies/{policy.id}/attachments/{made.id}",
     )
 
 
-@get(
-    "/v1/policies/{policy_id:str}/attachments",
-    opt={"action": "iam:ListPolicyAttachments", "query": PageQuery},
-)
+@_ATTACHMENT.lists(_ATTACHMENTS, "iam:ListPolicyAttachments")
 async def list_policy_attachments(
     policy_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyAttachments:
+) -> ResponseBody:
     """List what a policy is attached to."""
     policy = await authorized(ctx, POLICIES, policy_id)
-    found, meta = await read_listed(
-        ctx, ATTACHMENTS, (policy.account_id, policy.id), ctx.query(PageQuery)
-    )
-    return ManyAttachments(attachments=[_attachment(policy, each) for each in found], meta=meta)
+    owner = policy.account_id, policy.id
+    return await _ATTACHMENT.page(ctx, ATTACHMENTS, owner, policy)
 
 
-@delete(
-    "/v1/policies/{policy_id:str}/attachments/{attachment_id:str}",
-    opt={"action": "iam:DetachPolicy", **CHECKED},
-)
+@deletes(_ATTACHMENTS + "/{attachment_id:str}", "iam:DetachPolicy", **CHECKED)
 async def delete_attachment(
     policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

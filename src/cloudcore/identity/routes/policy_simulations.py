@@ -1,4 +1,4 @@
-"""``/v1/policy-simulations``: may a principal do this to that, and why."""
+"""``/v1/policy-simulations``: decisions for a principal, actions and a resource."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from cloudcore.identity.rights.simulation import (
     MAX_ACTIONS,
     Decided,
     Decision,
-    Half,
+    PolicyOutcome,
     Result,
-    Wanted,
+    Simulation,
     evaluate,
-    load_scene,
+    load_policies_of,
 )
-from cloudcore.identity.routes.common import Document, reference, shown
+from cloudcore.identity.routes.common import Document, parse_crn, reference, shown
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.policies import POLICIES
-from cloudcore.resource_names import Crn, lower_ids, parse_uuid
+from cloudcore.resource_names import Crn, parse_uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
@@ -83,9 +83,9 @@ class ActionResult(ResponseBody):
     decision: Decision
     """``unknown`` if it depends on policies of another account."""
     reason: str
-    identity: Half
+    identity: PolicyOutcome
     """What the principal's policies say; ``unknown`` if they are another account's."""
-    resource: Half
+    resource: PolicyOutcome
     """What the resource's own policy says; ``unknown`` also where a deny made it needless."""
     statements: Sequence[DecidingStatement]
 
@@ -123,7 +123,7 @@ async def simulate_policy(
     source_ip = _address(data.source_ip)
     wanted = await ctx.database.read(_wanted, ctx, data)
     await _authorize(ctx, wanted, data.actions)
-    scene = await ctx.database.read(load_scene, wanted)
+    scene = await ctx.database.read(load_policies_of, wanted)
     if wanted.policies is not None:
         for each in scene.identity or ():
             # As written: an error must not show the id that a handle means.
@@ -138,7 +138,7 @@ async def simulate_policy(
     return OneSimulation(simulation=record)
 
 
-def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted:
+def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Simulation:
     account_id = account_of(ctx)
     own = find_account(tx, account_id)
     handle = "" if own is None else own.handle
@@ -160,7 +160,7 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted
             field="resource_policy",
             reason="not_allowed",
         )
-    return Wanted(
+    return Simulation(
         principal=principal,
         resource=resource,
         account_id=account_id,
@@ -174,15 +174,10 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Wanted
 def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
     """Parse a CRN, with the account by id.
 
-    The `handle` of the caller's own account is replaced. Any other handle is not looked up, or the
-    answer would tell whether an account has it: it stands for an account that no policy means.
+    The `handle` of the caller's own account is replaced. Another handle is not looked up, because
+    the answer would reveal if an account has it; it stands for an account that no policy names.
     """
-    try:
-        crn = Crn.parse(lower_ids(text))
-    except InvalidInput as error:
-        raise InvalidInput(
-            f"{field}: {error.message}", field=field, reason="malformed_crn"
-        ) from None
+    crn = parse_crn(text, field)
     if crn.account == handle:
         return crn._replace(account=account_id)
     return crn if parse_uuid(crn.account) else crn._replace(account=_UNKNOWN_ACCOUNT)
@@ -207,7 +202,7 @@ def _address(text: str | None) -> IPv4Address | IPv6Address | None:
         ) from None
 
 
-async def _authorize(ctx: RequestContext, wanted: Wanted, actions: Sequence[str]) -> None:
+async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[str]) -> None:
     """Check that the caller may simulate for the principal, and see the resource's policy."""
     account_id, own = wanted.account_id, wanted.own_policy
     if wanted.principal is not None and wanted.principal.account == account_id:

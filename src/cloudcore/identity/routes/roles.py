@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -15,13 +14,12 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
 from cloudcore.identity.rights.lock_out import CHECKED
+from cloudcore.identity.routes.answers import Answers, deletes
 from cloudcore.identity.routes.common import (
     Description,
     Document,
     Name,
     authorized,
-    list_of_account,
-    read_listed,
     reference,
     shown,
 )
@@ -39,7 +37,7 @@ from cloudcore.resource_names import Uuid, check_name, parse_uuid
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 SessionSeconds = Annotated[int, Meta(ge=3600, le=43_200)]
@@ -95,40 +93,14 @@ class AssignmentRecord(ResponseBody):
     created_at: RFC3339
 
 
-class OneRole(ResponseBody):
-    """A role, wrapped."""
-
-    role: RoleRecord
-
-
-class ManyRoles(ResponseBody):
-    """A page of roles."""
-
-    roles: Sequence[RoleRecord]
-    meta: PageMeta
-
-
-class OneAssignment(ResponseBody):
-    """An assignment, wrapped."""
-
-    assignment: AssignmentRecord
-
-
-class ManyAssignments(ResponseBody):
-    """A page of assignments."""
-
-    assignments: Sequence[AssignmentRecord]
-    meta: PageMeta
-
-
 def _record(role: Role) -> RoleRecord:
     trust = msgspec.json.decode(role.trust_policy)
     crn, service = ROLES.crn_of(role), service_of(role.name)
     return shown(RoleRecord, role, crn=crn, trust_policy=trust, service=service)
 
 
-def _one(role: Role) -> OneRole:
-    return OneRole(role=_record(role))
+_ROLE: Final = Answers(RoleRecord, "role", _record)
+_ONE: Final = "/v1/roles/{role_id:str}"
 
 
 def _assignment(role: Role, found: Assignment) -> AssignmentRecord:
@@ -142,10 +114,14 @@ def _assignment(role: Role, found: Assignment) -> AssignmentRecord:
     )
 
 
-@post("/v1/roles", status_code=201, opt={"action": "iam:CreateRole", "idempotent": True})
+_ASSIGNMENT: Final = Answers(AssignmentRecord, "assignment", _assignment)
+_ASSIGNMENTS: Final = f"{_ONE}/assignments"
+
+
+@_ROLE.creates("/v1/roles", "iam:CreateRole")
 async def create_role(
     data: JSONBody[CreateRole], ctx: NamedDependency[RequestContext]
-) -> Reply[OneRole]:
+) -> Reply[ResponseBody]:
     """Create a role."""
     check_name(data.name)
     now = ctx.clock()
@@ -164,51 +140,46 @@ async def create_role(
         roles.create_role,
         role,
         data.trust_policy,
-        wrap=_one,
+        wrap=_ROLE.one,
         location=lambda made: f"/v1/roles/{made.id}",
     )
 
 
-@get("/v1/roles", opt={"action": "iam:ListRoles", "query": NamedPageQuery})
-async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ManyRoles:
+@_ROLE.lists("/v1/roles", "iam:ListRoles", NamedPageQuery)
+async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List roles by name."""
-    found, meta = await list_of_account(ctx, ROLES)
-    return ManyRoles(roles=[_record(role) for role in found], meta=meta)
+    return await _ROLE.page_of_account(ctx, ROLES)
 
 
-@get("/v1/roles/{role_id:str}", opt={"action": "iam:GetRole"})
-async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneRole:
+@_ROLE.gets(_ONE, "iam:GetRole")
+async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """Return a role."""
-    return _one(await authorized(ctx, ROLES, role_id))
+    return _ROLE.one(await authorized(ctx, ROLES, role_id))
 
 
-@patch("/v1/roles/{role_id:str}", opt={"action": "iam:UpdateRole", **CHECKED})
+@_ROLE.updates(_ONE, "iam:UpdateRole", **CHECKED)
 async def update_role(
     role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
-) -> Reply[OneRole]:
+) -> Reply[ResponseBody]:
     """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
     role = await authorized(ctx, ROLES, role_id)
     changes = changes_of(data, CreateRole)
     return await ctx.commit(
-        roles.update_role, role.account_id, role.id, changes, ctx.clock(), wrap=_one
+        roles.update_role, role.account_id, role.id, changes, ctx.clock(), wrap=_ROLE.one
     )
 
 
-@delete("/v1/roles/{role_id:str}", opt={"action": "iam:DeleteRole", **CHECKED})
+@deletes(_ONE, "iam:DeleteRole", **CHECKED)
 async def delete_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a role; its sessions end at once."""
     role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(roles.delete_role, role.account_id, role.id)
 
 
-@post(
-    "/v1/roles/{role_id:str}/assignments",
-    status_code=201,
-    opt={"action": "iam:AssignRole", "idempotent": True},
-)
+@_ASSIGNMENT.creates(_ASSIGNMENTS, "iam:AssignRole")
 async def create_assignment(
     role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: NamedDependency[RequestContext]
-) -> Reply[OneAssignment]:
+) -> Reply[ResponseBody]:
     """Assign a role to a member of the organization; the trust policy stays as it is."""
     role = await authorized(ctx, ROLES, role_id)
     return await ctx.commit(
@@ -217,28 +188,21 @@ async def create_assignment(
         role.id,
         data.user,
         ctx.clock(),
-        wrap=lambda assigned: OneAssignment(assignment=_assignment(role, assigned)),
+        wrap=partial(_ASSIGNMENT.one, role),
         location=lambda made: f"/v1/roles/{role.id}/assignments/{made.user_id}",
     )
 
 
-@get(
-    "/v1/roles/{role_id:str}/assignments",
-    opt={"action": "iam:ListRoleAssignments", "query": PageQuery},
-)
+@_ASSIGNMENT.lists(_ASSIGNMENTS, "iam:ListRoleAssignments")
 async def list_role_assignments(
     role_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyAssignments:
+) -> ResponseBody:
     """List the persons a role is assigned to."""
     role = await authorized(ctx, ROLES, role_id)
-    found, meta = await read_listed(ctx, ASSIGNMENTS, role.id, ctx.query(PageQuery))
-    return ManyAssignments(assignments=[_assignment(role, each) for each in found], meta=meta)
+    return await _ASSIGNMENT.page(ctx, ASSIGNMENTS, role.id, role)
 
 
-@delete(
-    "/v1/roles/{role_id:str}/assignments/{user_id:str}",
-    opt={"action": "iam:UnassignRole", **CHECKED},
-)
+@deletes(_ASSIGNMENTS + "/{user_id:str}", "iam:UnassignRole", **CHECKED)
 async def delete_assignment(
     role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
@@ -247,7 +211,7 @@ async def delete_assignment(
     await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
 
 
-_GROUPS: Final = "/v1/roles/{role_id:str}/group-assignments"
+_GROUPS: Final = f"{_ONE}/group-assignments"
 
 Group = Annotated[str, Meta(min_length=1, max_length=MAX_GROUP_NAME)]
 
@@ -271,19 +235,6 @@ class GroupAssignmentRecord(ResponseBody):
     created_at: RFC3339
 
 
-class OneGroupAssignment(ResponseBody):
-    """A group assignment, wrapped."""
-
-    group_assignment: GroupAssignmentRecord
-
-
-class ManyGroupAssignments(ResponseBody):
-    """A page of group assignments."""
-
-    group_assignments: Sequence[GroupAssignmentRecord]
-    meta: PageMeta
-
-
 def _group_assignment(role: Role, found: GroupAssignment) -> GroupAssignmentRecord:
     return shown(
         GroupAssignmentRecord,
@@ -294,16 +245,15 @@ def _group_assignment(role: Role, found: GroupAssignment) -> GroupAssignmentReco
     )
 
 
-@post(
-    _GROUPS,
-    status_code=201,
-    opt={"action": "iam:AssignRole", "idempotent": True, "statuses": (404, 409)},
-)
+_GROUP_ASSIGNMENT: Final = Answers(GroupAssignmentRecord, "group_assignment", _group_assignment)
+
+
+@_GROUP_ASSIGNMENT.creates(_GROUPS, "iam:AssignRole", statuses=(404, 409))
 async def create_group_assignment(
     role_id: FromPath[str],
     data: JSONBody[CreateGroupAssignment],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneGroupAssignment]:
+) -> Reply[ResponseBody]:
     """Assign a role to a group of an identity provider of the organization.
 
     At each sign-in, persons of the group get the role, and persons who left the group lose it. A
@@ -322,24 +272,21 @@ async def create_group_assignment(
         roles.assign_to_group,
         role.account_id,
         made,
-        wrap=lambda kept: OneGroupAssignment(group_assignment=_group_assignment(role, kept)),
+        wrap=partial(_GROUP_ASSIGNMENT.one, role),
         location=lambda kept: f"/v1/roles/{role.id}/group-assignments/{kept.id}",
     )
 
 
-@get(_GROUPS, opt={"action": "iam:ListRoleAssignments", "query": PageQuery})
+@_GROUP_ASSIGNMENT.lists(_GROUPS, "iam:ListRoleAssignments")
 async def list_role_group_assignments(
     role_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyGroupAssignments:
+) -> ResponseBody:
     """List the groups a role is assigned to, oldest first."""
     role = await authorized(ctx, ROLES, role_id)
-    found, meta = await read_listed(ctx, GROUP_ASSIGNMENTS, role.id, ctx.query(PageQuery))
-    return ManyGroupAssignments(
-        group_assignments=[_group_assignment(role, each) for each in found], meta=meta
-    )
+    return await _GROUP_ASSIGNMENT.page(ctx, GROUP_ASSIGNMENTS, role.id, role)
 
 
-@delete(_GROUPS + "/{group_assignment_id:str}", opt={"action": "iam:UnassignRole", **CHECKED})
+@deletes(_GROUPS + "/{group_assignment_id:str}", "iam:UnassignRole", **CHECKED)
 async def delete_group_assignment(
     role_id: FromPath[str],
     group_assignment_id: FromPath[str],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from litestar import delete, get, patch, post
+from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -19,12 +19,12 @@ from cloudcore.identity.routes.access_keys import (
     new_key_record,
 )
 from cloudcore.identity.routes.actions import ResourceNames, TemplateName, document_of
+from cloudcore.identity.routes.answers import Answers, deletes
 from cloudcore.identity.routes.common import (
     Description,
     Name,
     Status,
     authorized,
-    list_of_account,
     shown,
 )
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
@@ -36,7 +36,7 @@ from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant,
 from cloudcore.resource_names import Uuid, check_name
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import NamedPageQuery, PageMeta
+from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 _MAX_NAME: Final = 63
@@ -85,19 +85,6 @@ class ServiceAccountRecord(ResponseBody):
     updated_at: RFC3339
 
 
-class OneServiceAccount(ResponseBody):
-    """A service account, wrapped."""
-
-    service_account: ServiceAccountRecord
-
-
-class ManyServiceAccounts(ResponseBody):
-    """A page of service accounts."""
-
-    service_accounts: Sequence[ServiceAccountRecord]
-    meta: PageMeta
-
-
 class NewServiceAccount(ResponseBody):
     """A new service account, and what was created with it."""
 
@@ -112,8 +99,8 @@ def _record(found: ServiceAccount) -> ServiceAccountRecord:
     return shown(ServiceAccountRecord, found, crn=SERVICE_ACCOUNTS.crn_of(found))
 
 
-def _one(found: ServiceAccount) -> OneServiceAccount:
-    return OneServiceAccount(service_account=_record(found))
+_SERVICE_ACCOUNT: Final = Answers(ServiceAccountRecord, "service_account", _record)
+_ONE: Final = "/v1/service-accounts/{service_account_id:str}"
 
 
 @post(
@@ -189,22 +176,19 @@ def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) 
 def _new_key(
     ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey | None
 ) -> tuple[NewAccessKey | None, AccessKey | None]:
-    """Authorize the access key, if there shall be one; return it with its row."""
+    """Authorize the wanted access key, if any, and return it with its row."""
     if wanted is None:
         return None, None
     ctx.authorize(SERVICE_ACCOUNTS.crn_of(owner), action="iam:CreateAccessKey")
     return new_key(ctx, owner, wanted, owner.created_at)
 
 
-@patch(
-    "/v1/service-accounts/{service_account_id:str}",
-    opt={"action": "iam:UpdateServiceAccount", **CHECKED},
-)
+@_SERVICE_ACCOUNT.updates(_ONE, "iam:UpdateServiceAccount", **CHECKED)
 async def update_service_account(
     service_account_id: FromPath[str],
     data: JSONBody[UpdateServiceAccount],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneServiceAccount]:
+) -> Reply[ResponseBody]:
     """Change a service account; while it is suspended, its keys and tokens do not work."""
     found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     return await ctx.commit(
@@ -213,31 +197,25 @@ async def update_service_account(
         found.id,
         changes_of(data, CreateServiceAccount),
         ctx.clock(),
-        wrap=_one,
+        wrap=_SERVICE_ACCOUNT.one,
     )
 
 
-@get("/v1/service-accounts", opt={"action": "iam:ListServiceAccounts", "query": NamedPageQuery})
-async def list_account_service_accounts(
-    ctx: NamedDependency[RequestContext],
-) -> ManyServiceAccounts:
+@_SERVICE_ACCOUNT.lists("/v1/service-accounts", "iam:ListServiceAccounts", NamedPageQuery)
+async def list_account_service_accounts(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List service accounts by name."""
-    found, meta = await list_of_account(ctx, SERVICE_ACCOUNTS)
-    return ManyServiceAccounts(service_accounts=[_record(each) for each in found], meta=meta)
+    return await _SERVICE_ACCOUNT.page_of_account(ctx, SERVICE_ACCOUNTS)
 
 
-@get("/v1/service-accounts/{service_account_id:str}", opt={"action": "iam:GetServiceAccount"})
+@_SERVICE_ACCOUNT.gets(_ONE, "iam:GetServiceAccount")
 async def get_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneServiceAccount:
+) -> ResponseBody:
     """Return a service account."""
-    return _one(await authorized(ctx, SERVICE_ACCOUNTS, service_account_id))
+    return _SERVICE_ACCOUNT.one(await authorized(ctx, SERVICE_ACCOUNTS, service_account_id))
 
 
-@delete(
-    "/v1/service-accounts/{service_account_id:str}",
-    opt={"action": "iam:DeleteServiceAccount", **CHECKED},
-)
+@deletes(_ONE, "iam:DeleteServiceAccount", **CHECKED)
 async def delete_service_account(
     service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

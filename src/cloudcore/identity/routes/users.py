@@ -6,32 +6,29 @@ suspend or delete them. Programs and roles of its accounts list them, to assign 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
-from cloudcore.iam.passwords import Asker, salt_of
+from cloudcore.iam.passwords import PasswordClient, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.common import Email, PeopleQuery, Status, read_listed, shown
-from cloudcore.identity.routes.organizations import membership_policy
+from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.common import Email, PeopleQuery, Status, shown
+from cloudcore.identity.routes.organizations import home_of, membership_policy
 from cloudcore.identity.rows.organizations import JOINED, Joined
-from cloudcore.identity.rows.sessions import find_current_organization
-from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
+from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization, new_user
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.callers import person_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 
@@ -69,43 +66,18 @@ class NewUserRecord(UserRecord):
     one_time_password: str
 
 
-class OneUser(ResponseBody):
-    """A person, wrapped."""
-
-    user: UserRecord
-
-
-class OneNewUser(ResponseBody):
-    """A new person, wrapped."""
-
-    user: NewUserRecord
-
-
-class ManyUsers(ResponseBody):
-    """A page of persons."""
-
-    users: Sequence[UserRecord]
-    meta: PageMeta
-
-
 def user_record(user: User) -> UserRecord:
     """Return a person as a response body."""
     return shown(UserRecord, user, crn=person_crn(user.organization_id, user.id))
 
 
-def _one(user: User) -> OneUser:
-    return OneUser(user=user_record(user))
+def _new(password: str, user: User) -> NewUserRecord:
+    return shown(NewUserRecord, user_record(user), one_time_password=password)
 
 
-def _new(password: str, user: User) -> OneNewUser:
-    record = shown(NewUserRecord, user_record(user), one_time_password=password)
-    return OneNewUser(user=record)
-
-
-def _home(tx: Connection, person: Principal, named: str | None) -> Joined:
-    """Return the organization that a person names, or that its session works in."""
-    current = named or find_current_organization(tx, person.sid or "") or person.organization_id
-    return JOINED.get(tx, person.id, current or "")
+_USER: Final = Answers(UserRecord, "user", user_record, noun="person")
+_NEW: Final = Answers(NewUserRecord, "user", _new, noun="new person")
+_ONE: Final = "/v1/users/{user_id:str}"
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
@@ -125,7 +97,7 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
     )
 
 
-async def _governed(ctx: RequestContext, user_id: str) -> Joined:
+async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
     """Return an organization of the caller and the user, preferably owned by the caller.
 
     Raises:
@@ -138,30 +110,21 @@ async def _governed(ctx: RequestContext, user_id: str) -> Joined:
     return joined
 
 
-async def _seen_from(ctx: RequestContext) -> str:
+async def _listed_organization(ctx: RequestContext) -> str:
     """Return the organization whose users the caller may list."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
-        joined = await ctx.database.read(_home, ctx.caller, None)
+        joined = await ctx.database.read(home_of, ctx.caller, None)
         _authorize(ctx, joined, "*")
         return joined.id
     ctx.authorize(iam_crn(ctx.caller.account_id, "user", "*"))
     return await ctx.database.read(organization_of, ctx.caller.account_id)
 
 
-@post(
-    "/v1/users",
-    status_code=201,
-    opt={
-        "action": "iam:CreateUser",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (404,),
-    },
-)
+@_NEW.creates("/v1/users", "iam:CreateUser", resource_policy=membership_policy, statuses=(404,))
 async def create_user(
     data: JSONBody[CreateUser], ctx: NamedDependency[RequestContext]
-) -> Reply[OneNewUser]:
+) -> Reply[ResponseBody]:
     """Create a person, a member of the organization with no role yet; for its owners.
 
     The address must be new in the organization. The answer is the same whether or not people of
@@ -169,107 +132,91 @@ async def create_user(
     """
     person = person_of(ctx)
     named = data.organization and lower_ids(data.organization)
-    joined = await ctx.database.read(_home, person, named)
+    joined = await ctx.database.read(home_of, person, named)
     if joined.is_personal:
         raise AccessDenied("a personal organization has one member; name another organization")
     _authorize(ctx, joined, "*")
     email = email_address(data.email)
     password = users.new_password()
     salt = await ctx.database.read(users.find_salt, ctx.keyring, email)
-    kept = await ctx.passwords.hash(password, Asker(person.id, is_known=True), salt)
-    now = ctx.clock()
-    user = User(
-        id=ctx.new_id(),
-        email=email,
-        password=kept,
-        must_change_password=True,
-        organization_id=ctx.new_id(),
-        status="active",
-        created_at=now,
-        updated_at=now,
-    )
+    kept = await ctx.passwords.hash(password, PasswordClient(person.id, is_known=True), salt)
+    user = new_user(ctx.new_id(), email, kept, ctx.new_id(), ctx.clock())
     return await ctx.commit(
         users.create_user,
         joined.id,
         user,
-        wrap=partial(_new, password),
+        wrap=partial(_NEW.one, password),
         location=lambda made: f"/v1/users/{made.id}",
     )
 
 
-@get("/v1/users", opt={"action": "iam:ListUsers", "query": PeopleQuery})
-async def list_users(ctx: NamedDependency[RequestContext]) -> ManyUsers:
+@_USER.lists("/v1/users", "iam:ListUsers", PeopleQuery)
+async def list_users(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the persons of the caller's organization: the account's, or the session's."""
-    organization_id, query = await _seen_from(ctx), ctx.query(PeopleQuery)
-    found, meta = await read_listed(ctx, PEOPLE, organization_id, query, query.address)
-    return ManyUsers(users=[user_record(user) for user in found], meta=meta)
+    return await _USER.page(ctx, PEOPLE, await _listed_organization(ctx), query=PeopleQuery)
 
 
-@get("/v1/users/{user_id:str}", opt={"action": "iam:GetUser"})
-async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneUser:
+@_USER.gets(_ONE, "iam:GetUser")
+async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """Return a person of the account's organization, or of one that the caller belongs to."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
-        joined = await _governed(ctx, user_id)
-        return _one(await ctx.database.read(PEOPLE.get, joined.id, user_id))
+        joined = await _authorized_organization(ctx, user_id)
+        return _USER.one(await ctx.database.read(PEOPLE.get, joined.id, user_id))
     organization_id = await ctx.database.read(organization_of, ctx.caller.account_id)
     user = await ctx.database.read(PEOPLE.get, organization_id, user_id)
     ctx.authorize(iam_crn(ctx.caller.account_id, "user", user_id))
-    return _one(user)
+    return _USER.one(user)
 
 
-@patch("/v1/users/{user_id:str}", opt={"action": "iam:UpdateUser", "statuses": (409,)})
+@_USER.updates(_ONE, "iam:UpdateUser", statuses=(409,))
 async def update_user(
     user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[RequestContext]
-) -> Reply[OneUser]:
+) -> Reply[ResponseBody]:
     """Suspend or resume a person who is in no other organization; for owners."""
-    joined = await _governed(ctx, user_id)
+    joined = await _authorized_organization(ctx, user_id)
     status = None if data.status is UNSET else data.status
     return await ctx.commit(
-        users.set_user_status, joined.id, user_id, status, ctx.clock(), wrap=_one
+        users.set_user_status, joined.id, user_id, status, ctx.clock(), wrap=_USER.one
     )
 
 
-@post(
-    "/v1/users/{user_id:str}/reset-password",
-    status_code=200,
-    opt={
-        "action": "iam:ResetPassword",
-        "idempotent": True,
-        "resource_policy": membership_policy,
-        "statuses": (409,),
-    },
+@_NEW.changes(
+    f"{_ONE}/reset-password",
+    "iam:ResetPassword",
+    resource_policy=membership_policy,
+    statuses=(409,),
 )
 async def reset_user_password(
     user_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneNewUser]:
+) -> Reply[ResponseBody]:
     """Give a person of the organization a new one-time password; all its sessions end.
 
     For owners, and for a person who is in no other organization. The password is in this answer
     only; at the next sign-in the person chooses another.
     """
     person = person_of(ctx)
-    joined = await _governed(ctx, user_id)
+    joined = await _authorized_organization(ctx, user_id)
     if user_id == person.id:
         raise Conflict("change your own password with PUT /v1/users/me/password")
     user = await ctx.database.read(PEOPLE.get, joined.id, user_id)
     password = users.new_password()
-    asker = Asker(person.id, is_known=True)
-    kept = await ctx.passwords.hash(password, asker, salt_of(user.password))
+    client = PasswordClient(person.id, is_known=True)
+    kept = await ctx.passwords.hash(password, client, salt_of(user.password))
     return await ctx.commit(
         users.reset_password,
         joined.id,
         user_id,
         kept,
         ctx.clock(),
-        wrap=partial(_new, password),
+        wrap=partial(_NEW.one, password),
     )
 
 
-@delete("/v1/users/{user_id:str}", opt={"action": "iam:DeleteUser", "statuses": (409,)})
+@deletes(_ONE, "iam:DeleteUser", statuses=(409,))
 async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
-    joined = await _governed(ctx, user_id)
+    joined = await _authorized_organization(ctx, user_id)
     await ctx.database.write(users.delete_user, joined.id, user_id, ctx.clock())
 
 

@@ -120,7 +120,7 @@ def list_accounts(tx: Connection, limit: int) -> list[Account]:
     return [_account(*row) for row in tx.rows(_LIST, limit=limit)]
 
 
-def is_any_account(tx: Connection) -> bool:
+def has_accounts(tx: Connection) -> bool:
     """Return True if this install has an account."""
     return tx.row(_ANY, limit=1) is not None
 

@@ -109,7 +109,7 @@ def remove_container_passwords(tx: Connection, user_id: str) -> None:
 
 
 def remove_container_passwords_of_provider(tx: Connection, provider_id: str) -> None:
-    """Delete the passwords of all persons that an identity provider speaks for."""
+    """Delete the passwords of all persons linked to an identity provider."""
     tx.execute(_DELETE_OF_PROVIDER, of_provider=provider_id)
 
 

@@ -1,4 +1,4 @@
-"""Queries of identity providers, and of the persons that their subjects are."""
+"""Queries of identity providers, and of the links from their subjects to persons."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class IdentityProvider(NamedTuple):
     created_at: int
     updated_at: int
     session_hours: int = DEFAULT_SESSION_HOURS
-    """After these a person signs in anew, however often the session was refreshed."""
+    """The longest session, however often it is refreshed; then the person signs in again."""
 
     @property
     def domains(self) -> Sequence[str]:
@@ -139,10 +139,10 @@ def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
 def list_providers_of_person(
     tx: Connection, user_id: str, *, locks: bool = True
 ) -> list[tuple[str, str]]:
-    """Return (organization id, id) of the providers that speak for a person.
+    """Return (organization id, id) of the active providers that a person is linked to.
 
-    These are active providers at which the person has signed in, of organizations in which the
-    person still is. They stay active until the transaction ends, unless `locks` is False.
+    Only providers of organizations that the person still belongs to count. They stay active until
+    the transaction ends, unless `locks` is False.
     """
     statement = _LOCK_OF_PERSON if locks else _LIST_OF_PERSON
     return [(row[0], row[1]) for row in tx.rows(statement, user_id=user_id)]

@@ -126,7 +126,7 @@ def add_organization(tx: Connection, organization: Organization) -> None:
     tx.execute(_ADD, **organization._asdict())
 
 
-def lock_if_there(tx: Connection, organization_id: str) -> bool:
+def lock_if_exists(tx: Connection, organization_id: str) -> bool:
     """Lock an organization until the transaction ends; return False if it does not exist.
 
     To lock an account too (`increment_revision`), do so afterwards.

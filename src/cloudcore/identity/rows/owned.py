@@ -1,4 +1,4 @@
-"""Queries that all kinds of rows have that belong to an owner, in one order."""
+"""The standard queries of rows that belong to an owner: find, list, count, add, save, remove."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _statements(**made: ClauseElement) -> dict[str, Statement]:
 
 
 class Listed(Generic[T]):
-    """What a query finds of an owner: of an account, an organization, a role or a person."""
+    """A query of an owner's rows; an owner is an account, an organization, a role or a person."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class Listed(Generic[T]):
     ) -> None:
         """Make the statements.
 
-        `read` makes a row of what is selected, and errors call one by `words`. `of` compares an
-        owner with `:owner`; it has one of each `key` (an id) and of each `label` (a name, an
-        address). Lists are sorted by `order`, which rows have as `sorted_by`. `counted` counts as
-        `query` does, of fewer tables.
+        `read` makes a row from the selected columns; errors name a row by `words`. `of` compares
+        the owner's column with `:owner`. Within an owner, `key` (an id) and `label` (a name or an
+        address) are unique. Lists are sorted by the column `order`, the field `sorted_by` of rows.
+        `counted` counts the same rows in fewer tables.
         """
         self._read, self._words, self._sorted_by = read, words, sorted_by
         listed = of, named(label, "label")
@@ -71,37 +71,37 @@ class Listed(Generic[T]):
         )
 
     def find(self, tx: Connection, owner: Owner, key: str) -> T | None:
-        """Return the one of an id, or None."""
+        """Return the row of an id, or None."""
         row = tx.row(self.statements["find"], **_of(owner), key=key)
         return self._read(*row) if row else None
 
     def get(self, tx: Connection, owner: Owner, key: str) -> T:
-        """Return the one of an id, or raise `NotFound`."""
+        """Return the row of an id, or raise `NotFound`."""
         found = self.find(tx, owner, key)
         if found is None:
             raise self._missing()
         return found
 
     def find_named(self, tx: Connection, owner: Owner, label: str) -> T | None:
-        """Return the one of a label, or None."""
+        """Return the row of a label, or None."""
         row = tx.row(self.statements["labelled"], **_of(owner), label=label)
         return self._read(*row) if row else None
 
     def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
-        """Return a page of an owner's; if `label` is not empty, only the one that has it."""
+        """Return a page of an owner's rows; if `label` is not empty, only the row that has it."""
         of = {**_of(owner), "label": label}
         return self.read(tx.rows(self.statements["list"], **of, after=after, limit=limit))
 
     def count(self, tx: Connection, owner: Owner, label: str = "") -> int:
-        """Count what `list` lists."""
+        """Count the rows that `list` lists."""
         return count(tx, self.statements["count"], **_of(owner), label=label)
 
     def read(self, rows: Sequence[Row]) -> Sequence[T]:
-        """Return what a query of the same columns has found."""
+        """Return the rows of another query of the same columns."""
         return [self._read(*row) for row in rows]
 
     def sort_key(self, found: T) -> str:
-        """Return what a row is sorted by."""
+        """Return the value that a row is sorted by."""
         key: str = getattr(found, self._sorted_by)
         return key
 
@@ -129,13 +129,12 @@ class OwnedRows(Listed[T]):
         query: Select[Any] | None = None,
         read: Callable[..., T] | None = None,
     ) -> None:
-        """Make the statements; what is a column in `Listed` is the name of one here.
+        """Make the statements; columns are given by name.
 
-        Rows that have the account of their owner, besides it, are found with both (`has_account`).
-        `changeable` are the columns that `save` writes. `query` selects what is `computed`, besides
-        columns, and `read` makes a row of what is selected. An insertion does not take what is
-        computed: it finds the columns `looked_up`. Lists are sorted by the label unless `sorted_by`
-        is another.
+        Rows with `has_account` have the account of their owner too, and are found by both.
+        `changeable` are the columns that `save` writes. The fields `computed` are not stored:
+        `query` selects them, and `read` makes a row from the selected columns. An insertion selects
+        the columns `looked_up`. Lists are sorted by the label by default.
         """
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name not in computed]
@@ -173,13 +172,13 @@ class OwnedRows(Listed[T]):
         )
 
     def add(self, tx: Connection, new: T) -> bool:
-        """Insert one; return False if its name is taken."""
+        """Insert a row; return False if its label is taken."""
         values = new._asdict()
         stored = {name: values[name] for name in self._stored}
         return tx.execute(self.statements["add"], **stored) == 1
 
     def save(self, tx: Connection, changed: T) -> None:
-        """Update the changeable columns of one."""
+        """Update the changeable columns of a row."""
         values = changed._asdict()
         new = {name: values[name] for name in self._changeable}
         owner = values[self._owner]
@@ -187,19 +186,19 @@ class OwnedRows(Listed[T]):
         tx.execute(self.statements["save"], **of, key=self.key_of(changed), **new)
 
     def remove(self, tx: Connection, owner: Owner, key: str) -> None:
-        """Delete one, with what goes with it by foreign keys, or raise `NotFound`."""
+        """Delete a row, and by foreign keys its dependents, or raise `NotFound`."""
         if not tx.execute(self.statements["remove"], **_of(owner), key=key):
             raise self._missing()
 
     def resolve(
         self, tx: Connection, account_id: str, field: str, value: str, authorize: Authorize
     ) -> T:
-        """Return the one that `value` in a request's `field` means; see `resource_references`."""
+        """Return the row that `value` in a request's `field` names; see `resource_references`."""
         found: T = resolve(tx, Scope(account_id, ""), self._kind, field, value, authorize)
         return found
 
     def crn(self, owner_id: str, name: str) -> str:
-        """Return the CRN of one; `name` may be a pattern."""
+        """Return the CRN for a name, which may be a pattern."""
         return iam_crn(owner_id, self._kind.type, name)
 
     def crn_of(self, found: T) -> str:

@@ -28,7 +28,7 @@ class PolicyRow(NamedTuple):
     created_at: int
     updated_at: int
     account_ids: str = "{}"
-    """The ids of the names in the document, as JSON; see `identity.documents`."""
+    """The ids of the names in the document, as JSON; see `rights.documents`."""
 
 
 class Attachment(NamedTuple):
@@ -125,13 +125,13 @@ _LIST_OF: Final = Statement(
 )
 
 
-def held_by(tx: Connection, principal_id: str) -> tuple[int, int]:
+def totals_on(tx: Connection, principal_id: str) -> tuple[int, int]:
     """Return how many policies a service account or role has, and their size in bytes."""
     row = tx.row(_ON, principal_id=principal_id)
     return (int(row[0]), int(row[1])) if row else (0, 0)
 
 
-def largest_size_beside(tx: Connection, policy_id: str) -> int:
+def largest_size_of_others(tx: Connection, policy_id: str) -> int:
     """Return the largest total size in bytes of other policies among principals with this one."""
     row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
     return int(row[0]) if row else 0

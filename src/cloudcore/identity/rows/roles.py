@@ -30,7 +30,7 @@ class Role(NamedTuple):
     created_at: int
     updated_at: int
     trust_ids: str = "{}"
-    """The ids of the names in the trust policy, as JSON; see `identity.documents`."""
+    """The ids of the names in the trust policy, as JSON; see `rights.documents`."""
     last_used_at: int | None = None
 
 
@@ -41,7 +41,7 @@ class Assignment(NamedTuple):
     user_id: str
     created_at: int
     identity_provider_id: str | None = None
-    """The provider one of whose groups has the role; None if it was assigned by hand."""
+    """The provider one of whose groups has the role; None for a manual assignment."""
     email: str = ""
     """Of the person; not stored here."""
     personal_organization_id: str = ""
@@ -87,8 +87,8 @@ _LIST_ASSIGNED: Final = Statement(
 )
 
 
-def keep_assignment(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Make a provider's assignment one that was made by hand; return False if there is none."""
+def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> bool:
+    """Turn a provider's assignment into a manual one; return False if there is none."""
     return tx.execute(_KEEP, held_role_id=role_id, user_id=user_id) == 1
 
 
@@ -139,12 +139,12 @@ def roles_of_groups(
     return [(row[0], row[1]) for row in rows if row[2] in groups]
 
 
-def given_by_groups(
+def assignments_of_groups(
     tx: Connection, provider_id: str, *, role_id: str = "", user_id: str = ""
 ) -> Sequence[tuple[str, str, str]]:
-    """Return (account id, role id, person's id) of what persons have for a group of the provider.
+    """Return (account id, role id, person's id) of the assignments by a provider's groups.
 
-    By account and role; of one role or one person, if given.
+    They are sorted by account and role; `role_id` and `user_id` select those of one.
     """
     rows = tx.rows(_GIVEN, provider_id=provider_id, role_id=role_id, user_id=user_id)
     return [(row[0], row[1], row[2]) for row in rows]
@@ -167,7 +167,7 @@ COLUMNS: Final = (
     *(_r.id, _r.name, _r.trust_policy, _r.trust_ids, _r.max_session_seconds),
     *(_a.id, _a.handle, _a.status),
 )
-"""Those of an `AssumableRole`, of roles and accounts."""
+"""The columns of an `AssumableRole`, of roles and accounts."""
 
 
 def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
@@ -242,6 +242,6 @@ def list_assigned(
 def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
     """Return True if a role is assigned to a person; it stays so until the transaction ends.
 
-    A session that is started in this transaction is ended by whatever unassigns the role later.
+    So an unassignment that commits later ends the sessions started in this transaction.
     """
     return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None

@@ -140,6 +140,10 @@ class KeyOwner(NamedTuple):
         """Return True if the service account or its account is suspended."""
         return {self.service_account_status, self.account_status} != {"active"}
 
+    def is_in_force(self, now: int) -> bool:
+        """Return True if the key is usable and its owner is not suspended."""
+        return self.is_usable(now) and not self.is_suspended
+
 
 _OWNERS: Final = (
     select(
@@ -174,6 +178,6 @@ def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
 
 
 def find_key_expiry(tx: Connection, key_id: str) -> int | None:
-    """Return when a key expires, by the id of its row, or None if never, or if there is none."""
+    """Return the expiry of a key by the id of its row; None if it has none or does not exist."""
     row = tx.row(_EXPIRY, key_id=key_id)
     return row[0] if row else None

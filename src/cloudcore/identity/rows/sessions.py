@@ -120,11 +120,11 @@ _FIND: Final = Statement(_SESSIONS.where(_s.expires_at > bindparam("now")))
 _FIND_UNREVOKED: Final = Statement(_SESSIONS)
 
 
-def _line() -> Statement:
-    """Return the query for a session and its ancestors, each with a flag: no longer in force.
+def _chain() -> Statement:
+    """Return the query for a session and its ancestors, each with a flag: it has ended.
 
-    A role session depends on what it was assumed with: a session (with its person or account), or
-    an access key (with its service account and account).
+    A role session depends on the session (with its person or account) or the access key (with its
+    service account and account) that it was assumed with.
     """
     line = select(_s.id, _s.parent_sid).where(_s.id == bindparam("sid")).cte("line", recursive=True)
     parent = sessions.alias("parent")
@@ -162,7 +162,7 @@ def _line() -> Statement:
     )
 
 
-_LINE: Final = _line()
+_CHAIN: Final = _chain()
 _END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
 _sign_ins: Final = sessions.alias("sign_ins")
 _SIGN_IN_EXPIRY: Final = Statement(
@@ -279,18 +279,18 @@ def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | N
 
 
 def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
-    """Return when the sign-in expires in which a person assumed a role; None for other sessions."""
+    """Return the expiry of the sign-in in which a person assumed a role; None for others."""
     row = tx.row(_SIGN_IN_EXPIRY, sid=sid)
     return row[0] if row else None
 
 
-def count_line(tx: Connection, sid: str) -> int:
+def count_chain(tx: Connection, sid: str) -> int:
     """Count the sessions in a session's chain, itself included."""
-    return len(tx.rows(_LINE, sid=sid, now=0))
+    return len(tx.rows(_CHAIN, sid=sid, now=0))
 
 
 def find_session_end(tx: Connection, sid: str) -> int | None:
-    """Return when a session ends for good, or None if each refresh renews it."""
+    """Return the final end of a session, or None if each refresh renews it."""
     row = tx.row(_END, sid=sid)
     return row[0] if row else None
 
@@ -314,11 +314,11 @@ def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> N
 
 
 def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> None:
-    """Revoke what an identity provider speaks for, and its pending codes.
+    """Revoke the sessions of the persons linked to an identity provider, and its pending codes.
 
-    That is the sign-ins by a provider of the persons linked to this one, and all roles that these
-    persons have assumed, since the role may trust the provider: with a password they can assume
-    again what they still may. Likewise all their container passwords.
+    These are their sign-ins by a provider, and all roles that they have assumed, since a role may
+    trust the provider: with a password, a person can assume a role again that still allows it. All
+    their container passwords are deleted too.
     """
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
@@ -364,7 +364,7 @@ def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
 
 
 def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
-    """Return those of these sessions that are neither over nor revoked."""
+    """Return the ids of those sessions that are neither expired nor revoked."""
     return frozenset(row[0] for row in tx.rows(_FIND_OPEN, sids=text_list(sids), now=now))
 
 
@@ -379,6 +379,6 @@ def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSess
         return None
     found = LiveSession(*row)
     hangs = found.parent_sid is not None or found.source_access_key_id is not None
-    if hangs and any(has_ended for (has_ended,) in tx.rows(_LINE, sid=found.id, now=now)):
+    if hangs and any(has_ended for (has_ended,) in tx.rows(_CHAIN, sid=found.id, now=now)):
         return None
     return found

@@ -1,4 +1,4 @@
-"""Queries of authorization codes and refresh tokens, and of what was revoked."""
+"""Queries of authorization codes, refresh tokens, revoked access tokens and container logins."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def spend_code(tx: Connection, code_sha256: str, sid: str, now: int) -> bool:
     return tx.execute(_SPEND_CODE, hash=code_sha256, for_sid=sid, now=now) == 1
 
 
-def disown_code(tx: Connection, code_sha256: str) -> None:
+def detach_code(tx: Connection, code_sha256: str) -> None:
     """Detach a used code from its session, so that the first use cannot start it any more."""
     tx.execute(_DISOWN, hash=code_sha256)
 

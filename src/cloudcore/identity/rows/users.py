@@ -34,6 +34,20 @@ class User(NamedTuple):
     """The organization that added the person; it can add each e-mail address once."""
 
 
+def new_user(
+    user_id: str,
+    email: str,
+    password: str,
+    organization_id: str,
+    now: int,
+    *,
+    must_change_password: bool = True,
+) -> User:
+    """Return a new person, whose personal organization is `organization_id`."""
+    state = (must_change_password, organization_id, "active", now, now)
+    return User(user_id, email, password, *state)
+
+
 def _user(*row: Any) -> User:  # noqa: ANN401 - of a database
     user = User(*row)
     return user._replace(must_change_password=bool(user.must_change_password))

@@ -39,8 +39,8 @@ class Founder(NamedTuple):
 AccountAddition = Callable[[Connection], None]
 """Adds what another family gives a new account, in the transaction that creates the account."""
 PrepareAddition = Callable[[str, int], Awaitable[AccountAddition]]
-"""Given the id and the creation time of a new account, prepares its addition: what is slow, or asks
-another server, before the transaction begins."""
+"""Prepares the addition to a new account, given its id and creation time, before the transaction:
+slow work, and calls to other servers."""
 
 
 async def no_addition(_account_id: str, _now: int) -> AccountAddition:
@@ -96,13 +96,13 @@ def new_admin_role(role_id: str, account_id: str, trusted: str, now: int) -> Rol
     trust = {"version": "1", "statements": [{"effect": "allow", "principals": [trusted]}]}
     description = "May do everything in this account."
     return Role(
-        role_id, account_id, ADMIN, description, _encoded(trust), ADMIN_SESSION_SECONDS, now, now
+        role_id, account_id, ADMIN, description, encoded(trust), ADMIN_SESSION_SECONDS, now, now
     )
 
 
 def new_admin_policy(policy_id: str, account_id: str, now: int) -> PolicyRow:
     """Return the first policy of an account, which allows everything."""
-    description, document = "Allows everything.", _encoded(_ADMIN_DOCUMENT)
+    description, document = "Allows everything.", encoded(_ADMIN_DOCUMENT)
     return PolicyRow(policy_id, account_id, ADMIN, description, document, 1, now, now)
 
 
@@ -122,5 +122,6 @@ def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> 
     return account
 
 
-def _encoded(document: dict[str, Any]) -> str:
+def encoded(document: dict[str, Any]) -> str:
+    """Return a policy document as stored."""
     return msgspec.json.encode(document).decode()

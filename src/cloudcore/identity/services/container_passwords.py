@@ -7,8 +7,6 @@ the account are read again (`is_admitted`).
 
 from __future__ import annotations
 
-import re
-import secrets
 import string
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
@@ -18,8 +16,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, Source
+from cloudcore.identity.credentials import hash_of, id_in, random_text, text_with_id
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.rights.assume_role import assumable_role
 from cloudcore.identity.rights.permissions import LoginPermission, load_policies
 from cloudcore.identity.rights.role_trust import admits
@@ -38,22 +36,17 @@ MAX_KEPT: Final = 50
 
 _LETTERS: Final = string.ascii_letters + string.digits
 _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
-_PASSWORD: Final = re.compile(
-    r"ecp_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})_.+"
-)
-"""Its id follows the prefix, by which secret scanners recognize it."""
+_PREFIX: Final = "ecp_"
 
 
 def new_text(password_id: str) -> str:
     """Return a random password with this id."""
-    secret = "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
-    return f"ecp_{password_id.replace('-', '')}_{secret}"
+    return text_with_id(_PREFIX, password_id, random_text(_LETTERS, _LENGTH))
 
 
 def id_of(text: str) -> str | None:
     """Return the id in a container password, or None if it is malformed."""
-    found = _PASSWORD.fullmatch(text)
-    return None if found is None else "-".join(found.groups())
+    return id_in(_PREFIX, text)
 
 
 def life_of(seconds: int | None, most: int) -> int:
@@ -111,7 +104,7 @@ def create_container_password(
 def check_logs_in(
     ctx: RequestContext, tx: Connection, password: ContainerPassword, permission: LoginPermission
 ) -> None:
-    """Check that the policies of a password's role allow what a login takes.
+    """Check that the policies of a password's role have the permission for a login.
 
     Raises:
         AccessDenied.

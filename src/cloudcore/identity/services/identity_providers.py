@@ -1,8 +1,8 @@
 """Identity providers: changes with their rules.
 
-An owner of the organization sets a provider up; who may assign a role in an account says which of
-its groups have the role (`services.roles`). So `issuer`, `client_id` and `groups_claim`
-never change: an owner could otherwise let another provider say who is in a group.
+An owner of the organization sets a provider up; roles are given to its groups by principals of the
+accounts (`services.roles`). So `issuer`, `client_id` and `groups_claim` never change: otherwise an
+owner could replace the source of the groups.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.identity.oidc.provider import check_url
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import JOINED
-from cloudcore.identity.rows.roles import given_by_groups
+from cloudcore.identity.rows.roles import assignments_of_groups
 from cloudcore.identity.rows.sessions import revoke_sessions_of_provider
 from cloudcore.identity.services.members import lock_organization
 from cloudcore.identity.services.roles import unassign_role
@@ -26,10 +26,11 @@ MAX_PROVIDERS: Final = 10
 
 
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
-    """Return the URL of an issuer if this install may ask it.
+    """Check that an issuer is well-formed and that this install may ask it, and return it.
 
     Raises:
-        InvalidInput: it is no URL of an issuer (OpenID Connect Discovery 1.0 §3), or not allowed.
+        InvalidInput: it is not the URL of an issuer (OpenID Connect Discovery 1.0 §3), or it is not
+            allowed.
 
     """
     try:
@@ -73,7 +74,7 @@ def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) ->
 def update_provider(
     tx: Connection, organization_id: str, provider_id: str, changes: dict[str, Any], now: int
 ) -> IdentityProvider:
-    """Change the given columns of a provider; turned off, it ends what it began."""
+    """Change the given columns of a provider; deactivation ends its sessions."""
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     if not changes:
@@ -90,21 +91,21 @@ def update_provider(
 
 
 def delete_provider(tx: Connection, organization_id: str, provider_id: str, now: int) -> None:
-    """Delete a provider and end what it began.
+    """Delete a provider and end its sessions.
 
     Its persons stay, and lose the roles that its groups gave them.
     """
     lock_organization(tx, organization_id)
     provider = IDENTITY_PROVIDERS.get(tx, organization_id, provider_id)
     # Assignments before the provider's row: the order in which AssumeRole locks them.
-    for account_id, role_id, user_id in given_by_groups(tx, provider.id):
+    for account_id, role_id, user_id in assignments_of_groups(tx, provider.id):
         unassign_role(tx, account_id, role_id, user_id, now)
     _turn_off(tx, provider._replace(status="inactive", updated_at=now), now)
     IDENTITY_PROVIDERS.remove(tx, organization_id, provider.id)
 
 
 def _turn_off(tx: Connection, provider: IdentityProvider, now: int) -> None:
-    """Save a provider that is no longer active, and end what it began."""
+    """Save a provider that is no longer active, and end its sessions."""
     IDENTITY_PROVIDERS.save(tx, provider)
     # Now that the row is locked, nobody assumes a role by this provider any more.
     revoke_sessions_of_provider(tx, provider.id, now)

@@ -14,7 +14,7 @@ from cloudcore.resource_names import lower_ids, parse_uuid
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
     """Lock an organization until the transaction ends, or raise `NotFound`."""
-    if not organizations.lock_if_there(tx, organization_id):
+    if not organizations.lock_if_exists(tx, organization_id):
         raise missing("organization")
 
 

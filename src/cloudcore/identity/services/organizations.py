@@ -1,10 +1,10 @@
-"""Organizations, their members and invitations: changes with their rules, and who may create them.
+"""Organizations, their members and invitations: changes with their rules.
 
-An invited person joins by an e-mail address and a code. Any user who adds a person chooses the
-address, and nobody verifies it. So an address alone joins nothing: the inviter hands the code to
+An invited person joins by an e-mail address and a code. The user who adds a person chooses the
+address, and it is not verified. So an address alone is not enough: the inviter gives the code to
 the person by another way than this service.
 
-The operator's `ENTREPOT_FOUNDERS` says who may create organizations and accounts.
+`ENTREPOT_FOUNDERS` is the operator's rule for creators of organizations and accounts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
+from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import OWNED, missing
-from cloudcore.identity.oauth.sessions import hash_of
 from cloudcore.identity.rows import organizations as rows
 from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.identity_providers import unlink_person
@@ -30,7 +30,7 @@ from cloudcore.identity.rows.organizations import (
     Membership,
     Organization,
     count_owned,
-    lock_if_there,
+    lock_if_exists,
     put_invitation,
 )
 from cloudcore.identity.rows.sessions import switch_organization
@@ -134,9 +134,9 @@ def set_member_role(
 
 
 def remove_member(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
-    """Delete a membership, the person's roles in the organization's accounts, and the links to it.
+    """Delete a membership, the person's roles in the organization's accounts and provider links.
 
-    Who is invited again is linked anew, by the e-mail address.
+    A person who is invited again is linked again by the e-mail address.
     """
     lock_organization(tx, organization_id)
     member = MEMBERS.get(tx, organization_id, user_id)
@@ -196,7 +196,7 @@ def accept_invitation(
         Conflict: the organization has another member with this address meanwhile.
 
     """
-    lock_if_there(tx, organization_id)
+    lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)
     user = find_user(tx, user_id)
     email = "" if user is None else user.email

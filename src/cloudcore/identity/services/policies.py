@@ -13,7 +13,7 @@ from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
-from cloudcore.identity.services.roles import refuse_platforms
+from cloudcore.identity.services.roles import lock_own, refuse_platforms
 from cloudcore.web.revisions import require_revision
 
 MAX_ATTACHMENTS: Final = 10
@@ -64,14 +64,12 @@ def update_policy(
         Conflict: a principal would have too many bytes of policies; or it has another revision.
 
     """
-    increment_revision(tx, account_id)
-    policy = POLICIES.get(tx, account_id, policy_id)
-    refuse_platforms(policy)
+    policy = lock_own(tx, POLICIES, account_id, policy_id)
     require_revision(policy.revision, revision)
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
         if len(stored.text) > len(policy.document):
-            _check_size(len(stored.text) + rows.largest_size_beside(tx, policy.id))
+            _check_size(len(stored.text) + rows.largest_size_of_others(tx, policy.id))
         new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}
         is_other = policy._replace(**new) != policy
         changes = {**changes, **new, "revision": policy.revision + is_other}
@@ -83,8 +81,7 @@ def update_policy(
 
 def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
     """Delete a policy that is attached to nothing."""
-    increment_revision(tx, account_id)
-    refuse_platforms(POLICIES.get(tx, account_id, policy_id))
+    lock_own(tx, POLICIES, account_id, policy_id)
     if ATTACHMENTS.count(tx, (account_id, policy_id)):
         raise Conflict("the policy is attached; detach it first")
     POLICIES.remove(tx, account_id, policy_id)
@@ -97,10 +94,8 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
         Conflict: it is attached there already, or the principal's policies are too many or large.
 
     """
-    increment_revision(tx, attachment.account_id)
-    policy = POLICIES.get(tx, attachment.account_id, attachment.policy_id)
-    refuse_platforms(policy)
-    count, size = rows.held_by(tx, _principal_of(tx, attachment))
+    policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
+    count, size = rows.totals_on(tx, _principal_of(tx, attachment))
     if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
     _check_size(size + len(policy.document))
@@ -135,6 +130,5 @@ def _principal_of(tx: Connection, attachment: Attachment) -> str:
 
 def detach_policy(tx: Connection, account_id: str, policy_id: str, attachment_id: str) -> None:
     """Delete an attachment."""
-    increment_revision(tx, account_id)
-    refuse_platforms(POLICIES.get(tx, account_id, policy_id))
+    lock_own(tx, POLICIES, account_id, policy_id)
     ATTACHMENTS.remove(tx, (account_id, policy_id), attachment_id)

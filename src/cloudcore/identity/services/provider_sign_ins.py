@@ -1,10 +1,10 @@
-"""Sign a person in whom an identity provider has named: find or create, give roles, issue a code.
+"""Sign in the person of an identity provider's profile: find or create, give roles, issue a code.
 
-A person is who its provider's subject was linked to. An e-mail address links a subject only if the
-provider is the authority of its domain, and the person was added by the provider's organization and
-is no owner of it: ownership, and the last way in, must not hang on who has an address.
-Linked or not, the person is a member of that organization, has joined no other and owns no account,
-at each sign-in: an organization speaks for its own people only.
+A provider's subject is linked to a person. An e-mail address links them only if the provider is the
+authority of its domain, and the person was added by the provider's organization and does not own
+it: ownership, and the last way to sign in, must not depend on an address. At each sign-in, the
+person must be a member of that organization, of no other, and own no account: an organization may
+sign in only its own people.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cloudcore.identity.rows import identity_providers as rows
 from cloudcore.identity.rows import roles, sign_ins, users
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
-from cloudcore.identity.rows.organizations import MEMBERS, lock_if_there
+from cloudcore.identity.rows.organizations import MEMBERS, lock_if_exists
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
 from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import PEOPLE, User
@@ -41,7 +41,7 @@ class NewPerson(NamedTuple):
     """The personal organization."""
 
 
-class GivenRole(NamedTuple):
+class RoleChange(NamedTuple):
     """A role that a sign-in gave to a person, or took."""
 
     account_id: str
@@ -50,18 +50,18 @@ class GivenRole(NamedTuple):
 
 
 class SignedInPerson(NamedTuple):
-    """The person of a sign-in, and what it changed; for the audit log."""
+    """The person of a sign-in, and its changes for the audit log."""
 
     user: User
     provider: IdentityProvider
     is_created: bool
     is_linked: bool
     """True if the subject was linked to the person just now."""
-    roles: Sequence[GivenRole]
+    roles: Sequence[RoleChange]
 
 
 def use_state(tx: Connection, state_sha256: str, now: int) -> None:
-    """Use a state up; raise AccessDenied if it was used before."""
+    """Mark a state as used; raise `AccessDenied` if it was used before."""
     if not rows.spend_state(tx, state_sha256, now + STATE_SECONDS * MICROSECONDS):
         raise AccessDenied("this answer of the provider was used already; start again")
 
@@ -82,7 +82,7 @@ def sign_in(
 
     """
     provider = rows.find_provider(tx, provider_id)
-    if provider is None or not lock_if_there(tx, provider.organization_id):
+    if provider is None or not lock_if_exists(tx, provider.organization_id):
         raise AccessDenied("there is no such identity provider any more")
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
@@ -103,7 +103,7 @@ def _person(
     new: NewPerson,
     now: int,
 ) -> tuple[User, bool, bool]:
-    """Return the person of a profile, and whether it was created and was linked just now."""
+    """Return the person of a profile, with two flags: created now, linked now."""
     user_id = rows.find_person_of_subject(tx, provider.id, profile.subject)
     if user_id is not None:
         return _linked(tx, provider, user_id), False, False
@@ -118,7 +118,7 @@ def _person(
 
 
 def _linked(tx: Connection, provider: IdentityProvider, user_id: str) -> User:
-    """Lock and return the person that a subject is linked to, if the organization still may."""
+    """Lock and return the person linked to a subject, if the organization may sign it in."""
     try:
         return lock_own_person(tx, provider.organization_id, user_id)
     except NotFound:
@@ -178,26 +178,19 @@ def _create(
         raise AccessDenied("nobody here has this e-mail address; ask an owner to add the person")
     if users.has_added(tx, provider.organization_id, profile.email):
         raise AccessDenied("this person has left the organization; an owner can invite again")
-    made = User(
-        id=new.user_id,
-        email=profile.email,
-        password=unusable_password(find_salt(tx, keyring, profile.email)),
-        must_change_password=False,
-        organization_id=new.organization_id,
-        status="active",
-        created_at=now,
-        updated_at=now,
-    )
+    password = unusable_password(find_salt(tx, keyring, profile.email))
+    who = new.user_id, profile.email, password, new.organization_id
+    made = users.new_user(*who, now, must_change_password=False)
     return create_user(tx, provider.organization_id, made)
 
 
 def _give_roles(
     tx: Connection, provider: IdentityProvider, user_id: str, profile: Profile, now: int
-) -> list[GivenRole]:
+) -> list[RoleChange]:
     """Give the person the roles of the profile's groups, and take those of other groups."""
     wanted = {*roles.roles_of_groups(tx, provider.id, profile.groups)}
-    given = {each[:2] for each in roles.given_by_groups(tx, provider.id, user_id=user_id)}
-    changed: list[GivenRole] = []
+    given = {each[:2] for each in roles.assignments_of_groups(tx, provider.id, user_id=user_id)}
+    changed: list[RoleChange] = []
     # By account, then role: the order in which all lock accounts.
     for account_id, role_id in sorted(wanted ^ given):
         increment_revision(tx, account_id)
@@ -210,5 +203,5 @@ def _give_roles(
         # A role that was assigned by hand stays so.
         elif not ASSIGNMENTS.add(tx, Assignment(role_id, user_id, now, provider.id)):
             continue
-        changed.append(GivenRole(account_id, role.name, is_taken))
+        changed.append(RoleChange(account_id, role.name, is_taken))
     return changed

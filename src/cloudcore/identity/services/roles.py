@@ -1,15 +1,15 @@
 """Roles and their assignments, and the roles that services of the platform make in accounts.
 
-A role of a service, and its one policy, are rows as others, so that lists show what may act in the
-account. Their names begin with ``service/``. No name in a request has a slash, so nobody else makes
-one, and no request names one. Their owner cannot change or delete them: they are deleted with what
-they are for.
+A role of a service, and its one policy, are ordinary rows, so that lists show everything that may
+act in the account. Their names begin with ``service/``. Names in requests have no slash, so no
+request creates or names one. The account cannot change or delete them: they are deleted with the
+resource that they are for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from cloudcore.identity.rights.documents import StoredDocument, ids_of, read_ids
 from cloudcore.identity.rows import roles as rows
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS
+from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import (
     ASSIGNMENTS,
@@ -29,10 +30,12 @@ from cloudcore.identity.rows.roles import (
     Assignment,
     GroupAssignment,
     Role,
-    given_by_groups,
+    assignments_of_groups,
 )
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
+
+T = TypeVar("T", Role, PolicyRow)
 
 PREFIX: Final = "service/"
 _SECONDS: Final = 12 * 3600
@@ -40,7 +43,7 @@ _SECONDS: Final = 12 * 3600
 
 
 def service_of(name: str) -> str | None:
-    """Return the service that a role or policy of this name is of; None if it is of the owner."""
+    """Return the service in the name of a platform's role or policy; None for others."""
     return name.split("/")[1] if name.startswith(PREFIX) else None
 
 
@@ -54,6 +57,20 @@ def refuse_platforms(found: Role | PolicyRow) -> None:
         raise Conflict(words, reason="platform_owned", service=service)
 
 
+def lock_own(tx: Connection, rows: OwnedRows[T], account_id: str, row_id: str) -> T:
+    """Lock an account's rights, and return a role or policy that its owner may change.
+
+    Raises:
+        NotFound: the account has no such role or policy.
+        Conflict: it is the platform's.
+
+    """
+    increment_revision(tx, account_id)
+    found = rows.get(tx, account_id, row_id)
+    refuse_platforms(found)
+    return found
+
+
 def put_platform_role(
     tx: Connection,
     service: str,
@@ -63,7 +80,7 @@ def put_platform_role(
     new_id: Callable[[], str],
     now: int,
 ) -> str:
-    """Return the id of a service's role with this policy; make or complete what is missing."""
+    """Return the id of a service's role with this policy; create or complete them."""
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
     rights = stored_document(tx, dict(policy), PolicyKind.IDENTITY, account_id)
@@ -120,9 +137,7 @@ def update_role(
     tx: Connection, account_id: str, role_id: str, changes: dict[str, Any], now: int
 ) -> Role:
     """Change the given fields of a role; its sessions end unless its trust policy only grows."""
-    increment_revision(tx, account_id)
-    role = ROLES.get(tx, account_id, role_id)
-    refuse_platforms(role)
+    role = lock_own(tx, ROLES, account_id, role_id)
     ends_sessions = False
     if "trust_policy" in changes:
         stored = stored_document(tx, changes["trust_policy"], PolicyKind.TRUST, account_id)
@@ -139,11 +154,11 @@ def update_role(
 
 
 def _only_adds(stored: StoredDocument, role: Role) -> bool:
-    """Return True if a trust policy still admits all whom a role's present one admits.
+    """Return True if a trust policy still admits every principal that the role's old one admits.
 
-    It does if it has every statement of that one, all others allow, and the names mean whom they
-    meant; with a denial, a name that meant nobody must still mean nobody. What the others name does
-    not count: the answer must not reveal whether an account has a handle.
+    So it must have all old statements, the new ones must allow, and the names must have the same
+    ids; with a denial, a name without an id must still have none. Names in the new statements are
+    ignored: the answer must not reveal if an account has a handle.
     """
     before = msgspec.json.decode(role.trust_policy)["statements"]
     after = msgspec.json.decode(stored.text)["statements"]
@@ -159,8 +174,7 @@ def _only_adds(stored: StoredDocument, role: Role) -> bool:
 
 def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     """Delete a role; its sessions end with it."""
-    increment_revision(tx, account_id)
-    refuse_platforms(ROLES.get(tx, account_id, role_id))
+    lock_own(tx, ROLES, account_id, role_id)
     ROLES.remove(tx, account_id, role_id)
 
 
@@ -171,12 +185,10 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)
-    increment_revision(tx, account_id)
-    role = ROLES.get(tx, account_id, role_id)
-    refuse_platforms(role)
+    role = lock_own(tx, ROLES, account_id, role_id)
     user = find_person(tx, organization_id, person)
     is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
-    if not is_new and not rows.keep_assignment(tx, role.id, user.id):
+    if not is_new and not rows.make_assignment_manual(tx, role.id, user.id):
         raise Conflict("the role is assigned to this person")
     return ASSIGNMENTS.get(tx, role.id, user.id)
 
@@ -226,7 +238,7 @@ def unassign_from_group(
 ) -> None:
     """Unassign a role from a group, and from all persons if no other group of the provider has it.
 
-    Which group gave a person the role is not recorded: the next sign-in tells.
+    The group that gave a person the role is not stored: the next sign-in decides again.
     """
     lock_organization(tx, organization_of(tx, account_id))
     role = ROLES.get(tx, account_id, role_id)
@@ -234,5 +246,5 @@ def unassign_from_group(
     GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
     others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
     if all(other.provider_id != found.provider_id for other in others):
-        for _, _, user_id in given_by_groups(tx, found.provider_id, role_id=role.id):
+        for _, _, user_id in assignments_of_groups(tx, found.provider_id, role_id=role.id):
             unassign_role(tx, account_id, role.id, user_id, now)

@@ -7,14 +7,13 @@ secret itself.
 
 from __future__ import annotations
 
-import secrets
 import string
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
+from cloudcore.identity.credentials import hash_of, new_key_id, random_text
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import (
@@ -31,7 +30,6 @@ MAX_ACTIVE: Final = 2
 """Two, so that a program can move from an old key to a new one; an expired key does not count."""
 MAX_KEPT: Final = 20
 
-_ID_ALPHABET: Final = string.ascii_uppercase + "234567"
 _SECRET_ALPHABET: Final = string.ascii_letters + string.digits + "_-"
 
 
@@ -52,7 +50,7 @@ class NewAccessKey(NamedTuple):
         expires_at: int | None = None,
     ) -> AccessKey:
         """Return the row to store."""
-        hashed = sha256(self.secret.encode()).hexdigest()
+        hashed = hash_of(self.secret)
         sealed = keyring.seal(self.secret.encode(), sealing_context(self.access_key_id))
         of = key_id, account_id, service_account_id, self.access_key_id
         return AccessKey(*of, hashed, sealed, "active", None, now, description, expires_at)
@@ -60,10 +58,7 @@ class NewAccessKey(NamedTuple):
 
 def new_access_key() -> NewAccessKey:
     """Generate a key: 90 random bits of id, 240 of secret."""
-    return NewAccessKey(
-        "AK" + "".join(secrets.choice(_ID_ALPHABET) for _ in range(18)),
-        "".join(secrets.choice(_SECRET_ALPHABET) for _ in range(40)),
-    )
+    return NewAccessKey(new_key_id("AK"), random_text(_SECRET_ALPHABET, 40))
 
 
 def sealing_context(access_key_id: str) -> str:
@@ -90,10 +85,10 @@ def update_access_key(
     changes: dict[str, Any],
     now: int,
 ) -> AccessKey:
-    """Change the given fields of a key; what was made with it ends with it.
+    """Change the given fields of a key; the sessions and logins made with it end with it.
 
     Raises:
-        Conflict: the key comes to life, and `MAX_ACTIVE` keys live already.
+        Conflict: the key becomes active, and `MAX_ACTIVE` keys are active already.
 
     """
     increment_revision(tx, account_id)
@@ -172,8 +167,8 @@ def set_up_service_account(
 ) -> SetUp:
     """Create a service account, a policy for each grant, and its access key if there is one.
 
-    A policy that is there already with this name and document is attached as it is: it may be left
-    of a service account of the same name that was deleted.
+    An existing policy with this name and document is attached unchanged: it may be left from a
+    deleted service account of the same name.
 
     Raises:
         Conflict: the name of the service account is taken, or that of a policy with another

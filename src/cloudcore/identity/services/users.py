@@ -86,7 +86,7 @@ def set_user_status(
 
     A suspended person loses the container passwords.
     """
-    user = _governed(tx, organization_id, user_id)
+    user = _lock_governed(tx, organization_id, user_id)
     if status is None or status == user.status:
         return user
     if status != "active":
@@ -99,8 +99,8 @@ def set_user_status(
 
 def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) -> None:
     """Delete a person with the personal organization and all sessions."""
-    user = _governed(tx, organization_id, user_id)
-    organizations.lock_if_there(tx, user.organization_id)
+    user = _lock_governed(tx, organization_id, user_id)
+    organizations.lock_if_exists(tx, user.organization_id)
     if ACCOUNTS.count(tx, user.organization_id):
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
@@ -142,18 +142,18 @@ def reset_password(
 
 
 def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
-    """Lock a member for whom the organization alone may speak; return the member.
+    """Lock and return a member whom only this organization governs.
 
-    Whoever replaces the password of a person, or says that somebody is the person, has all the
-    person has. So this is asked at each sign-in by a provider of the organization, too.
+    Replacing a person's password, or signing the person in, gives access to everything the person
+    has. So a sign-in by a provider of the organization checks this too.
 
     Raises:
         NotFound: the organization has no such member.
         Conflict: the person is a member of another organization too, or owns accounts.
 
     """
-    user = _governed(tx, organization_id, user_id)
-    organizations.lock_if_there(tx, user.organization_id)
+    user = _lock_governed(tx, organization_id, user_id)
+    organizations.lock_if_exists(tx, user.organization_id)
     if ACCOUNTS.count(tx, user.organization_id):
         raise Conflict("the person owns accounts, which the organization may not take over")
     return user
@@ -165,7 +165,7 @@ def _taken() -> Conflict:
     )
 
 
-def _governed(tx: Connection, organization_id: str, user_id: str) -> User:
+def _lock_governed(tx: Connection, organization_id: str, user_id: str) -> User:
     """Lock an organization and a member who has joined no other; return the member.
 
     One organization may not lock out a person who has joined several.

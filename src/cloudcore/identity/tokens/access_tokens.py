@@ -29,11 +29,11 @@ class _Verified(NamedTuple):
 
 
 class VerifiedTokens:
-    """Verifies tokens, each once: to verify a signature takes a quarter of a request's time.
+    """Verifies each token once: to verify a signature takes a quarter of a request's time.
 
-    Only the signature is remembered, decoded, with the key that made it, so that all spellings of a
-    token are one. Whether the key is still there is looked at each time, as are the token's end,
-    its revocation and its owner by those who ask here.
+    Only the decoded signature is remembered, with its key, so that all spellings of a token share
+    an entry. The existence of the key is checked each time; the caller checks the token's end, its
+    revocation and its owner.
     """
 
     def __init__(self, find_key: Callable[[str], SigningKey | None]) -> None:

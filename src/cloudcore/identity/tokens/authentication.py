@@ -21,7 +21,7 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal, PrincipalKind, SignatureKey, Source, read_source
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.last_uses import LastUses
-from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.names import iam_crn, person_crn, source_of_program
 from cloudcore.identity.rights import assume_role
 from cloudcore.identity.rights.permissions import Permissions
 from cloudcore.identity.rows.service_accounts import (
@@ -105,38 +105,14 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
             expires_at=claims.exp * MICROSECONDS,
             source=Source(crn, session.email or ""),
         )
-    assert session.role_id is not None
-    assert session.account_id is not None
-    return Principal(
-        kind=PrincipalKind.ROLE_SESSION,
-        id=session.role_id,
-        crn=iam_crn(session.account_id, "role", session.role or ""),
-        account_id=session.account_id,
-        organization_id=None,
-        sid=session.id,
-        jti=claims.jti,
-        expires_at=session.expires_at,
-        source=read_source(session.first_source),
-    )
+    return _of_role(session, claims.jti)
 
 
 def _of_access_key(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
     owner = find_key_owner(tx, claims.akid or "")
-    if owner is None or not owner.is_usable(now) or owner.is_suspended:
+    if owner is None or not owner.is_in_force(now):
         return None
-    crn = iam_crn(owner.account_id, "service-account", owner.service_account)
-    return Principal(
-        kind=PrincipalKind.SERVICE_ACCOUNT,
-        id=owner.service_account_id,
-        crn=crn,
-        account_id=owner.account_id,
-        organization_id=None,
-        sid=None,
-        jti=claims.jti,
-        expires_at=claims.exp * MICROSECONDS,
-        access_key_id=owner.key_id,
-        source=Source(crn, owner.service_account),
-    )
+    return _of_program(owner, claims.jti, claims.exp * MICROSECONDS)
 
 
 class _Sealed(NamedTuple):
@@ -157,7 +133,7 @@ class StoredSignatureKeys:
         self._clock = clock
 
     async def find(self, access_key_id: str) -> SignatureKey | None:
-        """Return the key pair of a public id; None if there is none in force."""
+        """Return the active key pair of a public id, or None."""
         found = await self._database.read(_find, access_key_id, self._clock())
         if found is None:
             return None
@@ -170,10 +146,10 @@ def _find(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
     if owner is None:
         return _find_session(tx, access_key_id, now)
     secret = find_sealed_secret(tx, access_key_id)
-    if secret is None or not owner.is_usable(now) or owner.is_suspended:
+    if secret is None or not owner.is_in_force(now):
         return None
     context = service_accounts.sealing_context(access_key_id)
-    return _Sealed(secret, context, _program(owner, now), None)
+    return _Sealed(secret, context, _of_program(owner, "", owner.expires_at or now), None)
 
 
 def _find_session(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
@@ -184,26 +160,26 @@ def _find_session(tx: Connection, access_key_id: str, now: int) -> _Sealed | Non
     if session is None or session.role_id is None or session.token_sha256 is None:
         return None
     context = assume_role.sealing_context(sealed.sid)
-    return _Sealed(sealed.secret_sealed, context, _role(session), session.token_sha256)
+    return _Sealed(sealed.secret_sealed, context, _of_role(session, ""), session.token_sha256)
 
 
-def _program(owner: KeyOwner, now: int) -> Principal:
-    crn = iam_crn(owner.account_id, "service-account", owner.service_account)
+def _of_program(owner: KeyOwner, jti: str, expires_at: int) -> Principal:
+    source = source_of_program(owner.account_id, owner.service_account)
     return Principal(
         kind=PrincipalKind.SERVICE_ACCOUNT,
         id=owner.service_account_id,
-        crn=crn,
+        crn=source.crn,
         account_id=owner.account_id,
         organization_id=None,
         sid=None,
-        jti="",
-        expires_at=owner.expires_at or now,
+        jti=jti,
+        expires_at=expires_at,
         access_key_id=owner.key_id,
-        source=Source(crn, owner.service_account),
+        source=source,
     )
 
 
-def _role(session: LiveSession) -> Principal:
+def _of_role(session: LiveSession, jti: str) -> Principal:
     assert session.role_id is not None
     assert session.account_id is not None
     return Principal(
@@ -213,7 +189,7 @@ def _role(session: LiveSession) -> Principal:
         account_id=session.account_id,
         organization_id=None,
         sid=session.id,
-        jti="",
+        jti=jti,
         expires_at=session.expires_at,
         source=read_source(session.first_source),
     )

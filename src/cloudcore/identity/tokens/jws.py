@@ -30,7 +30,7 @@ _TOKEN: Final = re.compile(
     r"([A-Za-z0-9_-]{1,512})\.([A-Za-z0-9_-]{1,131072})\.([A-Za-z0-9_-]{1,128})"
 )
 _STANDARD: Final = bytes.maketrans(b"-_+/=", b"+/!!!")
-"""From the letters of base64url to those of base64; what it lacks becomes wrong."""
+"""From base64url to base64; characters that base64url lacks become invalid."""
 _PADDING: Final = (b"", b"===", b"==", b"=")
 
 
@@ -132,9 +132,9 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
 
 
 def split_token(token: bytes) -> tuple[bytes, bytes]:
-    """Return what a token's signature signs, and the signature, decoded.
+    """Return the signed bytes of a token, and the decoded signature.
 
-    They are the same for all spellings of a token: of what is signed there is only one.
+    All spellings of a token have the same two.
 
     Raises:
         Unauthenticated: the token is malformed.

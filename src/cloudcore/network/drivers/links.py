@@ -1,4 +1,4 @@
-"""Links, addresses and routes of the network namespace that a thread is in.
+"""Links, addresses and routes of the network namespace of a thread.
 
 Both ends of each link have a link-local address that is the same everywhere, and routes of both
 versions lead to it: one of IPv4 by the neighbour's address of IPv6 (RFC 5549). So no end needs an
@@ -59,7 +59,7 @@ class Links:
         self._netlink.link("add", ifname=name, kind="veth", mtu=mtu, peer=other)
 
     def delete(self, name: str) -> None:
-        """Delete a link, and with it its peer; one that is not there is deleted."""
+        """Delete a link, and with it its peer; do nothing if it is absent."""
         if (index := self.index(name)) is not None:
             self._netlink.link("del", index=index)
 
@@ -78,8 +78,8 @@ class Links:
     def set_up(self, name: str, address: str) -> int:
         """Set a link up with a link-local address of ours and no other; return its index.
 
-        The other end is its one neighbour: of those whom a program asks for in vain, the kernel has
-        an entry each, in one table for the whole machine.
+        The other end is its only neighbour: for other addresses the kernel would fill the machine's
+        one neighbour table with failed entries.
         """
         index = self.index(name)
         if index is None:
@@ -100,7 +100,7 @@ class Links:
         return index
 
     def set_loopback(self, wanted: set[Address]) -> None:
-        """Set the loopback up with these addresses besides its own, and no others."""
+        """Set the loopback up with exactly these addresses besides its own."""
         index = self.index("lo")
         assert index is not None
         self._netlink.link("set", index=index, state="up")
@@ -113,10 +113,10 @@ class Links:
         self.await_addresses(index)
 
     def await_addresses(self, index: int) -> None:
-        """Wait for new addresses: for a moment they are tentative, and nothing is sent from them.
+        """Wait until new addresses are no longer tentative: nothing is sent from them before.
 
         Raises:
-            TimeoutError: they are still.
+            TimeoutError: they still are.
 
         """
         until = time.monotonic() + _MOMENT_SECONDS
@@ -126,11 +126,11 @@ class Links:
             time.sleep(0.001)
 
     def add_address(self, index: int, address: Address) -> None:
-        """Add an address, alone in its network, to a link."""
+        """Add an address, as a network of its own, to a link."""
         self._netlink.addr("replace", index=index, **_whole(address))
 
     def delete_address(self, index: int, address: Address) -> None:
-        """Delete an address of a link; it may have none."""
+        """Delete an address of a link; do nothing if it is absent."""
         if any(
             ip_address(each.get_attr("IFA_ADDRESS")) == address for each in self._addresses(index)
         ):
@@ -139,7 +139,7 @@ class Links:
     def set_routes(
         self, index: int, wanted: Mapping[Network, Address | None], via: str = GUEST
     ) -> None:
-        """Have these networks, and no others, be reached by a link; see `add_route`."""
+        """Set exactly the routes to these networks over a link; see `add_route`."""
         for network in self._routes(index) - set(wanted):
             self.delete_route(index, network)
         for network, source in wanted.items():
@@ -148,9 +148,9 @@ class Links:
     def add_route(
         self, index: int, network: Network, source: Address | None = None, via: str = GUEST
     ) -> None:
-        """Have a network be reached through the other end of a link.
+        """Route a network to the other end of a link.
 
-        What this namespace itself sends there comes from `source`.
+        Packets of this namespace itself are sent from `source`.
         """
         more: dict[str, object] = {} if source is None else {"prefsrc": str(source)}
         if network.version == 4:
@@ -160,12 +160,12 @@ class Links:
         self._netlink.route("replace", oif=index, proto=_STATIC, **_to(network), **more)
 
     def delete_route(self, index: int, network: Network) -> None:
-        """Have a network not be reached by a link; it may not be."""
+        """Delete the route of a network over a link; do nothing if it is absent."""
         if network in self._routes(index):
             self._netlink.route("del", oif=index, **_to(network))
 
     def refuse_route(self, network: Network) -> None:
-        """Have what is sent to a network, and to nothing in it, not leave by a wider route."""
+        """Reject packets to a network unless a narrower route exists."""
         self._netlink.route("replace", type=_UNREACHABLE, proto=_STATIC, **_to(network))
 
     def mtu_of_internet(self) -> int:
@@ -186,7 +186,7 @@ class Links:
         return set(self.routes().get(index, {}))
 
     def routes(self) -> Mapping[int, Mapping[Network, Address | None]]:
-        """Return the networks that static routes lead to, with their sources, by link."""
+        """Return the networks of static routes, with their source addresses, by link."""
         found: defaultdict[int, dict[Network, Address | None]] = defaultdict(dict)
         for version, family in _FAMILIES.items():
             any_of = "0.0.0.0" if version == 4 else "::"  # noqa: S104 - a network
@@ -200,7 +200,7 @@ class Links:
 
 @contextmanager
 def open_links() -> Iterator[Links]:
-    """Open the links of the namespace that this thread is in."""
+    """Open the links of this thread's namespace."""
     from pyroute2 import IPRoute  # noqa: PLC0415 - a tenth of a second that most processes spare
 
     with IPRoute() as netlink:
@@ -208,7 +208,7 @@ def open_links() -> Iterator[Links]:
 
 
 def whole(address: Address) -> Network:
-    """Return the network that has one address alone."""
+    """Return the network of one address."""
     return ip_network(address)
 
 

@@ -1,8 +1,8 @@
-"""Network namespaces of this machine: made, entered, and taken away.
+"""Network namespaces of this machine: make, enter and remove them.
 
-A thread is in a namespace, not a process. So each call into one is made by a thread of its own,
-which ends with it; programs that it starts are there too, and so is what it reads of
-``/proc/sys/net``.
+A thread is in a namespace, not a process. So each call inside one is made by a thread of its own,
+which ends with it; programs that it starts are there too, and ``/proc/sys/net`` is that
+namespace's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 
 FOLDER: Final = Path("/run/netns")
-"""Where they have names, as those of iproute2."""
+"""The folder of named namespaces, that of iproute2."""
 HERE: Final = Path("/proc/thread-self/ns/net")
 """The one that the thread which opens it is in."""
 _CLONE_NEWNET: Final = 0x40000000
@@ -27,7 +27,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 def is_there(path: Path) -> bool:
-    """Return True if a path leads to a namespace, and not to what is left of one."""
+    """Return True if a path leads to a namespace, and not to a leftover file."""
     try:
         return path.stat().st_dev == HERE.stat().st_dev
     except FileNotFoundError:
@@ -35,7 +35,7 @@ def is_there(path: Path) -> bool:
 
 
 def ensure(path: Path) -> None:
-    """Make a namespace of this name, where there is none; nothing in it is up."""
+    """Make a namespace of this name, if there is none; nothing in it is up."""
     from pyroute2 import netns  # noqa: PLC0415 - a tenth of a second that most processes spare
 
     if is_there(path):
@@ -45,7 +45,7 @@ def ensure(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Take the name of a namespace away; it ends with the last process in it."""
+    """Remove the name of a namespace; it ends with the last process in it."""
     from pyroute2 import netns  # noqa: PLC0415 - as above
 
     with suppress(FileNotFoundError):
@@ -53,7 +53,7 @@ def remove(path: Path) -> None:
 
 
 def within(path: Path, call: Callable[[], T]) -> T:
-    """Return what a call returns that is made in a namespace.
+    """Make a call in a namespace, and return its result.
 
     Raises:
         OSError: there is none.
@@ -69,17 +69,17 @@ def within(path: Path, call: Callable[[], T]) -> T:
 
 
 def enter(descriptor: int) -> None:
-    """Have this thread be in a namespace that is open, and all that it starts.
+    """Move this thread, and all programs that it starts, into an open namespace.
 
     Raises:
-        OSError: it is none.
+        OSError: it is not one.
 
     """
     _check(_libc.setns(descriptor, _CLONE_NEWNET))
 
 
 def apart(call: Callable[[], T]) -> T:
-    """Return what a call returns that is made in a new namespace."""
+    """Make a call in a new namespace, and return its result."""
 
     def leave_and_call() -> T:
         _check(_libc.unshare(_CLONE_NEWNET))
@@ -89,7 +89,7 @@ def apart(call: Callable[[], T]) -> T:
 
 
 def set_sysctl(name: str, value: int) -> None:
-    """Set ``net.<name>`` of the namespace of this thread; `name` has slashes."""
+    """Set ``net.<name>`` of this thread's namespace; `name` has slashes."""
     Path("/proc/sys/net", name).write_text(f"{value:d}\n")
 
 

@@ -1,7 +1,7 @@
-"""Have `nft -c` check rules: whether the kernel would take them; it changes nothing.
+"""Check rules by `nft -c`: whether the kernel would accept them; it changes nothing.
 
-It runs in a network namespace that it has for itself, where no other rules are; without root, in a
-user namespace too.
+It runs in a network namespace of its own, without other rules; without root, in a user namespace
+too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from functools import cache
 from cloudcore.network.driver import RulesRefused
 
 _SECONDS = 30
-"""What a check may take on a machine under load; it takes a twentieth of one."""
+"""Seconds that a check may take under load; it usually takes a twentieth of one."""
 
 
 def program(name: str) -> str | None:
-    """Return the path of a program of administrators, or None if it is not installed."""
+    """Return the path of an administrator's program, or None if it is not installed."""
     return shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
 
 
 def check_rules(rules: str) -> None:
-    """Return if the kernel would take these rules.
+    """Check that the kernel would accept these rules.
 
     Raises:
         RulesRefused: it would not.
@@ -37,7 +37,7 @@ def check_rules(rules: str) -> None:
 
 @cache
 def can_check() -> bool:
-    """Return True if rules can be checked here: `nft` is installed, and may have a namespace."""
+    """Return True if rules can be checked here: `nft` is installed and namespaces are allowed."""
     return _checker() != () and _said([*_checker(), "-f", "-"], "table inet entrepot {}\n") is None
 
 
@@ -51,7 +51,7 @@ def _checker() -> Sequence[str]:
 
 
 def _said(command: Sequence[str], rules: str) -> str | None:
-    """Return what a program says that fails, or None if it does not."""
+    """Return the error of a program, or None if it succeeds."""
     try:
         ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
             command,

@@ -1,9 +1,9 @@
-"""The driver that makes networks of this machine's kernel: namespaces, links, routes and rules.
+"""The driver that makes networks in this machine's kernel: namespaces, links, routes, rules.
 
-Each VPC has a network namespace, which is its router: so two VPCs may have the same addresses. An
-instance has a link of its own to it, and no neighbours, so that all it sends passes the rules.
-Another link, `uplink`, leads to the machine, which routes to it what may come from the internet.
-Rules come first: nothing of a namespace is up before they are in force.
+Each VPC has a network namespace, which is its router, so two VPCs may have the same addresses. An
+instance has a link of its own to it, and no neighbours, so all its packets pass the rules. Another
+link, `uplink`, leads to the machine, which routes incoming packets of the internet to it. Rules
+come first: nothing in a namespace is up before they are in force.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Nftables:
     """Makes the networks of VPCs; it needs root."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep in a folder what there is of VPCs; two installs on a machine have one each."""
+        """Take the folder for the state of VPCs; two installs on a machine have one each."""
         self._files: Final = VpcFiles(folder)
 
     def check(self) -> None:
-        """Return if this machine has all that it needs.
+        """Check that this machine has all that it needs.
 
         Raises:
             DriverUnusable: it has not.
@@ -69,11 +69,11 @@ class Nftables:
             raise DriverUnusable(f"network_driver nftables {words}: {error}") from error
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Have the rules of a plan checked, in a namespace apart."""
+        """Check the rules of a plan, in a namespace of their own."""
         check_rules(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:
-        """Bring a VPC about."""
+        """Carry out the plan of a VPC."""
         await self._files.run(self._apply, plan)
 
     async def attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
@@ -81,15 +81,15 @@ class Nftables:
         await self._files.run(self._attach, vpc_id, interface, netns)
 
     async def detach(self, vpc_id: str, interface_id: str) -> None:
-        """Take an interface away."""
+        """Remove an interface."""
         await self._files.run(self._detach, vpc_id, interface_id)
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Have a VPC answer at an address."""
+        """Make a VPC answer at an address."""
         await self._files.run(self._add_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
-        """Have a VPC not answer there any more."""
+        """Stop answering at an address."""
         await self._files.run(self._remove_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:
@@ -101,11 +101,11 @@ class Nftables:
         return self._files.has(vpc_id) and namespaces.is_there(_namespace(vpc_id))
 
     async def remove(self, vpc_id: str) -> None:
-        """Take away all that there is of a VPC."""
+        """Remove all of a VPC."""
         await self._files.run(self._remove, vpc_id)
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the VPCs of which there is something, of this install alone."""
+        """Return the ids of this install's VPCs that have anything here."""
         return self._files.ids()
 
     def _apply(self, plan: VpcPlan) -> None:
@@ -199,7 +199,7 @@ def _existing(vpc_id: str) -> Path:
     """Return the namespace of a VPC.
 
     Raises:
-        Unavailable: it was not brought about yet.
+        Unavailable: it was not carried out yet.
 
     """
     path = _namespace(vpc_id)
@@ -214,7 +214,7 @@ def _machine_link(vpc_id: str) -> str:
 
 
 def _mac(interface_id: str) -> str:
-    """Return the hardware address of an interface, by which its link is known."""
+    """Return the hardware address of an interface, by which its link is recognized."""
     return bytes((0x02, *bytes.fromhex(short(interface_id))[1:])).hex(":")  # locally administered
 
 
@@ -252,7 +252,7 @@ def _delete_all() -> None:
 
 
 def _try() -> None:
-    """Try what is needed of the kernel, in a namespace of its own."""
+    """Try in a new namespace what is needed of the kernel."""
     new = "00000000-0000-0000-0000-000000000000"
     with HERE.open("rb") as here:
         router.bring_about(VpcPlan(new), {}, _machine_link(new), here.fileno(), 1500)

@@ -1,7 +1,7 @@
-"""The driver that writes the rules of VPCs, and makes no networks of them.
+"""The driver that only writes the rules of VPCs to files.
 
 It needs nothing of a machine. Rules are checked where `nft` is installed, so that anybody can see
-what would be.
+the rules of a VPC.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Render:
         self._files: Final = VpcFiles(folder)
 
     def check(self) -> None:
-        """Return: it needs nothing."""
+        """Do nothing: it has no needs."""
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Have the rules of a plan checked, if that can be done here."""
+        """Check the rules of a plan, if that is possible here."""
         _check(render(plan))
 
     async def apply(self, plan: VpcPlan) -> None:
@@ -41,7 +41,7 @@ class Render:
         """Do nothing."""
 
     async def add_vip(self, vpc_id: str, vip: str, interface_id: str | None = None) -> None:
-        """Keep an address for the rules that are written next."""
+        """Store an address for the next rules."""
         await self._files.run(self._files.keep_vip, vpc_id, ip_address(vip), interface_id)
 
     async def remove_vip(self, vpc_id: str, vip: str) -> None:
@@ -49,11 +49,11 @@ class Render:
         await self._files.run(self._files.forget_vip, vpc_id, ip_address(vip))
 
     def namespace_of(self, vpc_id: str) -> Path | None:  # noqa: ARG002 - of the protocol
-        """Return None: what is in a VPC is in the machine's own."""
+        """Return None: VPCs are in the machine's own namespace."""
         return None
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if rules of a VPC are written."""
+        """Return True if the rules of a VPC are written."""
         return self._files.rules(vpc_id).exists()
 
     async def remove(self, vpc_id: str) -> None:
@@ -61,7 +61,7 @@ class Render:
         await self._files.run(self._files.forget, vpc_id)
 
     async def known(self) -> Sequence[str]:
-        """Return the ids of the VPCs that it has files of."""
+        """Return the ids of the VPCs with files."""
         return self._files.ids()
 
     def _apply(self, plan: VpcPlan) -> None:

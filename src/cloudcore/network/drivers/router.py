@@ -1,6 +1,6 @@
-"""The namespace of a VPC, which is its router: what is done inside it.
+"""Set up the namespace of a VPC, which is its router.
 
-Each function is called by a thread that is in the namespace, where `nft` is started too.
+Each function runs in a thread that is in the namespace, and starts `nft` there too.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _SYSCTLS: Final = {
 
 
 def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
-    """Bring a VPC about; return its rules, which come first and are in force as a whole or not.
+    """Carry out a plan; return its rules, which come first and are applied in one transaction.
 
     `machine` is a descriptor of the namespace that the other end of the uplink is put into.
 
     Raises:
-        RulesRefused: the kernel does not take the rules; those before stay.
+        RulesRefused: the kernel rejects the rules; those before stay.
 
     """
     rules = render(plan, vips, _chains())
@@ -84,7 +84,7 @@ def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu:
 
 
 def sources_of(plan: VpcPlan) -> Sequence[Address]:
-    """Return the addresses that balancers send from: those of one of them, not a VIP."""
+    """Return the addresses that balancers send from: those of an interface, not a VIP."""
     first: dict[int, Address] = {}
     for each in sorted(plan.interfaces, key=lambda each: each.id):
         for address in addresses_of(each) if each.is_balancer else ():
@@ -93,13 +93,13 @@ def sources_of(plan: VpcPlan) -> Sequence[Address]:
 
 
 def set_up_interface(links: Links, interface: InterfacePlan, sources: Sequence[Address]) -> None:
-    """Set up the link to an instance, with the routes to it."""
+    """Set up the link to an instance, with its routes."""
     index = links.set_up(link_of(interface.id), ROUTER)
     links.set_routes(index, _routes_to(interface, sources))
 
 
 def _set_routes_to(links: Links, plan: VpcPlan) -> None:
-    """Set the routes to instances that are not as they are to be, of those that have links."""
+    """Set the missing or changed routes to instances that have links."""
     sources, there, routes = sources_of(plan), links.indices(), links.routes()
     for each in plan.interfaces:
         index, wanted = there.get(link_of(each.id)), _routes_to(each, sources)
@@ -135,7 +135,7 @@ def answer_at(vip: Address, vips: Vips) -> None:
 
 
 def be_silent_at(vip: Address, vips: Vips) -> None:
-    """Do not answer at a VIP any more, which is none of `vips`."""
+    """Stop answering at a VIP, which is not one of `vips`."""
     _set_vips(vips)
     with open_links() as links:
         loopback = links.index("lo")
@@ -150,19 +150,19 @@ def addresses_of(interface: InterfacePlan) -> Sequence[Address]:
 
 
 def _set_vips(vips: Vips) -> None:
-    """Let begin at VIPs what is said; for one whose interface has no rules yet, the next do."""
+    """Set the rules of VIPs; one whose interface has no rules yet follows with the next plan."""
     _nft("-f", "-", rules=render_vips(vips, _chains()))
 
 
 def _chains() -> Sequence[str]:
-    """Return the chains that the table has."""
+    """Return the chains of the table."""
     listed = json.loads(_nft("-j", "list", "chains", "inet"))["nftables"]
     of_table = [each["chain"] for each in listed if "chain" in each]
     return [each["name"] for each in of_table if f"inet {each['table']}" == TABLE]
 
 
 def _nft(*arguments: str, rules: str = "") -> str:
-    """Run `nft`; return what it prints.
+    """Run `nft`; return its output.
 
     Raises:
         RulesRefused: it fails.

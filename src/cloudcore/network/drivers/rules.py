@@ -1,14 +1,14 @@
 """Render the nftables rules of a VPC's namespace.
 
-What is rendered is one transaction that replaces all rules of the table and lets its base chains
-stand, so no packet passes between the old and the new, and no flow that both let through ends.
-Each name is made here; `fwd`, for one, is a keyword of nftables, so each has an underscore.
+The output is one transaction that replaces all rules of the table but keeps its base chains, so no
+packet passes between the old rules and the new, and no flow that both allow ends. All names are
+made here; they have an underscore, as `fwd`, for one, is a keyword of nftables.
 
 Base chains of three kinds see each packet, one after the other: an acceptance in one of them leads
-to the next, a drop is final. So those of the platform stand before those of security groups, and no
+to the next, a drop is final. So the platform's chains come before those of security groups, and no
 rule of a group opens what they close. They check that a sender has its own address, and what may
-pass between the VPC and the internet: by the route tables, and through an egress-only gateway
-answers alone. Then come the groups of the sender, then those of the receiver.
+pass between the VPC and the internet: by the route tables, and through an egress-only gateway only
+answers. Then come the groups of the sender, then those of the receiver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def short(of_id: str) -> str:
     """Return the last 12 hexadecimal digits of a UUID, which are random in each version.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a UUID.
 
     """
     return UUID(of_id).hex[-12:]
@@ -75,18 +75,18 @@ def link_of(interface_id: str) -> str:
 
 
 def is_routed(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if something of the internet is routed to and from a subnet."""
+    """Return True if the internet is routed to and from a subnet."""
     return _is_global(subnet) and any(_gateway(plan, target) for _, target in subnet.routes)
 
 
 def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
-    """Return True if a subnet has its way into the internet by the egress-only gateway."""
+    """Return True if a subnet reaches the internet through the egress-only gateway."""
     gateways = [_gateway(plan, target) for network, target in subnet.routes if network == _ALL]
     return _is_global(subnet) and gateways == ["egress_only_gateway"]
 
 
 def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return the rules of a VPC by chain, without those of VIPs, which stand in maps."""
+    """Return the rules of a VPC by chain, except those of VIPs, which are in maps."""
     return {
         **_platform(plan),
         **_order_of_groups(plan),
@@ -97,7 +97,7 @@ def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _platform(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return what no security group changes."""
+    """Return the rules that no security group can change."""
     own = _by_link(plan, "iifname", "own")
     return {
         "platform_forward": [
@@ -132,7 +132,7 @@ def _platform(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _order_of_groups(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return how a packet comes to the groups of its sender, then to those of its receiver.
+    """Return the chains that lead a packet to its sender's groups, then to its receiver's.
 
     Balancers are programs of the namespace itself: input and output are theirs.
     """
@@ -155,7 +155,7 @@ def _order_of_groups(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _ways(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return which way into the internet and back each subnet has."""
+    """Return the route of each subnet to the internet and back."""
     routed = [each for each in plan.subnets if is_routed(plan, each)]
     return {
         f"{way}_{short(each.id)}": list(rules(plan, each))
@@ -165,10 +165,10 @@ def _ways(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def _groups(plan: VpcPlan) -> dict[str, list[str]]:
-    """Return what security groups let begin.
+    """Return the flows that security groups allow to begin.
 
-    The members of a group stand once, in chains that rules about it jump to: in each of these
-    rules, those of a large group would be more than the kernel takes in time.
+    The members of a group are listed once, in chains that rules about it jump to: listed in each of
+    these rules, those of a large group would be more than the kernel takes in time.
     """
     members = _members(plan.interfaces)
     rules = [rule for group in plan.groups for rule in group.rules]
@@ -207,9 +207,9 @@ def _interfaces(plan: VpcPlan) -> dict[str, list[str]]:
 
 
 def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -> str:
-    """Return what `nft -f` brings about a plan by, in one transaction.
+    """Return the input of `nft -f` for a plan, as one transaction.
 
-    `stale` are chains that the table has; those that it has no more are deleted.
+    `stale` are chains of the table; those without a use are deleted.
     """
     chains = chains_of(plan)
     egress_only = [str(each.cidr_ipv6) for each in plan.subnets if is_egress_only(plan, each)]
@@ -236,7 +236,7 @@ def render(plan: VpcPlan, vips: Vips | None = None, stale: Iterable[str] = ()) -
 
 
 def render_vips(vips: Vips, chains: Container[str]) -> str:
-    """Return what `nft -f` changes VIPs alone by, in a table that has these chains."""
+    """Return the input of `nft -f` that changes only VIPs, in a table that has these chains."""
     lines = []
     for name, elements in _vip_elements(vips, chains).items():
         lines.append(f"flush map {TABLE} {name}")
@@ -256,18 +256,18 @@ def _vip_elements(vips: Vips, chains: Container[str]) -> dict[str, list[str]]:
 
 
 def _local(key: str) -> list[str]:
-    """Return what always passes between the namespace and its own programs, and its neighbours."""
+    """Return what always passes between the namespace, its own programs and its neighbours."""
     return [f'{key} "lo" accept', _NEIGHBOURS, _PASSES]
 
 
 def _choice(key: str, choices: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the rule that goes on by what a packet has as `key`; none if there is no choice."""
+    """Return the rule that selects a chain by a packet's `key`; nothing if there is no choice."""
     listed = ", ".join(f"{value} : {verdict}" for value, verdict in choices)
     return [f"{key} vmap {{ {listed} }}"] if listed else []
 
 
 def _own_senders(plan: VpcPlan) -> list[str]:
-    """Return what drops packets that come from outside and say that they are of the VPC."""
+    """Return rules that drop packets from outside with a source address of the VPC."""
     ranges = {"ip": plan.cidr_ipv4, "ip6": plan.cidr_ipv6}
     return [f"{key} saddr {each} drop" for key, each in ranges.items() if each is not None]
 
@@ -296,7 +296,7 @@ def _is_global(subnet: SubnetPlan) -> bool:
 
 
 def _gateway(plan: VpcPlan, target: str) -> str | None:
-    """Return the gateway that a route has, if it is there; both need the internet gateway."""
+    """Return the gateway of a route, if it exists; both kinds need the internet gateway."""
     there = {"internet_gateway": True, "egress_only_gateway": plan.egress_only_gateway}
     return target if plan.internet_gateway and there.get(target, False) else None
 
@@ -308,7 +308,7 @@ def _by_subnet(plan: VpcPlan, chain: str) -> Iterator[tuple[str, str]]:
 
 
 def _routes(plan: VpcPlan, subnet: SubnetPlan) -> Iterator[tuple[IPv6Network, str | None]]:
-    """Yield destinations and the gateway of each, those with the longest prefix first."""
+    """Yield destinations with their gateways, longest prefix first."""
     routes = [
         (network, _gateway(plan, target))
         for network, target in subnet.routes
@@ -353,7 +353,7 @@ def _peer_chain(direction: Direction, group_id: str) -> str:
 
 
 def _rule(rule: RulePlan) -> str:
-    """Return the rule that lets begin what a rule of a group does."""
+    """Return the nftables rule for a rule of a group."""
     peer = rule.peer
     if isinstance(peer, IPv4Network | IPv6Network):
         version = "ip" if isinstance(peer, IPv4Network) else "ip6"

@@ -1,6 +1,6 @@
-"""What this machine keeps of its VPCs in files: that it has something of one, and its rules.
+"""State files of this machine's VPCs: that something of one exists, its VIPs, and its rules.
 
-The file of a VPC is there before anything else of it is, and is the last to go.
+The file of a VPC is created before anything else of it, and deleted last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Address = IPv4Address | IPv6Address
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """What is kept of a VPC."""
+    """The stored state of a VPC."""
 
     vips: dict[str, str | None] = {}
     """Addresses where its balancers listen, with the interface of each."""
@@ -47,7 +47,7 @@ class VpcFiles:
         self._threads: Final = ThreadPoolExecutor(2, "network")
 
     async def run(self, call: Callable[[Unpack[Ts]], T], *arguments: *Ts) -> T:
-        """Call it in a thread, while no other thread or process of this machine is in here."""
+        """Run a call in a thread, while no other thread or process of this machine is in here."""
 
         def locked() -> T:
             with self._locked():
@@ -66,39 +66,39 @@ class VpcFiles:
             os.close(descriptor)
 
     def kept(self, vpc_id: str) -> Kept:
-        """Return what is kept of a VPC; nothing, if there is no file that can be read."""
+        """Return the state of a VPC; an empty one if there is no readable file."""
         try:
             return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=Kept)
         except (FileNotFoundError, msgspec.DecodeError):
             return Kept()
 
     def keep(self, vpc_id: str, kept: Kept) -> None:
-        """Keep this of a VPC."""
+        """Store the state of a VPC."""
         self._write(self._state(vpc_id), msgspec.json.encode(kept))
 
     def keep_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
-        """Keep that balancers of a VPC listen at an address."""
+        """Store that balancers of a VPC listen at an address."""
         kept = self.kept(vpc_id)
         vips = kept.vips | {str(vip): interface_id}
         self.keep(vpc_id, structs.replace(kept, vips=vips))
 
     def forget_vip(self, vpc_id: str, vip: Address) -> None:
-        """Keep that they do not."""
+        """Store that they do not."""
         kept = self.kept(vpc_id)
         if str(vip) in kept.vips:
             vips = {each: of for each, of in kept.vips.items() if each != str(vip)}
             self.keep(vpc_id, structs.replace(kept, vips=vips))
 
     def keep_rules(self, vpc_id: str, rules: str) -> None:
-        """Keep the rules of a VPC, for persons to read."""
+        """Store the rules of a VPC, for people to read."""
         self._write(self.rules(vpc_id), rules.encode())
 
     def rules(self, vpc_id: str) -> Path:
-        """Return where the rules of a VPC are kept."""
+        """Return the path of the rules of a VPC."""
         return self._state(vpc_id).with_suffix(".nft")
 
     def has(self, vpc_id: str) -> bool:
-        """Return True if there is something of a VPC."""
+        """Return True if something of a VPC exists here."""
         return self._state(vpc_id).exists()
 
     def forget(self, vpc_id: str) -> None:
@@ -107,7 +107,7 @@ class VpcFiles:
         self._state(vpc_id).unlink(missing_ok=True)
 
     def ids(self) -> Sequence[str]:
-        """Return the ids of all VPCs of which there is something."""
+        """Return the ids of all VPCs with files."""
         return sorted(each.stem for each in self._folder.glob("*.json"))
 
     def _state(self, vpc_id: str) -> Path:

@@ -49,7 +49,7 @@ class NoRoom(Unavailable):
         )
 
 
-class Room:
+class BodyRoom:
     """The bytes for bodies of one size class, and the incomplete bodies, oldest first."""
 
     def __init__(self, size: int) -> None:
@@ -60,10 +60,9 @@ class Room:
 
 
 class ReadTurns:
-    """Turns to read a piece of a large body: one per `TURN_SECONDS`."""
+    """Turns at reading a piece of a large body: one per `TURN_SECONDS`."""
 
-    def __init__(self, seconds: float = TURN_SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._given = float("-inf")
 
@@ -75,7 +74,7 @@ class ReadTurns:
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append(turn)
         if len(self._waiting) == 1:
-            delay = self._given + self._seconds - loop.time()
+            delay = self._given + TURN_SECONDS - loop.time()
             if delay > 0:
                 loop.call_later(delay, self._give, loop)
             else:
@@ -90,7 +89,7 @@ class ReadTurns:
                 self._given = loop.time()
                 break
         if self._waiting:
-            loop.call_later(self._seconds, self._give, loop)
+            loop.call_later(TURN_SECONDS, self._give, loop)
 
 
 class BodyBudget:
@@ -102,8 +101,8 @@ class BodyBudget:
         large: int = LARGE_ROOM,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.small = Room(small)
-        self.large = Room(large)
+        self.small = BodyRoom(small)
+        self.large = BodyRoom(large)
         self.clock = clock
         self.turns = ReadTurns()
 

@@ -88,7 +88,7 @@ class BulkPool:
     ) -> None:
         """Allow up to `threads` threads, each with two buffers of `scratch_bytes`.
 
-        The last of several that end calls `on_fewer`, once their buffers are free.
+        Call `on_fewer` when the last of several idle threads has ended and their buffers are free.
         """
         self._name = name
         self._idle_seconds = idle_seconds
@@ -116,7 +116,7 @@ class BulkPool:
         return self._queue.qsize() > 0
 
     def keep(self, count: int) -> int:
-        """Add `count` to the bytes that parked jobs keep in memory; return the sum."""
+        """Add `count` to the bytes that parked jobs hold in memory; return the sum."""
         with self._lock:
             self._kept_bytes += count
             return self._kept_bytes

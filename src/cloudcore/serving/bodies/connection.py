@@ -9,7 +9,7 @@ from cloudcore.serving.bodies.bulk import BulkJob, BulkPool
 from cloudcore.serving.limits import ServerLimits
 
 
-class Threads(Protocol):
+class WorkerThreads(Protocol):
     """The limits and bulk threads of a worker process."""
 
     @property
@@ -28,7 +28,7 @@ class Threads(Protocol):
         ...
 
 
-class Connection(Protocol):
+class BodyConnection(Protocol):
     """A connection as a body sees it."""
 
     loop: asyncio.AbstractEventLoop
@@ -38,7 +38,7 @@ class Connection(Protocol):
     write_paused: bool
 
     @property
-    def worker(self) -> Threads:
+    def worker(self) -> WorkerThreads:
         """Return the threads of its process."""
         ...
 
@@ -72,12 +72,12 @@ class Connection(Protocol):
 
 
 class Transfer(Protocol):
-    """A response as the job sees it that sends its body."""
+    """A response, as seen by the job that sends its body."""
 
     sent: int
     send_job: BulkJob[bool] | None
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> BodyConnection:
         """Return its connection."""
         ...

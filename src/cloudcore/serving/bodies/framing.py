@@ -67,7 +67,7 @@ class CountedBody:
 
 
 class Foreseen(NamedTuple):
-    """What follows a chunk if the next has the same size line."""
+    """The bytes after a chunk if the next one has the same size line."""
 
     framing: bytes
     """The end of the chunk, and the size line of the next."""
@@ -114,9 +114,9 @@ class ChunkedBody:
 
     @property
     def foreseen(self) -> Foreseen | None:
-        """Return what is likely to follow this chunk, or None.
+        """Return the likely bytes after this chunk, or None.
 
-        It is known inside of a large chunk whose size line is that of the one before.
+        They are known inside a large chunk whose size line equals that of the chunk before.
         """
         return self._foreseen if self._in_content and not self._line else None
 
@@ -126,7 +126,7 @@ class ChunkedBody:
         return self._remaining
 
     def advance(self, chunks: int, remaining: int) -> None:
-        """Count what was received without `feed`: the beginnings of so many chunks, as foreseen.
+        """Count content received without `feed`: the starts of `chunks` foreseen chunks.
 
         `remaining` bytes of content of the last are still to come.
         """

@@ -22,7 +22,7 @@ from cloudcore.serving.tls.stream import RECORD_BYTES, TlsLoan, TlsStream
 
 
 class Received(NamedTuple):
-    """What one call received."""
+    """The result of one `recv`."""
 
     total: int
     """All bytes, with those between the chunks; 0 at the end of the connection."""

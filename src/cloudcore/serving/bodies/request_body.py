@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from cloudcore.serving.asgi import UNIT_BYTES, Message, Sink
-from cloudcore.serving.bodies.connection import Connection
+from cloudcore.serving.bodies.connection import BodyConnection
 from cloudcore.serving.bodies.framing import BodyFraming, CountedBody, FramingError
 from cloudcore.serving.bodies.receiving import ReceiveJob
 from cloudcore.serving.tls.transport import lend_socket
@@ -30,7 +30,7 @@ class SocketBody:
     )  # fmt: skip
 
     def __init__(
-        self, connection: Connection, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
+        self, connection: BodyConnection, framing: BodyFraming, raw: bytes, *, awaits_continue: bool
     ) -> None:
         """Hold the body; `raw` are its bytes that came with the head."""
         self._connection = connection
@@ -204,7 +204,7 @@ class SocketBody:
             self.failure = (400, "the request body ended early")
 
 
-async def move_nothing(connection: Connection, sink: Sink, finish: Callable[[bool], T]) -> T:
+async def move_nothing(connection: BodyConnection, sink: Sink, finish: Callable[[bool], T]) -> T:
     """Like `SocketBody.move`, for a request without a body."""
     body = SocketBody(connection, CountedBody(0), b"", awaits_continue=False)
     return await body.move(sink, finish)

@@ -1,8 +1,9 @@
 """Send pieces of files to clients without copies through Python, and bodies made in threads.
 
-Small pieces are read from the page cache and sent together with the head. Medium ones are sent
-with ``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
-clients go to the bulk threads. What TLS encrypts is read instead, by the same rules.
+Small pieces are read from the page cache and sent together with the head. Medium ones are sent with
+``sendfile`` on the event loop, in short bursts. Large ones, uncached ones and those for slow
+clients go to the bulk threads. For TLS, pieces are read instead of sent by ``sendfile``, by the
+same rules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cloudcore.serving.bodies.bulk import BulkJob, BulkStep, Scratch
-from cloudcore.serving.bodies.connection import Connection, Transfer
+from cloudcore.serving.bodies.connection import BodyConnection, Transfer
 from cloudcore.serving.limits import MIB
 from cloudcore.serving.tls.stream import TlsLoan
 from cloudcore.serving.tls.transport import lend_socket
@@ -30,7 +31,11 @@ class SendingJob(BulkJob[bool]):
     writes = True
 
     def __init__(
-        self, connection: Connection, sock: socket.socket | TlsLoan, count: int, slice_bytes: int
+        self,
+        connection: BodyConnection,
+        sock: socket.socket | TlsLoan,
+        count: int,
+        slice_bytes: int,
     ) -> None:
         """Send `count` bytes; at most some `slice_bytes` while others wait for the thread."""
         worker = connection.worker
@@ -74,7 +79,7 @@ class SendJob(SendingJob):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: BodyConnection,
         sock: socket.socket | TlsLoan,
         file: int,
         offset: int,
@@ -232,14 +237,14 @@ class BodyEndedEarlyError(Exception):
 
 
 class SendPartsJob(SendingJob):
-    """Makes a body and sends it.
+    """Sends a body that it makes in parts.
 
-    A parked job keeps its iterator. But if parked jobs keep more than `ServerLimits.parked_bytes`,
+    A parked job keeps its iterator. But if parked jobs hold more than `ServerLimits.parked_bytes`,
     it drops the iterator, and makes the part again from where the client stopped reading.
     """
 
     def __init__(
-        self, connection: Connection, sock: socket.socket | TlsLoan, parts: Parts, count: int
+        self, connection: BodyConnection, sock: socket.socket | TlsLoan, parts: Parts, count: int
     ) -> None:
         """Send the `count` bytes that ``parts(0)`` yields."""
         super().__init__(connection, sock, count, SLICE_BYTES)

@@ -1,10 +1,10 @@
-"""The parts of a connection that request cycles and kept answers use."""
+"""The interface of a connection for request cycles and kept answers."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from cloudcore.serving.bodies.connection import Connection
+from cloudcore.serving.bodies.connection import BodyConnection
 from cloudcore.serving.dispatch import Application
 from cloudcore.serving.http.head import HeadReader
 from cloudcore.serving.http.worker import ServerWorker
@@ -13,8 +13,8 @@ from cloudcore.serving.record import RequestRecord
 C_contra = TypeVar("C_contra", contravariant=True)
 
 
-class RequestConnection(Connection, Protocol[C_contra]):
-    """A connection as a request cycle of the type `C_contra` sees it."""
+class RequestConnection(BodyConnection, Protocol[C_contra]):
+    """A connection, as a request cycle of the type `C_contra` sees it."""
 
     server: tuple[str, int] | None
     client: tuple[str, int] | None
@@ -26,7 +26,7 @@ class RequestConnection(Connection, Protocol[C_contra]):
 
     @property
     def worker(self) -> ServerWorker:
-        """Return what the connections of its process share."""
+        """Return the state that the connections of its process share."""
         ...
 
     @property

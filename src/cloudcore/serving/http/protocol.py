@@ -1,4 +1,4 @@
-"""The HTTP/1 protocol the server speaks on each connection, in uvicorn's place."""
+"""The HTTP/1.1 protocol of a connection, in place of uvicorn's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PIPELINE_BYTES = 64 * 1024
 
 
 class ConnectionState(enum.IntEnum):
-    """What the next bytes from the client belong to."""
+    """The state of a connection, which decides how the next bytes are read."""
 
     HEAD = 0  # the head of a request, or nothing yet
     BUSY = 1  # body of the current request, or requests behind it
@@ -292,7 +292,7 @@ class HttpProtocol(TlsProtocol):
         self._refused(plane, request_id, "", b"", HTTPStatus.BAD_REQUEST, size, TLS_HELLO)
 
     def refuse_plain(self, data: bytes) -> None:
-        """Answer plain HTTP, of which `data` are the first bytes, on a port of TLS, and close."""
+        """Refuse plain HTTP on a port of TLS, and close; `data` are its first bytes."""
         self._buffer = data
         self.refuse(HTTPStatus.BAD_REQUEST, PLAIN_HTTP)
 

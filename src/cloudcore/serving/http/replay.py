@@ -11,8 +11,7 @@ from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.dispatch import new_request_id
 from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.request_cycle import RequestCycle
-from cloudcore.serving.kept.cache import KeptAnswers
-from cloudcore.serving.kept.entry import MOST_HEAD_BYTES, Entry
+from cloudcore.serving.kept_answers import MOST_HEAD_BYTES, KeptAnswers, KeptEntry
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.record import RequestRecord
 
@@ -47,10 +46,10 @@ def record_of(cycle: RequestCycle, client: str, planes: Planes) -> RequestRecord
 
 
 def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
-    """Keep an answer that is complete, and of which the application said that it may be.
+    """Keep a complete answer if the application allows it.
 
-    Not one to a request with a body or that asks for ``100 Continue``, and none after which the
-    connection ends.
+    Answers to a request with a body or with ``Expect: 100-continue`` are not kept, nor is one after
+    which the connection ends.
     """
     connection, head = cycle.connection, cycle.head
     kept = connection.worker.kept
@@ -63,9 +62,9 @@ def keep_answer(cycle: RequestCycle, record: RequestRecord) -> None:
 
 
 def give_kept(connection: RequestConnection[RequestCycle], kept: KeptAnswers, data: bytes) -> bool:
-    """Answer the request whose head is all of `data` with what is kept; else return False.
+    """Answer the request whose head is `data` from what is kept; return False if nothing fits.
 
-    Of a connection that waits for a request, and got nothing before `data`.
+    The connection waits for a request, and received nothing before `data`.
     """
     if len(data) > MOST_HEAD_BYTES:
         return False
@@ -100,7 +99,7 @@ def _is_ready(connection: RequestConnection[RequestCycle]) -> bool:
     return not (is_ending or connection.transport.is_closing())
 
 
-def _write(connection: RequestConnection[RequestCycle], entry: Entry, request_id: str) -> None:
+def _write(connection: RequestConnection[RequestCycle], entry: KeptEntry, request_id: str) -> None:
     if entry.noted is not None:
         entry.noted()
     connection.write(entry.answer.rendered(connection.common_lines(), request_id))
@@ -108,7 +107,7 @@ def _write(connection: RequestConnection[RequestCycle], entry: Entry, request_id
 
 async def _give_proven(
     cycle: RequestCycle,
-    entry: Entry,
+    entry: KeptEntry,
     proven: Awaitable[bool],
     scope: Scope,
     receive: Receive,
@@ -125,7 +124,7 @@ async def _give_proven(
 
 async def _end_written(
     cycle: RequestCycle,
-    entry: Entry,
+    entry: KeptEntry,
     request_id: str,
     _scope: Scope,
     _receive: Receive,
@@ -134,7 +133,7 @@ async def _end_written(
     await _end(cycle, entry, request_id)
 
 
-async def _end(cycle: RequestCycle, entry: Entry, request_id: str) -> None:
+async def _end(cycle: RequestCycle, entry: KeptEntry, request_id: str) -> None:
     """End a request whose answer is written, once the client has taken it."""
     record = entry.record
     cycle.scope["state"] |= {

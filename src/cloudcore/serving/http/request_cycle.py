@@ -20,9 +20,9 @@ from cloudcore.serving.dispatch import Application
 from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.head import RequestHead
 from cloudcore.serving.http.response import Fields, read_fields, status_line
-from cloudcore.serving.kept.entry import EXTENSION as KEEP
-from cloudcore.serving.kept.entry import MOST_ANSWER_BYTES, Keep
-from cloudcore.serving.limits import Pace, ServerLimits
+from cloudcore.serving.kept_answers import EXTENSION as KEEP
+from cloudcore.serving.kept_answers import MOST_ANSWER_BYTES, Keep
+from cloudcore.serving.limits import ServerLimits, TransferPace
 
 logger = logging.getLogger("cloudcore.serving")
 
@@ -68,7 +68,7 @@ class RequestCycle:
     _left: int | None = None  # remaining bytes of the Content-Length
     _opened = False
     _on_lost: Callable[[], None] | None = None
-    _pace: Pace | None = None
+    _pace: TransferPace | None = None
     _rest = memoryview(b"")  # of a large piece of the body, not written yet
 
     def __init__(
@@ -445,7 +445,7 @@ class RequestCycle:
             moved = self.sent + (0 if job is None else job.moved)
             moved = max(0, moved - self.connection.waiting_bytes()) if moved else 0
         if self._pace is None:
-            self._pace = Pace()
+            self._pace = TransferPace()
         fault = self._pace.fault(
             now, limits, receiving=receiving, waiting=waiting, moved=moved, crowded=crowded
         )

@@ -15,7 +15,7 @@ from cloudcore.serving.planes import Planes
 from cloudcore.serving.tls.stream import MOST_PIECE_BYTES
 
 if TYPE_CHECKING:
-    from cloudcore.serving.kept.cache import KeptAnswers
+    from cloudcore.serving.kept_answers import KeptAnswers
     from cloudcore.serving.record import RequestRecord
     from cloudcore.serving.tls.files import ServedTls
 

@@ -25,7 +25,7 @@ import uvicorn.server
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from cloudcore.serving.counters import Counter, Counters, Gauge, Watched, measure_nothing
+from cloudcore.serving.counters import ApplicationEvents, Counter, Counters, Gauge, measure_nothing
 from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.serving.http.protocol import HttpProtocol
 from cloudcore.serving.http.worker import ServerWorker
@@ -81,7 +81,7 @@ def run(
     port: int = 0,
     *,
     planes: Planes,
-    watched: Watched = Watched(),  # noqa: B008 - immutable
+    application_events: ApplicationEvents = ApplicationEvents(),  # noqa: B008 - immutable
     workers: int = 1,
     limits: ServerLimits | None = None,
     metrics_bind: Address | None = None,
@@ -95,12 +95,12 @@ def run(
 
     `app_factory` is called once in each worker process. Several workers are forked from this
     process and share what it has loaded: it must have no threads and no open databases. `planes`
-    are those that the application dispatches to, `watched` what it counts besides requests.
-    `on_ready` gets the base URL once every worker accepts connections. A `port` of 0 takes any
-    free one. With `tls`, connections are encrypted, and a certificate renewed in its files is
-    served; `keeper` renews it there. `validation` is an address where authorities that ask it by
-    plain HTTP are answered, and the URLs that all others are sent to. `more_ports` of the same host
-    serve the same as `port`.
+    are those that the application dispatches to, `application_events` are what it counts besides
+    requests. `on_ready` gets the base URL once every worker accepts connections. A `port` of 0
+    takes any free one. With `tls`, connections are encrypted, and a certificate that is renewed in
+    its files is served; `keeper` renews it there. `validation` is an address where authorities
+    are answered that ask by plain HTTP, and the URLs that all other clients are sent to.
+    `more_ports` of the same host serve the same as `port`.
 
     Raises:
         TlsFilesError: the certificate cannot be served.
@@ -117,7 +117,7 @@ def run(
         listeners,
         replace(limits, crowd=crowd),
         planes,
-        Counters(workers, planes, watched),
+        Counters(workers, planes, application_events),
         bind(*metrics_bind) if metrics_bind else None,
         identity,
         keeper,
@@ -190,7 +190,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
         date_header=True,
         backlog=BACKLOG,
     )
-    server = Server(config, service, worker, counter, on_ready)
+    server = WorkerServer(config, service, worker, counter, on_ready)
     if keeper is not None and slot == 0:
         server.keep = partial(keeper.keep, counter.count)
     access_log.start()
@@ -204,7 +204,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
     return 0
 
 
-class Server(uvicorn.server.Server):
+class WorkerServer(uvicorn.server.Server):
     """A uvicorn server whose drain has a time limit."""
 
     def __init__(

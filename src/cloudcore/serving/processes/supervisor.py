@@ -37,10 +37,10 @@ _UNWRITTEN: Final = re.compile(rb"Anonymous: +0 kB")
 
 
 def limit_arenas() -> None:
-    """Let all threads share two arenas of malloc; call it before the first thread starts.
+    """Let all threads share two arenas of malloc; call this before the first thread starts.
 
-    Otherwise each thread gets one, up to eight for each processor, and what one has freed in its
-    own, others cannot use. The interpreter's lock leaves little to wait for.
+    Otherwise each thread gets an arena, up to eight for each processor, and memory freed in one
+    cannot be used by others. The interpreter's lock leaves little contention.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -55,7 +55,7 @@ def settle() -> None:
 
 
 def release_unused() -> None:
-    """Give back what the start of a worker has freed; objects from the start stay uncollected."""
+    """Free the memory that the start of a worker left; its objects are never collected."""
     _unmap_code()
     gc.collect()
     gc.freeze()

@@ -204,7 +204,7 @@ class CertificateKeeper(Protocol):
 
     @property
     def validations(self) -> Validations | None:
-        """Return what an authority may look for, or None if it never does."""
+        """Return the proofs for an authority, or None if no authority ever looks."""
         ...
 
     async def keep(self, count: Count) -> None:
@@ -225,8 +225,8 @@ class ServedTls:
     ) -> None:
         """Serve `identity`, which was loaded from `files`; `clock` is the Unix time in seconds.
 
-        `validations` are shown to an authority that looks for them. `identity` may be of long ago:
-        a worker that takes a dead one's place gets what its parent loaded.
+        `validations` are shown to an authority that looks for them. `identity` may be outdated: a
+        worker that replaces a dead one gets what its parent loaded.
         """
         self._files = files
         self._identity = identity
@@ -253,8 +253,8 @@ class ServedTls:
     def check(self) -> None:
         """Load the files again if they have changed; warn of a certificate that expires soon.
 
-        What cannot be served is logged if it is still there at the next check: a renewal writes
-        two files, and this check may fall between them. The certificate before it stays.
+        Files that cannot be served are logged if the next check finds the same: a renewal writes
+        two files, and this check may fall between them. The certificate before stays in use.
         """
         version = self._files.find_version()
         if self.is_asked or version != self._version:
@@ -264,7 +264,7 @@ class ServedTls:
         self._warn()
 
     def gauge(self) -> Gauge:
-        """Return the time until the certificate expires; 0 while another one stands in for it."""
+        """Return the time until the certificate expires; 0 while a stand-in is served."""
         left = 0.0 if self._identity.is_stand_in else self._identity.expires_at - self._clock()
         return Gauge(
             "entrepot_tls_certificate_expiry_seconds",

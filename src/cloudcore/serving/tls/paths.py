@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class TlsFiles(NamedTuple):
-    """Where a certificate is, in PEM: the server's own first, then those of its issuers."""
+    """The files of a certificate in PEM: the server's own first, then those of its issuers."""
 
     certificate: Path
     key: Path
 
     def find_version(self) -> object:
-        """Return what differs once a file has changed; None while one is missing."""
+        """Return a value that differs once a file has changed; None while one is missing."""
         try:
             found = [file.stat() for file in self]
         except OSError:

@@ -1,8 +1,8 @@
-"""TLS over a socket that does not block, in the form of a socket's own calls.
+"""TLS over a socket that does not block, with the calls of a socket.
 
 OpenSSL reads and writes the socket itself, and Python releases the interpreter's lock meanwhile. So
-a bulk thread encrypts or decrypts beside the event loop, without a copy of what is encrypted. A
-stream belongs to one thread at a time: see `cloudcore.serving.tls.transport.TlsTransport.lend`.
+a bulk thread encrypts or decrypts beside the event loop, without another copy. A stream belongs to
+one thread at a time: see `cloudcore.serving.tls.transport.TlsTransport.lend`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TlsStream:
         self._socket.setsockopt(level, option, value)
 
     def begins_tls(self) -> bool | None:
-        """Return True if the client's first byte is that of a TLS hello; None if it has left.
+        """Return True if the client's first byte is that of a TLS hello; None if it disconnected.
 
         Raises:
             BlockingIOError: there is no byte yet.
@@ -58,10 +58,10 @@ class TlsStream:
         return first == b"\x16" if first else None
 
     def peek_hello(self) -> bytes:
-        """Return the client's hello, which stays to be read; less of it if it has several records.
+        """Return the client's hello without consuming it; only its first record if it has several.
 
         Raises:
-            BlockingIOError: it has not come whole.
+            BlockingIOError: it has not arrived completely.
 
         """
         head = socket.socket.recv(self._socket, _HEAD_BYTES, socket.MSG_PEEK)
@@ -80,7 +80,7 @@ class TlsStream:
         return found
 
     def change_context(self, context: ssl.SSLContext) -> None:
-        """Shake hands with other settings, before that has begun."""
+        """Use other settings for the handshake, before it has begun."""
         self._socket.context = context
 
     def shake_hands(self) -> None:
@@ -104,10 +104,10 @@ class TlsStream:
 
     @property
     def is_pending(self) -> bool:
-        """Return True if the next read has something, of which the socket may not tell (again).
+        """Return True if the next read returns at once although the socket may not be readable.
 
-        That is decrypted bytes, or the end, seen by the read before: the event loop may tell of a
-        reset but once.
+        That is for decrypted bytes, and for an end seen by the read before: the event loop may
+        report a reset only once.
         """
         return self._ended or self._socket.pending() > 0
 
@@ -175,7 +175,7 @@ class TlsStream:
         return sent
 
     def end(self) -> socket.socket:
-        """Tell the client that no more comes; return the socket beneath."""
+        """Send the end of the stream; return the socket beneath."""
         if not self.owed:
             # It tells, then asks for the client's own farewell, which is not waited for.
             with contextlib.suppress(OSError, ValueError):

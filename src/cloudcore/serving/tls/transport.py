@@ -1,8 +1,8 @@
 """The transport of a TLS connection, over a socket that bulk threads may borrow.
 
-The loop's own TLS keeps its state to itself: a body could then be moved on the event loop only.
-Here the protocol's transport holds the state, and lends it to one bulk job at a time. Until that
-ends, the transport reads nothing, and what is written waits.
+The event loop's own TLS hides its state, so a body could only be moved on the event loop. Here the
+protocol's transport holds the state, and lends it to one bulk job at a time. Until that ends, the
+transport reads nothing, and writes wait.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class TlsTransport(asyncio.Transport):
         self._read_pending()
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send what the socket takes, and the rest when it does."""
+        """Send as much as the socket takes, and the rest later."""
         if self._closing or self._eof or not data:
             return
         self._waiting.append(memoryview(data))

@@ -1,7 +1,7 @@
-"""Answer an authority that looks whether a name is ours: ``tls-alpn-01`` and ``http-01``.
+"""Answer an authority that validates our names: ``tls-alpn-01`` and ``http-01``.
 
-Whoever orders a certificate writes the proofs into a folder, which is there only meanwhile; every
-worker answers from it. Source: RFC 8737, and RFC 8555 §8.3.
+The client of the authority writes the proofs into a folder, which exists only meanwhile; every
+worker answers from it. Sources: RFC 8737, and RFC 8555 §8.3.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def token_file(folder: Path, token: str) -> Path:
 
 
 class Validations:
-    """The proofs that a server can give of its names."""
+    """The proofs that a server can show for its names."""
 
     def __init__(self, folder: Path, names: Collection[str]) -> None:
         """Answer for `names`, in lower case, from `folder`."""
@@ -50,14 +50,14 @@ class Validations:
 
     @property
     def are_awaited(self) -> bool:
-        """Return True while an authority may look."""
+        """Return True while an authority may ask."""
         return self._folder.exists()
 
     def context_for(self, hello: bytes) -> ssl.SSLContext | None:
         """Return the TLS context for the handshake, or None if the hello is not an authority's.
 
-        That a hello has the protocol's name elsewhere than where it lists protocols does no harm:
-        such a client gets a certificate that proves nothing to it.
+        A client whose hello happens to contain the protocol's name elsewhere gets a certificate
+        that proves nothing to it, which is harmless.
         """
         if _OFFERED not in hello:
             return None

@@ -1,12 +1,12 @@
-"""The answers of the S3 endpoint, and how they are sent.
+"""The answers of the S3 endpoint: XML documents, errors and objects, and how to send them.
 
-XML is written by hand, since ElementTree writes the control characters that keys may hold as they
-are; S3 writes them as references, and clients read those.
+XML is written by hand, since ElementTree writes the control characters that keys may have
+unescaped; S3 writes them as references, and clients read those.
 
-Proxies and clients close a connection on which nothing comes. So after a while the answer to a copy
-begins, as that of AWS does: status 200, the XML declaration, and then a space now and then, which
-XML allows there. What the copy came to is in the document that follows, also an error; so clients
-of S3 look into it whatever the status.
+Proxies and clients close a silent connection. So after a while the answer to a copy begins, as that
+of AWS does: status 200, the XML declaration, and then a space now and then, which XML allows there.
+The result is in the document that follows, even an error; so clients of S3 read it whatever the
+status.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from cloudcore.serving.asgi import Scope, Send
 from cloudcore.storage.s3.errors import STATUS_OF, S3Error
 
 if TYPE_CHECKING:
+    from cloudcore.storage.object_reads import OpenRange
     from cloudcore.storage.object_rows import Checksum
-    from cloudcore.storage.reading import OpenRange
 
 
 NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -87,7 +87,7 @@ _CODES: Final = {
 
 
 class Answer(NamedTuple):
-    """An answer; its body is in memory, or an open object that is closed once it is sent."""
+    """An answer; its body is in memory, or an open object that is closed after sending."""
 
     status: int
     fields: Fields
@@ -127,7 +127,7 @@ def checksum_texts(checksum: Checksum | None) -> list[str]:
 
 
 def refusal(error: S3Error, resource: str, request_id: str) -> Answer:
-    """Return the answer to a request that is refused."""
+    """Return the answer for an error."""
     details = [text(name, value) for name, value in error.details.items()]
     return xml(
         "Error",
@@ -145,7 +145,7 @@ def refusal(error: S3Error, resource: str, request_id: str) -> Answer:
 
 
 def server_refusal(status: int, message: str, request_id: str) -> bytes:
-    """Return the body of an error that the HTTP server answers itself."""
+    """Return the body of an error that the HTTP server itself answers."""
     code = "InternalError" if status >= 500 else "InvalidRequest"
     body = refusal(S3Error(code, message), "", request_id).body
     assert isinstance(body, bytes)
@@ -153,7 +153,7 @@ def server_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 def s3_error(error: PlatformError) -> S3Error:
-    """Return an error as S3 names it; unless a class has a code here, its name is the code."""
+    """Return an error in the form of S3; without an entry here, the code is the class's name."""
     names = [each.__name__ for each in type(error).__mro__]
     code = next(_CODES.get(name) or name for name in names if name in _CODES or name in STATUS_OF)
     retry_after = getattr(error, "retry_after", None)
@@ -165,17 +165,17 @@ def s3_error(error: PlatformError) -> S3Error:
 
 
 def quoted(etag: str) -> str:
-    """Return an ETag as headers and documents show it."""
+    """Return an ETag in quotes, as in headers and documents."""
     return f'"{etag}"'
 
 
 def iso_time(microseconds: int) -> str:
-    """Return a time as documents show it."""
+    """Return a time in the format of documents."""
     return _time(microseconds).strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def http_time(microseconds: int) -> str:
-    """Return a time as headers show it."""
+    """Return a time in the format of headers."""
     return format_datetime(_time(microseconds), usegmt=True)
 
 
@@ -188,7 +188,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str)
 
     Raises:
         PlatformError, RuntimeError: the bytes of an object cannot be read to their end. Then the
-            server closes the connection, so that the client sees that they are not all there.
+            server closes the connection, so that the client sees that they are incomplete.
 
     """
     fields = [*answer.fields, ("x-amz-request-id", request_id), ("x-amz-id-2", request_id)]
@@ -212,7 +212,7 @@ async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str)
 
 
 def is_streamed(scope: Scope, body: OpenRange) -> bool:
-    """Return True if the bytes of an object pass through here: nothing faster moves them."""
+    """Return True if the bytes of an object are sent from here, for want of a faster way."""
     extensions = scope.get("extensions", {})
     if body.length >= _BULK_BYTES and "entrepot.send_parts" in extensions:
         return False
@@ -257,7 +257,7 @@ async def send_when_copied(
     request_id: str,
     every_seconds: float = EVERY_SECONDS,
 ) -> None:
-    """Send an answer; if it takes longer than `every_seconds`, send spaces before it."""
+    """Send an answer; while it is not ready, send a space every `every_seconds`."""
     task = asyncio.ensure_future(answering)
     try:
         await asyncio.wait({task}, timeout=every_seconds)

@@ -1,7 +1,7 @@
 """The ASGI application of the S3 endpoint: authenticate, authorize, call, and answer in XML.
 
-Only signatures of version 4 are accepted, of a request or of a form's policy, never a bearer
-token. Each operation has the action of IAM that the same operation has on ``/v1``.
+It accepts only signatures of version 4, of a request or of a form's policy, and no bearer tokens.
+Each operation has the IAM action of the same operation on ``/v1``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ Proof = Callable[[str], SigningKey]
 
 
 class Operation(NamedTuple):
-    """How an operation is carried out, and the action that a caller needs for it."""
+    """The handler of an operation, and the action that it needs."""
 
     handler: Handler
     action: str
@@ -164,7 +164,7 @@ class S3Endpoint:
         self._portions = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request; render every error as S3 does."""
+        """Answer one request; errors are in the form of S3."""
         request_id = str(scope.get("state", {}).get("request_id") or uuid4())
         answering = self._answered(scope, receive, request_id)
         if is_copy(scope):
@@ -199,7 +199,7 @@ class S3Endpoint:
         return answer
 
     async def _marked(self, request: S3Request, answer: Answer) -> Answer:
-        """Return an answer that the web page which asked may read, if a rule allows it."""
+        """Return an answer with the CORS headers of the page that asked, if a rule allows it."""
         try:
             return await with_cors(self._needs.storage, self._region, request, answer)
         except PlatformError as error:  # the answer stands, but no page may read it
@@ -273,7 +273,7 @@ class S3Endpoint:
         )
 
     def _other_regions(self, name: str) -> frozenset[str] | None:
-        """Return the further regions that an operation may be signed for, or None for any."""
+        """Return the further regions that an operation may be signed for; None for any."""
         if self._needs.any_region:
             return None
         return _GLOBAL_REGION if name in _GLOBAL else frozenset()
@@ -281,9 +281,9 @@ class S3Endpoint:
     async def _authenticate(
         self, ctx: RequestContext, claim: Claim, proof: Proof, scope: Scope
     ) -> SigningKey:
-        """Verify the signature, and note the caller.
+        """Verify the signature, and store the caller.
 
-        Raise `S3Error` (see `signature`); or the key, or its token, is none.
+        Raise `S3Error` (see `signature`), also if the key or its token does not exist.
         """
         now = datetime.fromtimestamp(ctx.clock() / MICROSECONDS, UTC)
         check_time(claim, now)
@@ -312,7 +312,7 @@ class S3Endpoint:
         return key
 
     async def _admit(self, ctx: RequestContext, action: str, request: S3Request) -> None:
-        """Load the caller's policies; refuse it before anything is looked up if none allows it.
+        """Load the caller's policies; refuse the request before any lookup if none allows it.
 
         Raise `AccessDenied` if no policy allows the action on any resource, `S3Error` if the
         request expects the bucket of another account.
@@ -329,7 +329,7 @@ class S3Endpoint:
 
 
 def _verified(proof: Proof, claim: Claim, found: SignatureKey) -> SigningKey:
-    """Return the key of a request whose signature and session token are right, or raise S3Error."""
+    """Return the key of a request with a valid signature and session token, or raise S3Error."""
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):
         raise S3Error("InvalidToken", "The provided token is malformed or otherwise invalid.")

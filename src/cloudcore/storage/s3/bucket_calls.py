@@ -1,4 +1,4 @@
-"""Create, find and delete buckets; their CORS rules, and what they let web pages read."""
+"""Create, find and delete buckets; their CORS rules, and the answers to browsers by these."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ MAX_ID: Final = 255
 _PATTERN: Final = re.compile(r"[!-)+-~]*(?:\*[!-)+-~]*)?")
 _EXPOSED: Final = re.compile(r"[!#$%&'+.^_`|~0-9A-Za-z-]{1,128}")
 _NO_REGION: Final = ("", "us-east-1")
-"""What clients name as the region when they mean that of the endpoint."""
+"""Region names of clients that mean the region of the endpoint."""
 _OWNERSHIP: Final = "BucketOwnerEnforced"
 """All objects are the bucket owner's, and no access lists are taken."""
 
 
 async def create_bucket(call: S3Call) -> Answer:
-    """CreateBucket; 200 also for a bucket that the account has, as in ``us-east-1``."""
+    """CreateBucket; 200 also for an existing bucket of the account, as in ``us-east-1``."""
     name = call.request.bucket
     call.ctx.authorize(call.bucket_crn(name))
     check_bucket_name(name)
@@ -116,9 +116,9 @@ async def delete_bucket_cors(call: S3Call) -> Answer:
 
 
 def check_rule(rule: CorsRule) -> None:
-    """Refuse a rule that `/v1` could not show and take back (`cors.CorsRuleRecord`).
+    """Raise `S3Error` (MalformedXML or InvalidRequest) for a rule that `/v1` could not show.
 
-    Raise `S3Error` (MalformedXML or InvalidRequest).
+    See `cors.CorsRuleRecord`.
     """
     if not 1 <= len(rule.allowed_origins) <= MAX_LISTED or not rule.allowed_methods:
         raise S3Error("MalformedXML", f"A CORS rule has 1 to {MAX_LISTED} origins, and a method.")
@@ -153,7 +153,7 @@ def _rule(rule: CorsRule) -> str:
 
 
 async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request) -> Answer:
-    """Return the answer to a browser that asks, before it signs, if it may send a request.
+    """Return the answer to a browser's preflight.
 
     Raise `S3Error` if no rule of the bucket allows it, or there is no such bucket.
     """
@@ -172,7 +172,7 @@ async def answer_preflight(needs: StorageNeeds, region: str, request: S3Request)
 
 
 async def with_cors(needs: StorageNeeds, region: str, request: S3Request, answer: Answer) -> Answer:
-    """Return an answer that the page which asked may read, if a rule of the bucket allows it."""
+    """Return an answer with the CORS headers of the page that asked, if a rule allows it."""
     origin = request.headers.get("origin")
     if origin is None or request.method == "OPTIONS":
         return answer

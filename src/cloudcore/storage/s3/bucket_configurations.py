@@ -1,7 +1,7 @@
-"""The configurations of a bucket: those that it has, and what S3 says of those that it lacks.
+"""The configurations of a bucket: those that it has, and fixed answers for those that it lacks.
 
-To put what a bucket has anyway is taken and changes nothing, so that tools which describe buckets
-find them as described; to put anything else is not implemented.
+A put of the present configuration is accepted and changes nothing, so that tools which describe
+buckets find them as described; a put of anything else is not implemented.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ABSENT: Final = {
     "DeletePublicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
     "PutObjectLockConfiguration": "InvalidBucketState",
 }
-"""What clients look for and no bucket has here, with the code for its absence."""
+"""Configurations that no bucket has here, with the error code for each."""
 _LISTS: Final = {
     "GetBucketAnalytics": "ListBucketAnalyticsConfigurationResult",
     "GetBucketIntelligentTiering": "ListBucketIntelligentTieringConfigurationsOutput",
@@ -62,7 +62,7 @@ _SAME: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         dict.fromkeys(_PUBLIC_ACCESS, "true"),
     ),
 }
-"""What every bucket has here, with its document: texts by their paths below the root."""
+"""Configurations of every bucket here, with documents: texts by paths below the root."""
 _NOTHING_LEFT: Final = (
     "DeleteBucketLifecycle",
     "DeleteBucketPolicy",
@@ -73,7 +73,7 @@ _NOTHING_LEFT: Final = (
 
 
 async def get_bucket_acl(call: S3Call) -> Answer:
-    """GetBucketAcl: the owner may do everything; who else may is said by policies."""
+    """GetBucketAcl: the owner has full control; policies decide about others."""
     return private_acl((await call.find_bucket()).account_id)
 
 
@@ -85,7 +85,7 @@ async def put_bucket_acl(call: S3Call) -> Answer:
 
 
 async def get_bucket_tagging(call: S3Call) -> Answer:
-    """GetBucketTagging: the tags that ``/v1`` shows."""
+    """GetBucketTagging: the tags of ``/v1``."""
     tags = (await call.find_bucket()).tags
     if not tags:
         raise S3Error("NoSuchTagSet", "The TagSet does not exist")
@@ -99,7 +99,7 @@ async def put_bucket_tagging(call: S3Call) -> Answer:
 
 
 async def delete_bucket_tagging(call: S3Call) -> Answer:
-    """DeleteBucketTagging: take all tags away."""
+    """DeleteBucketTagging: delete all tags."""
     return await _save_tags(call, await call.find_bucket(), {})
 
 
@@ -122,7 +122,7 @@ async def _save_tags(call: S3Call, bucket: Bucket, tags: Mapping[str, str]) -> A
 
 
 async def get_bucket_encryption(call: S3Call) -> Answer:
-    """GetBucketEncryption: how new objects are sealed, as ``/v1`` shows it."""
+    """GetBucketEncryption: the encryption of new objects, as on ``/v1``."""
     bucket = await call.find_bucket()
     if not call.needs.bytes.seals:
         raise S3Error(
@@ -141,7 +141,7 @@ async def get_bucket_encryption(call: S3Call) -> Answer:
 
 
 async def put_bucket_encryption(call: S3Call) -> Answer:
-    """PutBucketEncryption: accept what is so: all is sealed with AES-256 under a managed key."""
+    """PutBucketEncryption: accept the present one: AES-256 under a managed key."""
     bucket = await call.find_bucket()
     name = "ServerSideEncryptionConfiguration"
     asked = documents.read_texts(await read_document(call), name)
@@ -161,7 +161,7 @@ async def delete_bucket_encryption(call: S3Call) -> Answer:
 
 
 def _refuse(operation: str) -> Handler:
-    """Return the operation that tells of what no bucket has."""
+    """Return the operation that answers that a configuration is absent."""
 
     async def refuse(call: S3Call) -> Answer:
         await call.find_bucket()
@@ -183,7 +183,7 @@ def _list(operation: str) -> Handler:
 
 
 def _describe(configuration: str) -> Handler:
-    """Return the operation that tells of what all buckets have alike."""
+    """Return the operation that shows a configuration that is the same for all buckets."""
     name, texts = _SAME[configuration]
     content = []
     for path, value in texts.items():
@@ -201,7 +201,7 @@ def _describe(configuration: str) -> Handler:
 
 
 def _keep(configuration: str) -> Handler:
-    """Return the operation that takes a document which describes what all buckets have alike."""
+    """Return the operation that accepts the document of such a configuration."""
     name, texts = _SAME[configuration]
 
     async def keep(call: S3Call) -> Answer:
@@ -214,7 +214,7 @@ def _keep(configuration: str) -> Handler:
 
 
 async def _delete_nothing(call: S3Call) -> Answer:
-    """Answer to the deletion of what no bucket has."""
+    """Answer the deletion of a configuration that no bucket has."""
     await call.find_bucket()
     return empty(204)
 

@@ -1,4 +1,4 @@
-"""One call of an operation of S3: its request, its caller, and what handlers ask of both."""
+"""One call of an S3 operation: its request, its caller, and lookups for handlers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_ASKED: Final = 2**31 - 1
 
 @dataclass(slots=True)
 class S3Call:
-    """A call that is authenticated; nothing is authorized yet."""
+    """An authenticated call; nothing is authorized yet."""
 
     ctx: RequestContext
     needs: StorageNeeds
@@ -50,7 +50,7 @@ class S3Call:
     """When it came."""
 
     def __post_init__(self) -> None:
-        """Note the time."""
+        """Store the time."""
         self.now = self.needs.clock()
 
     @property
@@ -60,7 +60,7 @@ class S3Call:
 
     @property
     def events(self) -> Events:
-        """Return what tells of the caller's changes."""
+        """Return the publisher of the caller's events."""
         return self.needs.events.by(self.ctx.caller)
 
     @property
@@ -75,17 +75,20 @@ class S3Call:
     def number(self, name: str, least: int, most: int) -> int | None:
         """Return a whole number of the query, or None without it.
 
-        Raise `S3Error` if it is none, or out of range.
+        Raise `S3Error` if it is malformed or out of range.
         """
         return _number(name, self.request.fields.get(name), least, most)
 
     def limit(self, name: str) -> int:
-        """Return how many rows the answer has at most: as many as the query says, up to 1,000."""
+        """Return the most rows of the answer: the query's number, up to 1,000."""
         asked = self.number(name, 0, MOST_ASKED)
         return MAX_LISTED if asked is None else min(asked, MAX_LISTED)
 
     def header_number(self, name: str) -> int | None:
-        """Return a whole number of a header, or None without it; raise S3Error if it is none."""
+        """Return a whole number of a header, or None without it.
+
+        Raise S3Error if it is malformed.
+        """
         return _number(name, self.header(name), 0, MOST_ASKED)
 
     def bucket_crn(self, name: str) -> str:
@@ -95,7 +98,7 @@ class S3Call:
     async def change(
         self, change: Callable[[Connection, *Ts], T], *arguments: *Ts, **noted: str
     ) -> T:
-        """Make a change, in one transaction with its event in the audit log, which has `noted`."""
+        """Make a change, in one transaction with its audit event, which has `noted`."""
 
         def run(tx: Connection) -> T:
             self.ctx.details.update(noted)
@@ -104,33 +107,33 @@ class S3Call:
         return await self.ctx.database.write(run)
 
     async def find_bucket(self) -> Bucket:
-        """Return the request's bucket, on which the caller may do the operation.
+        """Return the request's bucket; authorize the operation on it.
 
-        Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
-        `NoSuchBucket` if the account has no such bucket.
+        Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket`
+        if the account has no such bucket.
         """
         self.ctx.authorize(self.crn_of(self.request.bucket))
         return await self.look_up(self.request.bucket)
 
     async def find_bucket_of_key(self) -> Bucket:
-        """Return the request's bucket; the caller may do the operation on the request's object."""
+        """Return the request's bucket; authorize the operation on the request's object."""
         return await self.find_bucket_with(self.request.bucket, self.request.key)
 
     async def find_bucket_with(self, name: str, key: str, action: str | None = None) -> Bucket:
-        """Return a bucket; the caller may do the operation, or `action`, on an object of it.
+        """Return a bucket; authorize the operation, or `action`, on an object of it.
 
-        Raise `AccessDenied` if policies refuse it, whether or not there is such a bucket,
-        `NoSuchBucket` if the account has no such bucket.
+        Raise `AccessDenied` if policies refuse it, whether or not the bucket exists, `NoSuchBucket`
+        if the account has no such bucket.
         """
         self.ctx.authorize(object_crn(self.crn_of(name), key), action=action)
         return await self.look_up(name)
 
     def crn_of(self, name: str) -> str:
-        """Return the CRN of a bucket, if there is one; raise `NoSuchBucket` if none can be."""
+        """Return the CRN of a bucket, which may not exist; raise `NoSuchBucket` if it cannot."""
         return named_bucket_crn(self.region, self.account_id, name)
 
     async def look_up(self, name: str) -> Bucket:
-        """Return a bucket with nothing authorized; for what has decided by key."""
+        """Return a bucket without authorization, for operations authorized by key."""
         of = self.account_id, self.region
         return await self.needs.database.read(buckets.find_bucket, *of, name)
 
@@ -153,7 +156,7 @@ _HEADER: Final = "x-amz-server-side-encryption"
 
 
 def check_read(call: S3Call) -> None:
-    """Refuse a read that asks for sealing, as S3 does: it is of what is written.
+    """Refuse a read with headers about encryption, as S3 does; these are for writes.
 
     Raise `S3Error` (InvalidArgument).
     """
@@ -162,9 +165,9 @@ def check_read(call: S3Call) -> None:
 
 
 def written_fields(call: S3Call, bucket: Bucket) -> Fields:
-    """Return the headers that say how what a request writes is sealed.
+    """Return the headers about the encryption of what a request writes.
 
-    Raise `S3Error` if the request wants it sealed, and the install seals nothing.
+    Raise `S3Error` if the request demands encryption, and the install seals nothing.
     """
     if call.needs.bytes.seals:
         return sealed_fields(bucket)
@@ -174,7 +177,7 @@ def written_fields(call: S3Call, bucket: Bucket) -> Fields:
 
 
 def sealed_fields(bucket: Bucket) -> Fields:
-    """Return the headers that say how the sealed objects of a bucket are."""
+    """Return the headers about the encryption of a bucket's sealed objects."""
     if bucket.kms_key_id is None:
         return [(_HEADER, SEALED)]
     return [(_HEADER, KMS), (f"{_HEADER}-aws-kms-key-id", bucket.kms_key_id)]

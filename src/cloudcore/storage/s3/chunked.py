@@ -3,8 +3,8 @@
     size;chunk-signature=… CRLF data CRLF … the last chunk has size 0; then trailers, and CRLF
 
 Chunks are signed one after another, beginning with the signature of the request, and the trailers
-after the last one. Without signatures (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``) only the sizes are
-there. Source: "Signature calculations for the Authorization header: Transferring payload in
+after the last one. Without signatures (``STREAMING-UNSIGNED-PAYLOAD-TRAILER``) there are only the
+sizes. Source: "Signature calculations for the Authorization header: Transferring payload in
 multiple chunks" and "Including trailing headers" of the S3 API reference.
 """
 
@@ -93,7 +93,7 @@ class ChunkDecoder:
             raise S3Error("IncompleteBody", "The body ended before its last chunk.")
 
     def _read_line(self, data: memoryview) -> tuple[bytes | None, memoryview]:
-        """Return the next line without its end, or None if it has not come yet; and what follows.
+        """Return the next line without its end, or None if it is incomplete; and the rest.
 
         Raise `S3Error` if it is too long.
         """

@@ -1,7 +1,7 @@
-"""Read the XML documents that clients send, as they come, and within bounds.
+"""Parse XML documents of clients as they arrive, within bounds.
 
 A whole tree takes a hundred times the bytes of its document, and time to build it. So documents
-with many entries are read entry by entry, and whatever exceeds a bound ends the reading at once.
+with many entries are parsed entry by entry, and exceeding a bound ends the parsing at once.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _NAMESPACE_END: Final = "}"
 
 
 class XmlReader:
-    """Reads one document, portion by portion.
+    """Parses one document, portion by portion.
 
     Elements have their names without namespaces. Without `take`, `finish` returns the document;
-    with it, each child of the root is passed to `take` once it is complete, and not kept; it has at
-    most `ELEMENTS_OF_ENTRY`.
+    with it, each complete child of the root is passed to `take` and dropped; it has at most
+    `ELEMENTS_OF_ENTRY`.
     """
 
     def __init__(self, name: str, most: int, take: Callable[[Element], None] | None = None) -> None:
@@ -120,7 +120,7 @@ class XmlReader:
 
 
 class Incoming(NamedTuple, Generic[T]):
-    """A document that is read as it comes."""
+    """A document that is parsed as it arrives."""
 
     reader: XmlReader
     finish: Callable[[], T]
@@ -128,12 +128,12 @@ class Incoming(NamedTuple, Generic[T]):
 
 
 def _refuse_doctype(*_: object) -> None:
-    """Refuse declarations, so that there are no entities that grow or name files."""
+    """Refuse declarations, so that no entities can grow or name files."""
     refuse()
 
 
 def refuse() -> NoReturn:
-    """Refuse a document as S3 does."""
+    """Raise the error of S3 for a malformed document."""
     raise S3Error(
         "MalformedXML",
         "The XML you provided was not well-formed or did not validate against our published schema",
@@ -149,7 +149,7 @@ _MAX_ELEMENTS: Final = 4000
 
 
 class Deletion(NamedTuple):
-    """The keys that a batch deletes."""
+    """The keys of a batch deletion."""
 
     keys: list[str]
     quiet: bool
@@ -158,11 +158,10 @@ class Deletion(NamedTuple):
 
 
 def expect_deletion() -> Incoming[Deletion]:
-    """Return a reader of what a ``Delete`` document names.
+    """Return a parser of a ``Delete`` document.
 
-    Raises, as it reads:
-        S3Error: MalformedXML, also with more than `MAX_DELETED` keys or versions of them.
-
+    Raises, as it reads:     S3Error: MalformedXML, also with more than `MAX_DELETED` keys or
+    versions of them.
     """
     keys: list[str] = []
     etags: dict[str, str] = {}
@@ -198,11 +197,9 @@ def _read_deleted(entry: Element) -> str:
 
 
 def expect_completion() -> Incoming[list[GivenPart]]:
-    """Return a reader of the parts that a ``CompleteMultipartUpload`` document names.
+    """Return a parser of a ``CompleteMultipartUpload`` document.
 
-    Raises, as it reads:
-        S3Error: MalformedXML, also with more than `MAX_PARTS` parts.
-
+    Raises, as it reads:     S3Error: MalformedXML, also with more than `MAX_PARTS` parts.
     """
     parts: list[GivenPart] = []
 

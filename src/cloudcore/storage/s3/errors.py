@@ -1,7 +1,7 @@
 """The errors of the S3 endpoint: a code of S3, a status, and a document.
 
-AWS answers 501 to what it does not implement. Here that is 400 with the same code, since nothing
-that a client sends makes a server fail.
+AWS answers 501 to what it does not implement. Here that is 400 with the same code, since no request
+makes the server fail.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ STATUS_OF: Final[Mapping[str, int]] = {
 
 
 class S3Error(InvalidInput):
-    """A refusal; `details` are further elements of its document.
+    """An error; `details` are further elements of its document.
 
-    ``/v1``, which shares the reading of headers, answers those that it meets with 400.
+    ``/v1``, which shares the parsing of headers, answers such errors with 400.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Read a form of a web page that uploads a file (``multipart/form-data``, RFC 7578).
+"""Parse a web form that uploads a file (``multipart/form-data``, RFC 7578).
 
-The fields come first, and are read into memory; the file is passed on as it comes. What follows
-the file is ignored, as S3 does.
+The fields come first, and are read into memory; the file is passed on as it arrives. Anything after
+the file is ignored, as in S3.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from cloudcore.serving.asgi import Begun, Receive, Scope, begun_again
+from cloudcore.serving.asgi import BodyStart, Receive, Scope, from_body_start
 from cloudcore.storage.s3.errors import S3Error
 
 Sink = Callable[[memoryview], None]
@@ -46,7 +46,7 @@ def is_form(content_type: str) -> bool:
 async def read_form(
     scope: Scope, receive: Receive, content_type: str
 ) -> tuple[Form, Scope, Receive]:
-    """Return the fields of a form; the body begins anew in the scope and messages returned.
+    """Return the fields of a form, and a scope and messages in which the body starts again.
 
     Raise `S3Error` if it is malformed, has no file, or too much before it.
     """
@@ -58,14 +58,14 @@ async def read_form(
         is_complete = not message.get("more_body", False)
         found = reader.feed(message.get("body", b""))
         if found is not None:
-            begun = Begun(bytes(reader.read), is_complete)
-            return (found, *begun_again(scope, receive, begun))
+            begun = BodyStart(bytes(reader.read), is_complete)
+            return (found, *from_body_start(scope, receive, begun))
         if is_complete:
             raise S3Error("InvalidArgument", "POST requires exactly one file upload per request.")
 
 
 class FormReader:
-    """Reads the fields of a form out of pieces of its body."""
+    """Parses the fields of a form from pieces of its body."""
 
     def __init__(self, boundary: str) -> None:
         """Expect parts between lines of `boundary`."""
@@ -108,7 +108,7 @@ class FormReader:
         return None
 
     def _begin(self) -> bool:
-        """Go behind the first delimiter, which may lack the line break before it."""
+        """Skip the first delimiter, which may lack the line break before it."""
         first = self._delimiter.removeprefix(b"\r\n")
         if len(self.read) < len(first):
             return False
@@ -130,7 +130,7 @@ class FileDecoder:
     """Passes the file of a form to a sink; it takes the body in pieces of any size."""
 
     def __init__(self, sink: Sink, form: Form) -> None:
-        """Pass on what is between the start of the form's file and the next delimiter."""
+        """Pass on the bytes between the start of the form's file and the next delimiter."""
         self._sink = sink
         self._skip = form.file_at
         self._delimiter = form.delimiter
@@ -163,7 +163,7 @@ class FileDecoder:
     def finish(self) -> None:
         """End the body.
 
-        Raise `S3Error` if the file did not end, or another text than a delimiter begins like one.
+        Raise `S3Error` if the file did not end, or text after it only begins like a delimiter.
         """
         if self._behind not in (b"--", b"\r\n"):
             raise _malformed()
@@ -176,7 +176,7 @@ class FileDecoder:
 
 
 def _boundary(content_type: str) -> str:
-    """Return the boundary that a ``Content-Type`` says; it has no semicolon (RFC 2046 §5.1.1)."""
+    """Return the boundary of a ``Content-Type``; it has no semicolon (RFC 2046 §5.1.1)."""
     for parameter in content_type.split(";")[1:]:
         name, _, value = parameter.strip().partition("=")
         if name.lower() == "boundary" and (found := _BOUNDARY.fullmatch(value)):
@@ -205,7 +205,7 @@ def _named(headers: bytes) -> tuple[str, str]:
 
 
 def _unescaped(name: str) -> str:
-    """Return a name of a file without the escapes that browsers make of quotes and line breaks."""
+    """Return a file name without browsers' escapes of quotes and line breaks."""
     return name.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
 
 

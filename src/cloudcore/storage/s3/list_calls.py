@@ -101,9 +101,9 @@ async def list_versions(call: S3Call) -> Answer:
 
 
 def encoding(call: S3Call) -> Encode:
-    """Return how keys are written in a document: as they are, or percent-encoded.
+    """Return the encoding of keys in a document: none, or percent-encoding.
 
-    Raise `S3Error` if another encoding is asked for.
+    Raise `S3Error` if another one is requested.
     """
     asked = call.request.fields.get("encoding-type")
     if asked is None:

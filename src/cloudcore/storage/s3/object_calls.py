@@ -12,13 +12,14 @@ from typing import Final
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import Work
-from cloudcore.storage import objects, piece_rows, reading, storing
+from cloudcore.storage import object_reads, object_writes, objects, piece_rows
 from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
-from cloudcore.storage.object_rows import Facts, StoredObject
+from cloudcore.storage.object_reads import FoundObject
+from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
+from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.piece_rows import ListedPiece
-from cloudcore.storage.reading import FoundObject
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,
@@ -41,8 +42,8 @@ from cloudcore.storage.s3.object_headers import (
     checksum_fields,
     named_fields,
     object_fields,
+    read_attributes,
     read_conditions,
-    read_facts,
     read_tagging,
 )
 from cloudcore.storage.s3.payloads import (
@@ -54,7 +55,6 @@ from cloudcore.storage.s3.payloads import (
     refuse_checksum,
 )
 from cloudcore.storage.s3.requests import read_copy_source
-from cloudcore.storage.storing import Terms
 
 _DELETION_STEPS: Final = 1_000_000_000
 """The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.Work`)."""
@@ -83,7 +83,7 @@ async def get_object(call: S3Call) -> Answer:
     range_header = call.header("range")
     if part_number is not None and range_header is not None:
         raise S3Error("InvalidRequest", "Cannot specify both Range header and partNumber.")
-    found = await reading.find_object(
+    found = await object_reads.find_object(
         call.needs,
         bucket,
         call.request.key,
@@ -98,14 +98,14 @@ async def get_object(call: S3Call) -> Answer:
     status = 206 if found.is_range else 200
     if call.request.method == "HEAD":
         return Answer(status, fields)
-    opened = await reading.open_to_send(call.needs, found)
+    opened = await object_reads.open_to_send(call.needs, found)
     if is_streamed(call.scope, opened):
         await opened.begin()
     return Answer(status, fields, opened)
 
 
 async def _encryption(call: S3Call, bucket: Bucket, found: FoundObject) -> Fields:
-    """Return the headers that say how an object is sealed; none if it is plain."""
+    """Return the headers about the encryption of an object; none if it is plain."""
     if not call.needs.bytes.seals:
         return []
     if found.pieces:
@@ -140,14 +140,16 @@ def _fields(call: S3Call, found: FoundObject) -> list[tuple[str, str]]:
 
 
 async def get_object_attributes(call: S3Call) -> Answer:
-    """GetObjectAttributes: what HeadObject tells, and the parts, as a document."""
+    """GetObjectAttributes: the attributes of HeadObject, and the parts, as a document."""
     bucket = await call.find_bucket_of_key()
-    found, pieces = await call.needs.database.read(reading.list_parts, bucket, call.request.key)
+    found, pieces = await call.needs.database.read(
+        object_reads.list_parts, bucket, call.request.key
+    )
     asked = [each.strip() for each in (call.header("x-amz-object-attributes") or "").split(",")]
     content = {
         "ETag": text("ETag", found.etag),
         "ObjectSize": text("ObjectSize", found.size),
-        "StorageClass": text("StorageClass", found.facts.storage_class),
+        "StorageClass": text("StorageClass", found.attributes.storage_class),
         "Checksum": "",
         "ObjectParts": "",
     }
@@ -183,20 +185,20 @@ def _parts_text(call: S3Call, found: StoredObject, pieces: Sequence[ListedPiece]
 
 
 async def put_object(call: S3Call) -> Answer:
-    """PutObject: store the body, in the place of what is there."""
+    """PutObject: store the body; it replaces the existing object."""
     bucket = await call.find_bucket_of_key()
     body, headers = S3Body(call), call.request.headers
     conditions = read_conditions(headers)
     if conditions.modified_since is not None or conditions.unmodified_since is not None:
         raise S3Error("NotImplemented", "A write is conditional on If-Match or If-None-Match.")
-    facts = read_facts(headers, bucket.account_id)
+    attributes = read_attributes(headers, bucket.account_id)
     encryption = written_fields(call, bucket)
-    stored = await storing.store_object(
+    stored = await object_writes.store_object(
         call.needs,
         call.events,
         bucket,
         call.request.key,
-        facts,
+        attributes,
         body,
         body.terms(),
         conditions,
@@ -206,7 +208,7 @@ async def put_object(call: S3Call) -> Answer:
 
 
 async def copy_object(call: S3Call) -> Answer:
-    """CopyObject: store the bytes of another object, with its facts or new ones."""
+    """CopyObject: store the bytes of another object, with its attributes or new ones."""
     headers = call.request.headers
     source_name, source_key = read_copy_source(headers["x-amz-copy-source"])
     bucket = await call.find_bucket_of_key()
@@ -223,30 +225,30 @@ async def copy_object(call: S3Call) -> Answer:
             "This copy request is illegal because it is trying to copy an object to itself without"
             " changing the object's metadata, storage class or tags.",
         )
-    found = await reading.find_object(
+    found = await object_reads.find_object(
         call.needs,
         source,
         source_key,
         read_conditions(headers, "x-amz-copy-source-"),
         is_copy=True,
     )
-    given = read_facts(
+    given = read_attributes(
         {name: each for name, each in headers.items() if name != "x-amz-tagging"}, bucket.account_id
     )
-    facts = _copied_facts(given, found.object.facts, replaces=replaces)
+    attributes = _copied_attributes(given, found.object.attributes, replaces=replaces)
     if replaces_tags:
-        facts = facts._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
+        attributes = attributes._replace(tags=read_tagging(headers.get("x-amz-tagging", "")))
     before = found.object.checksum
     named = headers.get("x-amz-checksum-algorithm", None if before is None else before.algorithm)
     algorithm = None if named is None else read_algorithm(named)
-    async with aclosing(await reading.open_object(call.needs, found)) as opened:
-        made = await storing.store_object(
+    async with aclosing(await object_reads.open_object(call.needs, found)) as opened:
+        made = await object_writes.store_object(
             call.needs,
             call.events,
             bucket,
             call.request.key,
-            facts,
-            storing.copy_of(opened),
+            attributes,
+            object_writes.copy_of(opened),
             Terms(found.object.size, algorithm),
             read_conditions(headers),
         )
@@ -254,18 +256,20 @@ async def copy_object(call: S3Call) -> Answer:
 
 
 def copied(made: StoredObject) -> list[str]:
-    """Return what a document says of a copy."""
+    """Return the elements of a copy's document."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     return content + checksum_texts(made.checksum)
 
 
-def _copied_facts(given: Facts, before: Facts, *, replaces: bool) -> Facts:
-    facts = given._replace(tags=before.tags) if replaces else before
-    return facts._replace(storage_class=given.storage_class)
+def _copied_attributes(
+    given: ObjectAttributes, before: ObjectAttributes, *, replaces: bool
+) -> ObjectAttributes:
+    attributes = given._replace(tags=before.tags) if replaces else before
+    return attributes._replace(storage_class=given.storage_class)
 
 
 def _directive(value: str) -> bool:
-    """Return True if a directive says that what is given replaces what is copied."""
+    """Return True if a directive replaces the copied values by the given ones."""
     if value.upper() not in ("COPY", "REPLACE"):
         raise S3Error("InvalidArgument", "A directive is COPY or REPLACE.")
     return value.upper() == "REPLACE"
@@ -284,10 +288,10 @@ async def delete_object(call: S3Call) -> Answer:
 
 
 async def delete_objects(call: S3Call) -> Answer:
-    """DeleteObjects: up to 1,000 keys; each is authorized, and its refusal counted, by itself.
+    """DeleteObjects: up to 1,000 keys, each authorized separately, with its own error.
 
-    Who may delete none of them is not told whether there is a bucket. The decisions share
-    `_DELETION_STEPS`; what is left to decide beyond is refused.
+    A caller without rights to any of them does not learn whether the bucket exists. The decisions
+    share `_DELETION_STEPS`; keys beyond are refused.
     """
     crn = call.crn_of(call.request.bucket)
     asked = await read_large(call, documents.expect_deletion())
@@ -332,7 +336,7 @@ async def get_object_tagging(call: S3Call) -> Answer:
     """GetObjectTagging: the tags of an object; without any, none."""
     bucket = await call.find_bucket_of_key()
     found = await call.needs.database.read(objects.find_object, bucket, call.request.key)
-    return tagging(found.facts.tags)
+    return tagging(found.attributes.tags)
 
 
 async def put_object_tagging(call: S3Call) -> Answer:
@@ -344,7 +348,7 @@ async def put_object_tagging(call: S3Call) -> Answer:
 
 
 async def delete_object_tagging(call: S3Call) -> Answer:
-    """DeleteObjectTagging: take all tags away."""
+    """DeleteObjectTagging: delete all tags of an object."""
     bucket = await call.find_bucket_of_key()
     await call.needs.database.write(objects.put_tags, bucket, call.request.key, {})
     return empty(204)
@@ -358,7 +362,7 @@ async def refuse_lock(call: S3Call) -> Answer:
 
 
 async def get_object_acl(call: S3Call) -> Answer:
-    """GetObjectAcl: the owner may do everything; who else may is said by policies."""
+    """GetObjectAcl: the owner has full control; policies decide about others."""
     bucket = await call.find_bucket_of_key()
     await call.needs.database.read(objects.find_object, bucket, call.request.key)
     return private_acl(bucket.account_id)
@@ -373,7 +377,7 @@ async def put_object_acl(call: S3Call) -> Answer:
 
 
 def private_acl(account_id: str) -> Answer:
-    """Return the access list of everything."""
+    """Return the access list with the owner's full control."""
     kind = 'xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="CanonicalUser"'
     owner = text("ID", account_id) + text("DisplayName", account_id)
     grant = tag("Grant", f"<Grantee {kind}>{owner}</Grantee>", text("Permission", "FULL_CONTROL"))

@@ -1,8 +1,8 @@
-"""What headers say of an object: on the way in, and on the way out.
+"""Headers about objects: parse those of requests, and write those of answers.
 
-Values of metadata are UTF-8, or encoded words (RFC 2047). Those are read in one pass, since a value
-may be as long as a head: the parser of `email` takes time that grows with the square. What is no
-encoded word is left as it is.
+Values of metadata are UTF-8, or encoded words (RFC 2047). Those are parsed in one pass, since a
+value may be as long as a head, and the parser of `email` takes quadratic time. Anything else is
+left unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cloudcore.storage.bucket import (
     checked_metadata,
 )
 from cloudcore.storage.conditions import Conditions, etags
-from cloudcore.storage.object_rows import Checksum, Facts, StoredObject
+from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.query import parse_fields
@@ -36,7 +36,7 @@ _WORDS: Final = re.compile(rf"{_ONE}(?:[ \t]+{_ONE})*")
 
 
 def read_value(header: str) -> str:
-    """Return the value that a header gives, received as Latin-1."""
+    """Return the value of a header, received as Latin-1."""
     try:
         value = header.encode("latin-1").decode()
     except UnicodeDecodeError:
@@ -48,9 +48,9 @@ def read_value(header: str) -> str:
 
 
 def header_value(value: str) -> str:
-    """Return a value as a header can hold it: as it is, or as one encoded word.
+    """Return a value for a header: unchanged, or as one encoded word.
 
-    `email.header.Header` would break it at U+0085 and other ends of lines.
+    `email.header.Header` would break it at U+0085 and other line separators.
     """
     if value.isascii() and value == value.strip() and read_value(value) == value:
         return value
@@ -58,9 +58,9 @@ def header_value(value: str) -> str:
 
 
 def _decoded(words: re.Match[str]) -> str:
-    """Return the text of adjacent encoded words; a character may be split among those of a charset.
+    """Return the text of adjacent encoded words; one character may be split among them.
 
-    Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are none.
+    Raise `Base64Error`, `LookupError` or `UnicodeDecodeError` if they are malformed.
     """
     parts: list[tuple[str, bytes]] = []
     for word in _WORD.findall(words[0]):
@@ -90,11 +90,11 @@ _UNSUPPORTED: Final = (
 _MAX_TAG_FIELDS: Final = 50
 
 
-def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
-    """Return what the headers of an upload say of its object, in a bucket of an account.
+def read_attributes(headers: Mapping[str, str], owner_id: str) -> ObjectAttributes:
+    """Return an object's attributes from the headers of an upload, in a bucket of an account.
 
-    Raise `S3Error` if they ask for what is not implemented, `InvalidInput` if metadata, tags or
-    storage class are malformed.
+    Raise `S3Error` if they ask for something that is not implemented, `InvalidInput` if metadata,
+    tags or storage class are malformed.
     """
     check_supported(headers, owner_id)
     stored = {name: headers[name] for name in STORED_HEADERS if name in headers}
@@ -110,7 +110,7 @@ def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
         for name, value in headers.items()
         if name.startswith(METADATA)
     }
-    return Facts(
+    return ObjectAttributes(
         headers.get("content-type") or DEFAULT_CONTENT_TYPE,
         stored,
         checked_metadata(metadata),
@@ -120,7 +120,7 @@ def read_facts(headers: Mapping[str, str], owner_id: str) -> Facts:
 
 
 def check_supported(headers: Mapping[str, str], owner_id: str) -> None:
-    """Refuse headers that ask for what is not implemented.
+    """Refuse headers that ask for something that is not implemented.
 
     `owner_id` is the account of the bucket, which may be granted the full control that it has.
 
@@ -145,7 +145,7 @@ def _is_owner(grantees: str, owner_id: str) -> bool:
 
 
 def acl_refusal() -> S3Error:
-    """Return the refusal of access lists that let anybody else in, or the owner do less."""
+    """Return the error for access lists that admit others, or restrict the owner."""
     return S3Error(
         "AccessControlListNotSupported",
         "Buckets do not allow ACLs: policies say who may read them.",
@@ -187,24 +187,26 @@ def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
 
 
 def named_fields(found: StoredObject) -> Fields:
-    """Return the headers that tell which content an object has."""
+    """Return the headers that identify the content of an object."""
     return [("etag", quoted(found.etag)), ("last-modified", http_time(found.created_at))]
 
 
 def object_fields(found: StoredObject) -> Fields:
     """Return the headers that describe an object, without those of its length."""
-    facts = found.facts
+    attributes = found.attributes
     fields = [
         *named_fields(found),
         ("accept-ranges", "bytes"),
-        ("content-type", facts.content_type),
-        *facts.headers.items(),
+        ("content-type", attributes.content_type),
+        *attributes.headers.items(),
     ]
-    fields += [(METADATA + name, header_value(value)) for name, value in facts.metadata.items()]
-    if facts.tags:
-        fields.append(("x-amz-tagging-count", str(len(facts.tags))))
-    if facts.storage_class != "STANDARD":
-        fields.append(("x-amz-storage-class", facts.storage_class))
+    fields += [
+        (METADATA + name, header_value(value)) for name, value in attributes.metadata.items()
+    ]
+    if attributes.tags:
+        fields.append(("x-amz-tagging-count", str(len(attributes.tags))))
+    if attributes.storage_class != "STANDARD":
+        fields.append(("x-amz-storage-class", attributes.storage_class))
     return fields
 
 
@@ -219,7 +221,7 @@ def checksum_fields(checksum: Checksum | None) -> Fields:
 
 
 def _seconds(header: str | None) -> int | None:
-    """Return a time of a header in seconds; None if there is none, as of a malformed one."""
+    """Return the time in a header in seconds; None if it is absent or malformed."""
     if header is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The bodies of requests: what they must hash to, and how they are received."""
+"""Bodies of requests: receive them, and compare them with their announced hashes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 from cloudcore.serving.asgi import receive_into
 from cloudcore.storage import checksums
 from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.chunked import ChunkDecoder
@@ -19,7 +20,6 @@ from cloudcore.storage.s3.documents import PORTION, Incoming
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.object_headers import acl_refusal, check_supported
 from cloudcore.storage.s3.signature import CHUNKED, SIGNED_CHUNKS, UNSIGNED, UNSIGNED_CHUNKS_TRAILER
-from cloudcore.storage.storing import Digests, Terms
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _MD5_BYTES: Final = 16
 
 
 class Promise(NamedTuple):
-    """What a request says of the bytes that it sends."""
+    """The size, hashes and checksum that a request announces for its bytes."""
 
     length: int | None
     """In bytes, or None of the file of a form, which ends where it says."""
@@ -49,9 +49,9 @@ class Promise(NamedTuple):
     trailer: Algorithm | None
 
     def check(self, digests: Digests, trailers: Mapping[str, str]) -> None:
-        """Refuse bytes that are not those that were promised.
+        """Compare received bytes with the announced values.
 
-        Raise `S3Error` if their size, their SHA-256, their MD5 or their checksum is another.
+        Raise `S3Error` if their size, SHA-256, MD5 or checksum differs.
         """
         if self.length is not None and digests.size != self.length:
             raise S3Error("IncompleteBody", "The body is not of the length that was declared.")
@@ -77,12 +77,12 @@ class Promise(NamedTuple):
 
 
 class S3Body:
-    """The body of a call, as what `storing` takes for one."""
+    """The body of a call, in the form that `object_writes` takes."""
 
     def __init__(self, call: S3Call) -> None:
-        """Read what the headers promise.
+        """Read the announced values from the headers.
 
-        Raise `S3Error` if they contradict each other, are malformed, or say no length.
+        Raise `S3Error` if they contradict each other, are malformed, or lack a length.
         """
         self._call = call
         self.promise = read_promise(call)
@@ -115,12 +115,11 @@ class S3Body:
 
 
 def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
-    """Return what the headers of a request say of its body.
+    """Return the announced values of a request's body.
 
-    With `of_object`, headers of checksums say nothing of it, but of the object that the request
-    makes.
+    With `of_object`, headers of checksums concern the object that the request makes, not the body.
 
-    Raise `S3Error` if they contradict each other, are malformed, or say no length.
+    Raise `S3Error` if they contradict each other, are malformed, or lack a length.
     """
     algorithm, checksum = (None, None) if of_object else header_checksum(call)
     trailer = _trailer(call)
@@ -143,7 +142,7 @@ def read_promise(call: S3Call, *, of_object: bool = False) -> Promise:
 
 
 async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object: bool = False) -> T:
-    """Return what a document says that may be large; it is read as it comes, and never kept.
+    """Return the content of a document that may be large; it is parsed as it arrives.
 
     Raise `S3Error`, as `read_document`, or by `incoming`.
     """
@@ -156,9 +155,9 @@ async def read_large(call: S3Call, incoming: Incoming[T], *, checksum_of_object:
 
 
 async def read_document(call: S3Call) -> bytes:
-    """Return the body of a request that sends a document of at most `USUAL_DOCUMENT_BYTES`.
+    """Return a body with a document of at most `USUAL_DOCUMENT_BYTES`.
 
-    Raise `S3Error` if it is too long, did not arrive whole, or is not what the headers promise.
+    Raise `S3Error` if it is too long, incomplete, or differs from the announced values.
     """
     content = bytearray()
     await _receive(call, USUAL_DOCUMENT_BYTES, content.extend)
@@ -170,9 +169,9 @@ async def _receive(
 ) -> None:
     """Pass a document to `take`, without framing, and verify it.
 
-    With `of_object`, headers of checksums are not those of the document. One that is refused
-    meanwhile is received to its end all the same, or `_MAX_DROPPED_BYTES` more: a client that is
-    still sending may not read the answer.
+    With `of_object`, headers of checksums do not concern the document. A document that is refused
+    meanwhile is still received to its end, or `_MAX_DROPPED_BYTES` more: a client that is still
+    sending may not read the answer.
     """
     received = _Received(call, take, of_object=of_object)
     is_chunked = call.claim.payload in CHUNKED
@@ -203,7 +202,7 @@ async def _receive(
 
 
 class _Received:
-    """What has come of a document."""
+    """The received part of a document."""
 
     def __init__(
         self, call: S3Call, take: Callable[[memoryview], object], *, of_object: bool
@@ -230,7 +229,7 @@ class _Received:
             self._decoder.write(part)
 
     def finish(self) -> None:
-        """Refuse a document that is not what the headers promise."""
+        """Verify the document."""
         trailers: Mapping[str, str] = {}
         if self._decoder is not None:
             self._decoder.finish()
@@ -255,14 +254,14 @@ def _is_empty(call: S3Call) -> bool:
 
 
 def _promise_of_nothing(call: S3Call, *, of_object: bool) -> Promise:
-    """Return what the headers of a request without a body say of it; framing is nothing either."""
+    """Return the announced values of an empty body; framing counts as nothing."""
     algorithm, checksum = (None, None) if of_object else header_checksum(call)
     digest = content_md5(call.header("content-md5"))
     return Promise(0, _sha256_of(call), digest, algorithm, checksum, None)
 
 
 async def check_acl(call: S3Call) -> None:
-    """Refuse an access list, in headers or a document, that is not the owner's full control.
+    """Refuse an access list, in headers or a document, other than the owner's full control.
 
     Raise `S3Error` (AccessControlListNotSupported, or as `read_document`).
     """
@@ -298,7 +297,7 @@ def _length(call: S3Call) -> int:
 
 
 def content_md5(header: str | None) -> str | None:
-    """Return in hex the MD5 that a ``Content-MD5`` gives; raise S3Error if it is none."""
+    """Return a ``Content-MD5`` in hex; raise S3Error if it is malformed."""
     if header is None:
         return None
     try:
@@ -311,9 +310,9 @@ def content_md5(header: str | None) -> str | None:
 
 
 def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
-    """Return the checksum that a header gives, and its algorithm.
+    """Return the checksum in a header, and its algorithm.
 
-    Raise `S3Error` if there are several, or it is none of its algorithm.
+    Raise `S3Error` if there are several, or it is malformed.
     """
     algorithm, value = _named_checksum(call)
     if algorithm is not None and checksums.decode(algorithm, value) is None:
@@ -322,9 +321,9 @@ def header_checksum(call: S3Call) -> tuple[Algorithm | None, str | None]:
 
 
 def read_whole_checksum(call: S3Call) -> tuple[str, str] | None:
-    """Return algorithm and value of the object that a completion makes, if it says them.
+    """Return algorithm and value of the object's checksum in a completion, if it has one.
 
-    Raise `S3Error` if it says several, one that is malformed, or one that nobody computes.
+    Raise `S3Error` if it has several, a malformed one, or one of an unknown algorithm.
     """
     algorithm, value = _named_checksum(call)
     if algorithm is None:
@@ -342,7 +341,7 @@ def refuse_checksum(call: S3Call) -> None:
 
 
 def _named_checksum(call: S3Call) -> tuple[Algorithm | None, str]:
-    """Return the algorithm and the value of the one header that has a checksum, if any does."""
+    """Return the algorithm and the value of the one header with a checksum, if there is one."""
     given = [
         name
         for name in call.request.headers

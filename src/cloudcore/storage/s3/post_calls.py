@@ -1,7 +1,7 @@
-"""PostObject: a form of a web page stores its file, as its signed policy allows.
+"""PostObject: a form of a web page stores its file, if its signed policy allows.
 
-The fields stand for the headers of a PutObject. The policy says until when the form may be sent,
-and what its fields may be ("Creating a POST policy" of the S3 API reference).
+The fields stand for the headers of a PutObject. The policy limits the time at which the form may be
+sent, and its fields ("Creating a POST policy" of the S3 API reference).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import receive_into
-from cloudcore.storage import storing
+from cloudcore.storage import object_writes
 from cloudcore.storage.bucket import check_tags
 from cloudcore.storage.object_rows import StoredObject
+from cloudcore.storage.object_writes import Digests, Terms
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
 from cloudcore.storage.s3.call import S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import FileDecoder, Form
-from cloudcore.storage.s3.object_headers import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
 from cloudcore.storage.s3.payloads import Promise, content_md5, header_checksum, read_algorithm
 from cloudcore.storage.s3.requests import S3Request
-from cloudcore.storage.storing import Digests, Terms
 
 _MAX_CONDITIONS: Final = 200
 _UNCOVERED: Final = ("file", "policy", "x-amz-signature")
@@ -39,7 +39,7 @@ _MOST: Final = 1 << 62
 
 
 class Condition(NamedTuple):
-    """What a field must be."""
+    """A condition on a field."""
 
     field: str
     """In lower case."""
@@ -48,7 +48,7 @@ class Condition(NamedTuple):
     """The field begins with the value; it may be empty."""
 
     def holds(self, fields: Mapping[str, str]) -> bool:
-        """Return True if the field of a form is so."""
+        """Return True if a form fulfils it."""
         given = fields.get(self.field)
         if given is None:
             return False
@@ -97,7 +97,7 @@ class PostPolicy(NamedTuple):
 
 
 def read_policy(encoded: str) -> PostPolicy:
-    """Return a policy, as a form has it: JSON in Base64.
+    """Parse the policy of a form: JSON in Base64.
 
     Raise `S3Error` (InvalidPolicyDocument).
     """
@@ -204,10 +204,10 @@ async def post_object(call: S3Call) -> Answer:
         raise S3Error("InvalidArgument", "The field bucket is not the bucket of the request.")
     policy.check(fields, datetime.fromtimestamp(call.now / MICROSECONDS, UTC))
     bucket = await call.find_bucket_of_key()
-    facts = read_facts(call.request.headers, bucket.account_id)
+    attributes = read_attributes(call.request.headers, bucket.account_id)
     if "tagging" in fields:
-        facts = facts._replace(tags=documents.read_tags(fields["tagging"].encode()))
-        check_tags(facts.tags)
+        attributes = attributes._replace(tags=documents.read_tags(fields["tagging"].encode()))
+        check_tags(attributes.tags)
     encryption = written_fields(call, bucket)
     promise = _read_promise(call)
 
@@ -233,12 +233,12 @@ async def post_object(call: S3Call) -> Answer:
 
         return await receive_into(call.scope, call.receive, decoder.write, end)
 
-    stored = await storing.store_object(
+    stored = await object_writes.store_object(
         call.needs,
         call.events,
         bucket,
         call.request.key,
-        facts,
+        attributes,
         file,
         Terms(_fewest_bytes(call, form), promise.algorithm, verify),
         read_conditions(call.request.headers),
@@ -248,7 +248,7 @@ async def post_object(call: S3Call) -> Answer:
 
 
 def _read_promise(call: S3Call) -> Promise:
-    """Return what the fields of a form say of its file.
+    """Return the announced values of a form's file.
 
     Raise `S3Error` if they contradict each other, or are malformed.
     """
@@ -264,7 +264,7 @@ def _read_promise(call: S3Call) -> Promise:
 
 
 def _fewest_bytes(call: S3Call, form: Form) -> int | None:
-    """Return how many bytes the file has, by the length of the body, if nothing follows it."""
+    """Return the size of the file by the length of the body, if nothing follows it."""
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:
             ending = len(form.delimiter) + len(b"--\r\n")

@@ -1,4 +1,4 @@
-"""Read a request of the S3 endpoint: its bucket, its key, and which operation it asks for."""
+"""Parse a request of the S3 endpoint: its bucket, its key, and its operation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PORT: Final = re.compile(r":\d*$")
 
 
 class S3Request(NamedTuple):
-    """A request, decoded."""
+    """A parsed request."""
 
     method: str
     bucket: str
@@ -182,10 +182,10 @@ _OF_CHANGES: Final = frozenset(("partNumber", "versionId", "x-id"))
 def read_request(
     method: str, raw_path: bytes, query: bytes, headers: Headers, host: str
 ) -> S3Request:
-    """Return a request; `host` is that of the endpoint, of which buckets are subdomains, or empty.
+    """Parse a request; `host` is that of the endpoint, with buckets as subdomains, or empty.
 
-    Raise `S3Error` if the path or the query is not UTF-8, or the key is too long; or a header is
-    given twice, also in the query.
+    Raise `S3Error` if the path or the query is not UTF-8, the key is too long, or a header is given
+    twice, also in the query.
     """
     joined: dict[str, str] = {}
     for raw_name, raw_value in headers:
@@ -209,14 +209,14 @@ def read_request(
 
 
 def bucket_of_host(received: str, host: str) -> str:
-    """Return the bucket that the ``Host`` of a request names, or an empty text."""
+    """Return the bucket in the ``Host`` of a request, or an empty text."""
     name = _PORT.sub("", received.lower()).removesuffix(".")
     suffix = f".{host}"
     return name[: -len(suffix)] if host and name.endswith(suffix) else ""
 
 
 def _check(request: S3Request) -> None:
-    """Refuse what no operation takes; and changes with a parameter that could mean another one."""
+    """Refuse parameters that no operation takes, and changes with an ambiguous parameter."""
     fields = request.fields
     if fields.get("versionId", "null") != "null":
         if request.method in ("PUT", "POST"):
@@ -236,7 +236,7 @@ def _check(request: S3Request) -> None:
 def read_copy_source(value: str) -> tuple[str, str]:
     """Return bucket and key of an ``x-amz-copy-source``.
 
-    Raise `S3Error` if it names none, or a version, or has a null character.
+    Raise `S3Error` if it has none, or a version, or a null character.
     """
     path, _, version = value.partition("?versionId=")
     if version not in ("", "null"):
@@ -251,12 +251,12 @@ def read_copy_source(value: str) -> tuple[str, str]:
 
 
 def no_version() -> S3Error:
-    """Return the refusal of a version that an object does not have."""
+    """Return the error for a version that an object does not have."""
     return S3Error("NoSuchVersion", "The specified version does not exist: all are 'null' here.")
 
 
 def _read_fields(query: bytes) -> dict[str, str]:
-    """Return the fields of a query, decoded as they are signed: ``+`` stands for itself."""
+    """Return the fields of a query, decoded as they are signed: ``+`` is a plus sign."""
     fields = [field for field in query.split(b"&") if field]
     if len(fields) > MAX_FIELDS:
         raise S3Error("InvalidArgument", "There are too many query parameters.")
@@ -276,7 +276,7 @@ def _headers_in_query(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the headers that a query has instead, decoded as headers are.
 
     SDKs put ``x-amz-`` headers of presigned requests there. They compute checksums before there is
-    a body, so those say nothing of it; S3 ignores them too.
+    a body, so those are ignored, as in S3.
     """
     for name, value in fields.items():
         header = name.lower()

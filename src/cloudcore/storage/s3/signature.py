@@ -1,8 +1,8 @@
-"""Signatures of version 4: read the claim of a request, and verify it.
+"""Signatures of version 4: parse the claim of a request, and verify it.
 
-Source: "Authenticating Requests (AWS Signature Version 4)" of the S3 API reference. As S3 does, and
-unlike other services of AWS, paths are not normalised. What a request must have signed: its host
-and every ``x-amz-…`` header; the query of a request is always signed whole.
+Source: "Authenticating Requests (AWS Signature Version 4)" of the S3 API reference. As in S3, and
+unlike other services of AWS, paths are not normalised. A request must have signed its host and
+every ``x-amz-…`` header; its query is always signed whole.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 
 class SignedRequest(NamedTuple):
-    """What of a request is signed, as received."""
+    """The signed parts of a request, as received."""
 
     method: str
     raw_path: bytes
@@ -59,7 +59,7 @@ class SignedRequest(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What a request says about its signature; nothing of it is verified."""
+    """The unverified statements of a request about its signature."""
 
     access_key_id: str
     scope: str
@@ -81,7 +81,7 @@ class Claim(NamedTuple):
 
 
 class SigningKey(NamedTuple):
-    """The key of one day and region, and what chunks of the body are signed after."""
+    """The key of one day and region, and the signature that the first chunk follows."""
 
     key: bytes
     scope: str
@@ -95,7 +95,7 @@ class SigningKey(NamedTuple):
 
 
 def _time_of(timestamp: str) -> datetime:
-    """Return a time; raise ValueError if there is no such time."""
+    """Parse a time; raise ValueError if there is no such time."""
     date, time = timestamp[:8], timestamp[9:15]
     return datetime.fromisoformat(f"{date}T{time}+00:00")
 
@@ -108,7 +108,7 @@ class Regions(NamedTuple):
     """Regions that are taken besides `own`, or None if every region is."""
 
     def take(self, region: str) -> bool:
-        """Return True if a signature for a region is taken."""
+        """Return True if a signature for a region is accepted."""
         return region == self.own or self.others is None or region in self.others
 
 
@@ -133,7 +133,7 @@ def read_claim(request: SignedRequest, regions: Regions) -> Claim:
 
 
 def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
-    """Return the claim of a form, by the fields of it: what is signed is its policy.
+    """Return the claim of a form from its fields; its policy is the signed text.
 
     Raise `S3Error` if it has no policy, or its signature is malformed, of another version or scope.
     """
@@ -186,7 +186,7 @@ def check_time(claim: Claim, now: datetime) -> None:
 
 
 def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
-    """Return the key of a request whose signature is right.
+    """Return the key of a request with a valid signature.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -195,7 +195,7 @@ def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
 
 
 def verify_text(text: str, claim: Claim, secret: str) -> SigningKey:
-    """Return the key that has signed a text: of a form, that is its policy as it was sent.
+    """Return the key of a text with a valid signature; of a form, that is its policy as sent.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -221,7 +221,7 @@ def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
 
 
 def string_to_sign(timestamp: str, scope: str, canonical: bytes) -> str:
-    """Return the text that is signed for a canonical request."""
+    """Return the text to sign for a canonical request."""
     return f"{ALGORITHM}\n{timestamp}\n{scope}\n{sha256(canonical).hexdigest()}"
 
 
@@ -247,9 +247,9 @@ def canonical_request(request: SignedRequest, signed_headers: Sequence[str], pay
 
 
 def _canonical_query(query: bytes) -> bytes:
-    """Return the query with its fields encoded anew and sorted, without the signature.
+    """Return the query with its fields encoded again and sorted, without the signature.
 
-    Sorted are pairs of name and value: ``=`` sorts after ``-``, so that sorting the joined fields
+    Pairs of name and value are sorted: ``=`` sorts after ``-``, so that sorting the joined fields
     would put ``a-b=`` before ``a=``.
     """
     pairs = sorted((_encoded(name), _encoded(value)) for name, value in _fields(query))
@@ -269,7 +269,7 @@ def _decoded(encoded: bytes) -> str:
 
 
 def _encoded(received: bytes, *, safe: str = "") -> bytes:
-    """Return percent-encoded text encoded anew, as it is signed."""
+    """Return percent-encoded text encoded again, in the form for signing."""
     if _PLAIN.fullmatch(received):
         return received
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")
@@ -301,7 +301,7 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
 
 
 def _read_date(request: SignedRequest, signed: str) -> str:
-    """Return the time of a signed ``Date``, as ``x-amz-date`` has it; raise S3Error if none is."""
+    """Return the time of a signed ``Date`` in the form of ``x-amz-date``; raise S3Error."""
     date = _only(request, b"date") or ""
     if _DATE_FORM.fullmatch(date):
         timestamp = date
@@ -352,7 +352,7 @@ def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], regions:
 
 
 def _only(request: SignedRequest, name: bytes) -> str | None:
-    """Return the value of a header that may be given once, or None without it."""
+    """Return the value of a header that may occur once, or None without it."""
     values = [value for each, value in request.headers if each == name]
     if len(values) > 1:
         raise S3Error("InvalidArgument", f"The header {name.decode()} is given more than once.")

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Final
 
 from cloudcore.resource_names import parse_uuid
-from cloudcore.storage import multipart, reading, storing, upload_rows
+from cloudcore.storage import multipart, object_reads, object_writes, upload_rows
 from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
 from cloudcore.storage.multipart import Completion
 from cloudcore.storage.object_rows import Checksum, span_of
+from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
@@ -31,7 +32,7 @@ from cloudcore.storage.s3.answers import (
 from cloudcore.storage.s3.call import MOST_ASKED, S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.list_calls import encoding, owner
-from cloudcore.storage.s3.object_headers import checksum_fields, read_conditions, read_facts
+from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
 from cloudcore.storage.s3.payloads import (
     S3Body,
     read_algorithm,
@@ -41,7 +42,6 @@ from cloudcore.storage.s3.payloads import (
     refuse_checksum,
 )
 from cloudcore.storage.s3.requests import read_copy_source
-from cloudcore.storage.storing import Terms
 from cloudcore.storage.upload_rows import Upload
 
 _COPIED_RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)")
@@ -55,11 +55,11 @@ _DEFAULT_KIND: Final[dict[Algorithm, ChecksumType]] = {
 
 
 async def create_upload(call: S3Call) -> Answer:
-    """CreateMultipartUpload; a body says nothing, but is compared with what is claimed of it."""
+    """CreateMultipartUpload; its body is ignored, but compared with its announced hashes."""
     bucket = await call.find_bucket_of_key()
     key_bytes(call.request.key)
     await read_document(call)
-    facts = read_facts(call.request.headers, bucket.account_id)
+    attributes = read_attributes(call.request.headers, bucket.account_id)
     encryption = written_fields(call, bucket)
     algorithm, kind = _checksum(call)
     upload = Upload(
@@ -67,7 +67,7 @@ async def create_upload(call: S3Call) -> Answer:
         bucket_id=bucket.id,
         account_id=bucket.account_id,
         key=call.request.key,
-        facts=facts,
+        attributes=attributes,
         checksum_algorithm=algorithm,
         checksum_type=kind,
         created_at=call.now,
@@ -114,7 +114,7 @@ async def upload_part(call: S3Call) -> Answer:
             f"The checksums of the parts of this upload are {upload.checksum_algorithm}; that of"
             f" this part is {sent.value}.",
         )
-    piece = await storing.store_part(
+    piece = await object_writes.store_part(
         call.needs, bucket, upload.id, _part_number(call), body, body.terms()
     )
     fields = [("etag", quoted(piece.md5)), *checksum_fields(_part_checksum(upload, piece))[:1]]
@@ -131,7 +131,7 @@ async def copy_part(call: S3Call) -> Answer:
     encryption = written_fields(call, bucket)
     upload = await _find_upload(call, bucket)
     number = _part_number(call)
-    found = await reading.find_object(
+    found = await object_reads.find_object(
         call.needs,
         source,
         source_key,
@@ -139,16 +139,16 @@ async def copy_part(call: S3Call) -> Answer:
         partial(_copied_range, headers.get("x-amz-copy-source-range")),
         is_copy=True,
     )
-    async with aclosing(await reading.open_object(call.needs, found)) as opened:
-        terms, body = Terms(found.stop - found.start), storing.copy_of(opened)
-        piece = await storing.store_part(call.needs, bucket, upload.id, number, body, terms)
+    async with aclosing(await object_reads.open_object(call.needs, found)) as opened:
+        terms, body = Terms(found.stop - found.start), object_writes.copy_of(opened)
+        piece = await object_writes.store_part(call.needs, bucket, upload.id, number, body, terms)
     content = [text("LastModified", iso_time(piece.created_at)), text("ETag", quoted(piece.md5))]
     content += checksum_texts(_part_checksum(upload, piece))[:1]
     return xml("CopyPartResult", content, encryption)
 
 
 def _copied_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return the range to copy; unlike that of a download, it must be whole and well-formed."""
+    """Return the range to copy; unlike that of a download, it must be entirely valid."""
     if header is None:
         return None
     found = _COPIED_RANGE.fullmatch(header.strip().lower())
@@ -185,7 +185,7 @@ async def list_parts(call: S3Call) -> Answer:
         text("UploadId", upload.id),
         owner("Initiator", bucket.account_id),
         owner("Owner", bucket.account_id),
-        text("StorageClass", upload.facts.storage_class),
+        text("StorageClass", upload.attributes.storage_class),
         text("PartNumberMarker", after),
         text("MaxParts", limit),
         text("IsTruncated", is_truncated),
@@ -247,7 +247,7 @@ async def list_uploads(call: S3Call) -> Answer:
             text("UploadId", upload.id),
             owner("Initiator", bucket.account_id),
             owner("Owner", bucket.account_id),
-            text("StorageClass", upload.facts.storage_class),
+            text("StorageClass", upload.attributes.storage_class),
             text("Initiated", iso_time(upload.created_at)),
         )
         for upload in uploads
@@ -299,7 +299,7 @@ async def abort_upload(call: S3Call) -> Answer:
 
 
 async def _find_upload(call: S3Call, bucket: Bucket) -> Upload:
-    """Return the open upload that a request names; it must be of the request's key."""
+    """Return the open upload of a request; it must be of the request's key."""
     upload = await call.needs.database.read(multipart.find_upload, bucket, _upload_id(call))
     if upload.key != call.request.key:
         raise S3Error("NoSuchUpload", "The specified multipart upload does not exist.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import struct
 import sys
@@ -23,7 +24,7 @@ _RESERVE_BYTES: Final = 64 << 20
 _RESERVE_SHARE: Final = 16
 _UNSUPPORTED: Final = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP})
 _NO_UNNAMED_FILES: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
-"""What file systems answer that have no files without a name (``O_TMPFILE``)."""
+"""Errors of file systems that have no files without a name (``O_TMPFILE``)."""
 _SYNC_FILE_RANGE_WRITE: Final = 2
 
 
@@ -64,9 +65,9 @@ def check_room(
 ) -> None:
     """Raise ENOSPC if `count` more bytes would use the reserve of the file system.
 
-    Freeing room needs some itself: the database writes rows of what is deleted, and some file
-    systems write to delete. So uploads leave 64 MiB, or a sixteenth of a small file system; others
-    leave `most`, or that `share` of it.
+    Deletions need some room too: the database writes rows, and some file systems write. So uploads
+    leave 64 MiB, or a sixteenth of a small file system; other uses leave `most`, or that `share` of
+    it.
 
     Raises:
         OSError: ENOSPC.
@@ -82,8 +83,8 @@ def check_room(
 def check_writable(folder: int) -> None:
     """Check that a file can be made in a folder: a disk that fails may become read-only.
 
-    The file has no name, and is gone once it is closed. Only an attempt tells: neither the flags of
-    the file system nor `os.access` know of what ext4 does after an error.
+    The file has no name, and is gone once it is closed. Only an attempt shows it: after an error,
+    ext4 refuses writes although its flags and `os.access` permit them.
 
     Raises:
         OSError: it cannot.
@@ -115,7 +116,7 @@ def check_folder_room(folder: Path) -> None:
 def open_folder(name: str, parent: int | None = None) -> int:
     """Return a descriptor of folder `name`, looked up below the folder descriptor `parent`.
 
-    Without one it is a path that the operator has named, which may be a symbolic link.
+    Without a parent, `name` is a path in the settings, which may be a symbolic link.
     """
     no_links = 0 if parent is None else os.O_NOFOLLOW
     return os.open(name, os.O_RDONLY | os.O_DIRECTORY | no_links, dir_fd=parent)
@@ -164,6 +165,15 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 _native: Final = _sync_file_range()
+
+
+def try_lock(descriptor: int, kind: int) -> bool:
+    """Lock a descriptor without waiting; return False if another process has the lock."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:

@@ -18,6 +18,7 @@ from registry.blobstore.disk.disk_io import (
     disk_errors,
     names_in,
     open_folder,
+    try_lock,
 )
 from registry.blobstore.disk.folders import (
     SHARDS,
@@ -56,8 +57,8 @@ class DiskFiles:
 
     An object's id is the id under which it was staged. A writer keeps its file locked (``flock``)
     while it is open. So the orphan scan of any process of this machine skips the bytes of a push in
-    one request, which have no row yet. Who may write to an upload session is decided by the lease
-    in its row.
+    one request, which have no row yet. The lease in an upload session's row decides which process
+    may write to it.
     """
 
     def __init__(
@@ -96,9 +97,9 @@ class DiskFiles:
     def open_cached(
         self, object_id: str, size: int | None, data_key: DataKey | None = None
     ) -> StoredFile | SealedObject | None:
-        """Open an object if what that needs of it is in the kernel's memory; never block.
+        """Open an object if the file data that this needs is in the kernel's memory; never block.
 
-        Return None if it is not, or there is no such object: then call `open`.
+        Return None if it is not, or the object is absent: then call `open`.
         """
         path = object_path(canonical_id(object_id))
         if data_key is None:
@@ -214,7 +215,7 @@ class DiskFiles:
         return self.resumable(name, received, is_sealed=is_sealed)
 
     def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         name = canonical_id(upload_id)
         with disk_errors(), suppress(FileNotFoundError):
             descriptor = open_held(self._folders.uploads, name)
@@ -295,7 +296,7 @@ class DiskFiles:
             folder = open_folder("orphans", self._folders.root)  # the lock is the descriptor's
         try:
             with ExitStack() as held:
-                is_alone = _is_locked(folder)
+                is_alone = try_lock(folder, fcntl.LOCK_EX)
                 if is_alone and self._locks is not None:
                     is_alone = held.enter_context(self._locks.scan_alone())
                 yield is_alone
@@ -326,14 +327,6 @@ def _resumable_at(folder: int, path: str, received: int) -> int:
         return resumable_at(descriptor, received)
     finally:
         os.close(descriptor)
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _entries(name: str, parent: int) -> Iterator[StoredObject]:

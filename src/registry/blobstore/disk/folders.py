@@ -80,7 +80,7 @@ def read_generation(root: int) -> str | None:
 
 
 def forget_generation(root: Path) -> None:
-    """Delete the file of the store at `root`, if there is one: its next database is the right one.
+    """Delete the noted generation of the store at `root`, so that it accepts its next database.
 
     Only for a store that is being restored.
     """

@@ -76,7 +76,7 @@ sizes that tell the length of a last frame, end before."""
 
 
 class GrowingSealedFile(BlockingGrowing):
-    """A sealed staged file, of which one sees whole frames, and a last one at its end.
+    """A sealed staged file, of which whole frames are visible, and a last one at its end.
 
     So bytes become visible 1 MiB at a time, and the rest when they are flushed or committed.
     """

@@ -1,7 +1,7 @@
 """Orphans in a filesystem store: files in a folder of their own.
 
-Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. The time when it was set
-aside is in the name, because the times of the file are those of its bytes, and change with a copy.
+Each is ``orphans/<microseconds since the epoch>.<object|staged>.<id>``. Its name has the time when
+it was set aside, since the file's own times are those of its bytes and change with a copy.
 """
 
 from __future__ import annotations

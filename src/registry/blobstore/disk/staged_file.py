@@ -20,13 +20,14 @@ from registry.blobstore.disk.disk_io import (
     unavailable,
 )
 from registry.blobstore.disk.folders import Folders, object_path, shard
-from registry.blobstore.sealed.staged import ChecksumCache, SealedBytes
-from registry.blobstore.staged_io import PlainBytes, StagedBytes, StagedIO
+from registry.blobstore.sealed.staged import RunningChecksum, SealedBytes
+from registry.blobstore.staged_io import PlainBytes, StagedIO
 from registry.blobstore.staging import (
     IDENTITY,
     HasherCache,
     RunningDigests,
     State,
+    UploadCache,
     verified,
     wanted_algorithms,
 )
@@ -37,6 +38,9 @@ _WRITEBACK_BYTES: Final = 8 * 1024 * 1024
 _LARGE_BYTES: Final = 1024 * 1024
 """Freeing the blocks of a smaller file takes less time than a thread costs."""
 _TAKE_UP: Final = disk_io.how(os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
+StagedBytes = PlainBytes | SealedBytes
 
 
 def open_held(folder: int, path: str, flags: int = 0) -> int:
@@ -78,16 +82,16 @@ def _check_linked(folder: int, path: str, descriptor: int) -> None:
 
 
 class Shared:
-    """What the staged files of a store have in common.
+    """Settings and caches that the staged files of a store share.
 
-    The caches are what a hold leaves for the next in this process. With `compresses`, sealed bytes
-    are compressed if that pays.
+    The caches keep hash states from one hold to the next in this process. With `compresses`, sealed
+    bytes are compressed if that pays.
     """
 
     def __init__(self, *, compresses: bool) -> None:
         self.compresses: Final = compresses
         self.hashers: Final = HasherCache()
-        self.checksums: Final = ChecksumCache()
+        self.checksums: Final = UploadCache[RunningChecksum]()
 
 
 class _OnFailure:
@@ -111,7 +115,7 @@ class _OnFailure:
 class StagedFile:
     """A staged file of `DiskFiles`; see `Staged`.
 
-    Whether resumed bytes are sealed, `rewind` tells by its data key.
+    Resumed bytes are sealed if `rewind` is given a data key.
     """
 
     def __init__(
@@ -216,7 +220,7 @@ class StagedFile:
         For resumed bytes, non-empty `digests` also prove that the bytes were flushed at this
         offset. For a new file they do not: they may be those of an earlier, lost file.
 
-        There may be bytes beyond `offset` because a flush failed (`StagedBytes.rewind`); then
+        There may be bytes beyond `offset` because a flush failed (`PlainBytes.rewind`); then
         `commit` reads all bytes again.
 
         A file with a second name also belongs to an object or a backup, and must not change: the
@@ -244,7 +248,7 @@ class StagedFile:
         if not is_unchanged and offset:
             known = {}
         self._writeback_offset = self._acknowledged = offset
-        hashers = self._shared.hashers.take(self._upload_id, known)
+        hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = (
             RunningDigests(hashers, known) if offset else RunningDigests.of_nothing(algorithm)
         )

@@ -198,9 +198,9 @@ _BLOCK_BYTES: Final = 4096
 class ColdFile(BlockingObject):
     """The bytes of a stored file as they lie on the disk, whatever their encoding.
 
-    A page in memory may be whole while its block on the disk is not; and what is read only once
-    would displace what pulls need. So they are read past the page cache. If the file system cannot
-    do that, they are read through it, and dropped from it afterwards.
+    A page in memory may be intact while its block on the disk is damaged, and bytes that are read
+    once would displace those that pulls need. So they are read past the page cache. If the file
+    system does not support that, they are read through it and dropped from it afterwards.
     """
 
     __slots__ = ("_file",)

@@ -1,6 +1,6 @@
-"""Calls of S3: of one bucket, below one prefix, in bounded time.
+"""Calls to S3: one bucket, below one prefix, in bounded time.
 
-No module but this one and `answers` knows boto3. Every part and object is sent with its CRC32C,
+No module but this one and `responses` knows boto3. Every part and object is sent with its CRC32C,
 which the server checks before it keeps the bytes.
 """
 
@@ -46,7 +46,7 @@ class BotoMissing(Exception):
 
 
 class Head(NamedTuple):
-    """What a bucket tells of an object."""
+    """The headers of an object in a bucket."""
 
     size: int
     etag: str
@@ -157,9 +157,9 @@ class Bucket:
             client.close()
 
     def head(self, key: str) -> Head:
-        """Return what there is to know of an object; raise KeyMissing if it is absent.
+        """Return the headers of an object; raise KeyMissing if it is absent.
 
-        Use it for what should be there: that it is absent costs a second call.
+        Use it for objects that should exist: for an absent one it makes a second call.
         """
         try:
             return self._head(key)
@@ -170,10 +170,10 @@ class Bucket:
         return found
 
     def find(self, key: str) -> Head | None:
-        """Return what there is to know of an object, or None if it is absent.
+        """Return the headers of an object, or None if it is absent.
 
-        Its first byte is asked for: unlike ``HeadObject``, that is answered with a document that
-        says what is missing.
+        It asks for the first byte, since unlike ``HeadObject``, an error then has a document that
+        distinguishes a missing key from a missing bucket.
         """
         try:
             with self._asking("GetObject"):
@@ -227,7 +227,7 @@ class Bucket:
     def presigned(self, key: str, seconds: int) -> str:
         """Return a URL at which anybody can read an object for so long; no log may have it.
 
-        Nobody is asked for it, but credentials that end may be renewed.
+        It makes no request, but may renew credentials that expire.
         """
         shown = {**self._named(key), "ResponseContentType": "application/octet-stream"}
         with answered("to sign", Circuit()):
@@ -246,8 +246,8 @@ class Bucket:
     ) -> None:
         """Store an object whole; with `is_new`, raise KeyExists if there is one.
 
-        `token` tells later that this call has stored it, `replaces` the token of another object
-        that is to be deleted (`Head`).
+        `token` identifies this call as the writer later on; `replaces` is the token of another
+        object that is to be deleted (`Head`).
         """
         fields: dict[str, Any] = {"ChecksumCRC32C": crc32c(body), **self._sealing}
         about = {"hold": token, "replaces": replaces}
@@ -323,7 +323,7 @@ class Bucket:
     def _page_of_begun(
         self, prefix: str, more: Mapping[str, str]
     ) -> tuple[list[Begun], Mapping[str, str] | None]:
-        """Return a page of uploads in parts, and what asks for the next, or None."""
+        """Return a page of uploads in parts, and the parameters of the next page, or None."""
         with self._asking("ListMultipartUploads"):
             page = self.client.list_multipart_uploads(
                 **self._place, Prefix=self.prefix + prefix, **more
@@ -349,7 +349,7 @@ class Bucket:
     def _page_of_objects(
         self, prefix: str, more: Mapping[str, str]
     ) -> tuple[list[Entry], Mapping[str, str] | None]:
-        """Return a page of objects, and what asks for the next, or None."""
+        """Return a page of objects, and the parameters of the next page, or None."""
         with self._asking("ListObjectsV2"):
             page = self.client.list_objects_v2(**self._place, Prefix=self.prefix + prefix, **more)
             found = [
@@ -361,7 +361,7 @@ class Bucket:
             return found, {"ContinuationToken": page["NextContinuationToken"]}
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """Delete objects; skip absent ones. Return why others were not deleted, by their key."""
+        """Delete objects; skip absent ones. Return the errors of undeleted ones by key."""
         failed: dict[str, str] = {}
         for start in range(0, len(keys), DELETED_AT_ONCE):
             named = [{"Key": self.prefix + key} for key in keys[start : start + DELETED_AT_ONCE]]
@@ -403,7 +403,7 @@ def _head_of(found: Mapping[str, Any], size: int) -> Head:
 
 
 def _session() -> Any:  # noqa: ANN401 - boto3 makes the class
-    """Return a session of boto3, which finds the credentials."""
+    """Return a boto3 session, which finds the credentials."""
     import boto3  # noqa: PLC0415 - optional, and takes long
     import botocore.session  # noqa: PLC0415
 
@@ -414,7 +414,7 @@ def _session() -> Any:  # noqa: ANN401 - boto3 makes the class
 
 @cache
 def _loader() -> Any:  # noqa: ANN401 - boto3 makes the class
-    """Return what has the descriptions of services: to read that of S3 takes 0.2 s."""
+    """Return the shared loader of service descriptions: reading that of S3 takes 0.2 s."""
     from botocore.loaders import create_loader  # noqa: PLC0415 - optional
 
     return create_loader()

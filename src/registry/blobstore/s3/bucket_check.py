@@ -1,4 +1,4 @@
-"""Check that a bucket does all that a store needs, with an object that is deleted again."""
+"""Check that a bucket supports all calls of a store, with an object that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BODY: Final = b"a trial of Entrepot\n"
 
 
 def refusals_of(bucket: Bucket) -> Iterator[str]:
-    """Yield what the bucket does not do, in words; nothing if it can be used.
+    """Yield a sentence for each call that the bucket does not support.
 
-    If it stores nothing, or does not answer, nothing else is tried.
+    Stop if it stores nothing, or does not answer.
     """
     key = f"trial/{uuid.uuid4()}"
     for what, call in (

@@ -43,15 +43,15 @@ _ORPHAN: Final = re.compile(
 
 
 class TailName(NamedTuple):
-    """What the key of a tail tells."""
+    """The content of a tail's key."""
 
     upload_id: str
     offset: int
-    """How many bytes of the upload there are up to its end, as they were pushed."""
+    """Bytes of the upload up to the tail's end, as they were pushed."""
     sent: int
-    """How many stored bytes are in parts, before the tail."""
+    """Stored bytes in parts, before the tail."""
     stored: int
-    """How many stored bytes there are with the tail."""
+    """Stored bytes with the tail."""
 
     @property
     def key(self) -> str:
@@ -65,23 +65,23 @@ def object_key(object_id: str) -> str:
 
 
 def objects_in(partition: str) -> str:
-    """Return what the keys of a partition's objects begin with."""
+    """Return the prefix of the keys of a partition's objects."""
     return f"{OBJECTS}{partition}/"
 
 
 def object_id_of(key: str) -> str | None:
-    """Return the id of an object by its key; None if it is none."""
+    """Return the id in an object's key, or None for another key."""
     name = key.rpartition("/")[2]
     return name if is_canonical_id(name) and key == object_key(name) else None
 
 
 def tails_of(upload_id: str) -> str:
-    """Return what the keys of an upload's tails begin with."""
+    """Return the prefix of the keys of an upload's tails."""
     return f"{STAGED}{upload_id}/tail-"
 
 
 def tail_name(key: str) -> TailName | None:
-    """Return what a key tells of a tail; None if it is the key of none."""
+    """Return the content of a tail's key, or None for another key."""
     match = _TAIL.fullmatch(key)
     if match is None or not is_canonical_id(match[1]):
         return None
@@ -89,12 +89,12 @@ def tail_name(key: str) -> TailName | None:
 
 
 def orphans_in(partition: str) -> str:
-    """Return what the keys of a partition's orphans begin with."""
+    """Return the prefix of the keys of a partition's orphans."""
     return f"{ORPHANS}{partition}/"
 
 
 def orphans_of(object_id: str) -> str:
-    """Return what the keys of one id's orphans begin with."""
+    """Return the prefix of the keys of one id's orphans."""
     return f"{orphans_in(object_id[-2:])}{object_id}."
 
 
@@ -117,11 +117,11 @@ _LENGTH_BYTES: Final = 4
 
 
 class TailBroken(Exception):
-    """An object is no tail."""
+    """The object is not a tail."""
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What is before the bytes of a tail."""
+    """The description at the beginning of a tail."""
 
     offset: int
     upload: str | None = None
@@ -133,7 +133,7 @@ class Description(msgspec.Struct, frozen=True):
     entries: bytes = b""
     """Of packed frames: where they are."""
     partial: int = 0
-    """How many bytes the partial frame has."""
+    """Length of the partial frame in bytes."""
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -152,10 +152,10 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 def decoded(data: bytes) -> Tail:
-    """Return the tail that an object is.
+    """Decode an object as a tail.
 
     Raises:
-        TailBroken: it is none.
+        TailBroken: it is not a tail.
 
     """
     start = len(_MAGIC) + _LENGTH_BYTES

@@ -26,7 +26,7 @@ _AHEAD_BYTES: Final = 8 << 20
 class CachedObject(BlockingObject):
     """An object whose bytes are in the cache; a read that fails forgets them.
 
-    So the next one takes those of the bucket, and nobody thinks that these are damaged.
+    So the next read takes them from the bucket, and a bad cache file does not count as damage.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class CachedObject(BlockingObject):
 class FollowingObject(StoredBytes):
     """An object that is being fetched: its bytes are read as they come, from the growing file.
 
-    If they do not come, or it wants others, it opens the object itself.
+    If they do not arrive, or the reader needs others, it opens the object itself.
     """
 
     closes_slowly = False

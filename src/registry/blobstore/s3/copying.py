@@ -1,8 +1,8 @@
-"""Read what an upload has acknowledged, whether or not its parts are an object yet.
+"""Read the acknowledged bytes of an upload, whether or not its parts are an object yet.
 
-S3 gives no bytes of parts before they are one. So those that a tail names are made an object, at
-the key that they were sent to: it has no row, so nobody takes it for a blob. A former holder that
-still sends parts is refused from then on.
+S3 returns no bytes of parts before they are an object. So the parts that a tail names are made an
+object, at the key that they were sent to: it has no row, so it is not taken for a blob. From then
+on S3 refuses the parts of a former holder.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PART_BYTES: Final = 1 << 20
 
 
 def read_tail(bucket: Bucket, name: TailName) -> Tail:
-    """Return a tail; raise ObjectUnknown if it is absent, or is none."""
+    """Return a tail; raise ObjectUnknown if it is absent or invalid."""
     try:
         tail = decoded(bucket.read(name.key))
     except (KeyMissing, TailBroken) as error:

@@ -1,15 +1,15 @@
 """A cache of stored objects on the disk of one machine, so that hot ones are not fetched again.
 
 It has the bytes as they are stored: sealed ones stay sealed. It serves all processes of a machine,
-and may be deleted at any time. Of an object that is not there, one process fetches the bytes, and
-whoever reads it meanwhile follows in the growing file.
+and may be deleted at any time. One process fetches the bytes of an absent object, and other readers
+follow in the growing file.
 
 A file is ``<aa>/<id>``, ``aa`` being the last two digits of the id: the stored bytes, then
 `_MAGIC` and their BLAKE3. A process checks that the first time it opens a file that it did not
 fetch itself, so neither a crash nor a failing disk makes it send other bytes. While an object is
 fetched, its file is ``fetching/<id>``, locked (``flock``) by the thread that does.
 
-Whatever goes wrong with the cache, a read goes on without it.
+After any error of the cache, a read goes on without it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.serving.counters import Count, count_nothing
-from registry.blobstore.disk.disk_io import check_room, make_folder
+from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock
 from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.s3.cached_objects import FollowingObject
 from registry.blobstore.sealed.objects import StoredBytes
@@ -45,7 +45,7 @@ _AT_ONCE: Final = 8
 _TOUCH_SECONDS: Final = 60
 _LOOK_EVERY_SECONDS: Final = 3600
 _KEPT_SECONDS: Final = 7 * 86400
-"""What nobody reads for so long goes: the object may have been deleted by another machine."""
+"""Files unread for this long are deleted: another machine may have deleted the object."""
 _SILENT_SECONDS: Final = 60
 """Between warnings: a full disk fails every read that the cache does not have."""
 _CHECKED: Final = 1 << 16
@@ -141,7 +141,7 @@ class DiskCache:
     def kept(
         self, object_id: str, stored: StoredBytes, reopen: Callable[[], StoredBytes]
     ) -> StoredBytes:
-        """Return what reads an object that `open` did not find, and fetch it into the cache.
+        """Return a reader of an object that `open` did not find, and fetch it into the cache.
 
         `stored` is the object, open in the bucket; it is closed with what is returned, or once it
         is fetched. A reader opens the object again by `reopen` if the cache is of no use.
@@ -173,7 +173,7 @@ class DiskCache:
             raise
         following = FollowingObject(reader, stored.length, reopen)
         try:
-            if not is_free and not _is_locked(descriptor):
+            if not is_free and try_lock(descriptor, fcntl.LOCK_SH):
                 os.close(descriptor)
                 following.close()
                 return stored, "missed"  # the process that fetched it has died
@@ -195,7 +195,7 @@ class DiskCache:
         return following, "missed"
 
     def _take(self, path: Path, descriptor: int) -> bool:
-        """Return True if this thread is to fetch: nobody does, and nobody has since."""
+        """Return True if this thread must fetch: no other does, or has done so since."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -246,7 +246,7 @@ class DiskCache:
         _write(descriptor, memoryview(_MAGIC + hashed.digest()))
 
     def _make_room(self, count: int, *, looks: bool = False) -> bool:
-        """Delete what was not used for longest; return False if there is no room for `count`."""
+        """Delete the least recently used files; return False if there is no room for `count`."""
         with self._room:
             self._since_look += count
             if self._since_look < self._limit // 16 and not looks:
@@ -276,7 +276,7 @@ class DiskCache:
                         yield _Entry(found.st_mtime, found.st_size, Path(each.path))
 
     def _fetched_so_far(self) -> int:
-        """Return the bytes of what is being fetched; delete what a process that died has left."""
+        """Return the bytes of the files being fetched; delete those of processes that died."""
         size = 0
         for path in (self._folder / FETCHING).iterdir():
             with suppress(FileNotFoundError):
@@ -312,7 +312,7 @@ class DiskCache:
         self._count(CACHE_SERVED, amount)
 
     def close(self) -> None:
-        """Stop to fetch, and end the threads; what is open can be read on."""
+        """Stop fetching, and end the threads; open objects stay readable."""
         with self._lock:
             self._is_closed = True
         self._fetchers.shutdown()
@@ -336,15 +336,6 @@ class DiskCache:
 
 class _Closed(Exception):
     """The cache was closed while it was filled."""
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Return True if a process fetches into a file."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _is_whole(descriptor: int, length: int) -> bool:

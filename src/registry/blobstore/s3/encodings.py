@@ -6,10 +6,9 @@ But nothing is written twice: a frame that is not full stays in memory, and in t
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from blake3 import blake3
 
@@ -20,71 +19,25 @@ from registry.blobstore.sealed.compression import pays
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, FrameKind, SealBroken
 from registry.blobstore.sealed.frames import open_frame, scratch, seal_frame
 from registry.blobstore.sealed.layout import Layout, Packed, Record, Slots, layout_of
-from registry.blobstore.sealed.table import sealed_table
+from registry.blobstore.sealed.table import big_endian, sealed_table
 from registry.oci.digest import Hasher
 
 _PART_BYTES: Final = 256 * 1024
 
 
 class Sealed(NamedTuple):
-    """What a tail has of sealed bytes beside the stored ones."""
+    """The state of a sealed upload in a tail, besides the stored bytes."""
 
     header: bytes | None = None
     entries: bytes = b""
     partial: bytes = b""
 
 
-class Form(Protocol):
-    """The bytes of an upload, appended to its `PartWriter`; another thread may `read` them."""
+class PlainEncoder:
+    """Appends the bytes of an upload to its `PartWriter` as they are.
 
-    @property
-    def encoding(self) -> str:
-        """Return how the bytes are stored (`Stored.encoding`)."""
-        ...
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        ...
-
-    def restore(self, tail: Tail) -> bool:
-        """Go on behind a tail, whose stored bytes the writer has; return False if it is another's.
-
-        False too if it does not open.
-        """
-        ...
-
-    def append(self, view: memoryview, /) -> None:
-        """Append bytes; raise StoreUnavailable as the writer does."""
-        ...
-
-    def sealed(self) -> Sealed:
-        """Return what a tail needs of the bytes that are not stored yet."""
-        ...
-
-    def cut(self, offset: int) -> bool:
-        """Forget the bytes behind `offset`; return False if what is before is not in memory."""
-        ...
-
-    def finish(self) -> None:
-        """Append what an object needs at its end."""
-        ...
-
-    def checksum(self) -> str | None:
-        """Return the BLAKE3 digest of the stored bytes, if it is known, and they are sealed."""
-        ...
-
-    def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """Hash all bytes; return False, with no byte hashed, if they are not in memory."""
-        ...
-
-    def read(self, offset: int, count: int) -> bytes | None:
-        """Return some of the bytes from `offset` on, at most `count`; None if they were sent."""
-        ...
-
-
-class PlainForm(Form):
-    """Bytes that are stored as they come."""
+    Another thread may `read` them.
+    """
 
     encoding = PLAIN
 
@@ -97,32 +50,35 @@ class PlainForm(Form):
         return self._writer.length
 
     def restore(self, tail: Tail) -> bool:
-        """See `Form.restore`."""
+        """Go on behind a tail, whose stored bytes the writer has.
+
+        Return False if it is another's, or does not open.
+        """
         return tail.about.header is None and self._writer.length == tail.about.offset
 
     def append(self, view: memoryview, /) -> None:
-        """Append bytes."""
+        """Append bytes; raise StoreUnavailable as the writer does."""
         self._writer.append(view)
 
     def sealed(self) -> Sealed:
-        """Return nothing."""
+        """Return the state that a tail needs besides the stored bytes."""
         return Sealed()
 
     def cut(self, offset: int) -> bool:
-        """See `Form.cut`."""
+        """Forget the bytes behind `offset`; return False if the bytes before it left the memory."""
         if not self._writer.sent <= offset <= self._writer.length:
             return False
         self._writer.cut(offset)
         return True
 
     def finish(self) -> None:
-        """Do nothing."""
+        """Append the end of the object: nothing here."""
 
     def checksum(self) -> None:
-        """Return None."""
+        """Return the BLAKE3 digest of the stored bytes, if it is known, and they are sealed."""
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """See `Form.hash_into`."""
+        """Hash all bytes; return False, with no byte hashed, if they are not in memory."""
         if self._writer.sent:
             return False
         for start in range(0, self.length, _PART_BYTES):
@@ -133,11 +89,11 @@ class PlainForm(Form):
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """See `Form.read`."""
+        """Return some of the bytes from `offset` on, at most `count`; None if they were sent."""
         return self._writer.peek(offset, min(offset + count, self.length))
 
 
-class SealedForm(Form):
+class SealedEncoder:
     """Bytes that are sealed under a data key; those of the frame that is not full are in memory."""
 
     encoding = SEALED
@@ -150,7 +106,7 @@ class SealedForm(Form):
         self._data_key = data_key
         self._compresses = compresses
         self._cipher: FrameCipher | None = None
-        """None until the first bytes are stored, which tell whether compression pays."""
+        """None until the first bytes are stored, by which compression is decided."""
         self._layout: Layout = Slots()
         self._number = 0
         self._buffer = bytearray()
@@ -163,7 +119,7 @@ class SealedForm(Form):
         return self._number * FRAME_BYTES + len(self._buffer)
 
     def restore(self, tail: Tail) -> bool:
-        """See `Form.restore`."""
+        """See `PlainEncoder.restore`."""
         about = tail.about
         if about.header is None:
             return False
@@ -205,7 +161,7 @@ class SealedForm(Form):
             return Sealed()
         cipher = self._begun()
         packed = self._layout
-        entries = _big_endian(packed.entries).tobytes() if isinstance(packed, Packed) else b""
+        entries = big_endian(packed.entries).tobytes() if isinstance(packed, Packed) else b""
         if not self._buffer:
             return Sealed(cipher.header, entries)
         out = scratch()
@@ -214,7 +170,7 @@ class SealedForm(Form):
         return Sealed(cipher.header, entries, bytes(out[:length]))
 
     def cut(self, offset: int) -> bool:
-        """See `Form.cut`."""
+        """See `PlainEncoder.cut`."""
         number, count = divmod(offset, FRAME_BYTES)
         if not 0 <= offset <= self.length:
             return False
@@ -239,11 +195,11 @@ class SealedForm(Form):
             self._append(memoryview(sealed_table(self._cipher, packed, size)))
 
     def checksum(self) -> str | None:
-        """Return the digest of what was stored."""
+        """Return the digest of the stored bytes."""
         return None if self._hasher is None else self._hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> bool:
-        """See `Form.hash_into`."""
+        """See `PlainEncoder.hash_into`."""
         if self._writer.sent:
             return False
         for number in range(self._number):
@@ -256,7 +212,7 @@ class SealedForm(Form):
         return True
 
     def read(self, offset: int, count: int) -> bytes | None:
-        """See `Form.read`."""
+        """See `PlainEncoder.read`."""
         number, skipped = divmod(offset, FRAME_BYTES)
         buffer = self._buffer
         if number == self._number and buffer is self._buffer:  # else the frame is stored by now
@@ -301,8 +257,11 @@ class SealedForm(Form):
             self._hasher.update(stored)
 
 
+Encoder = PlainEncoder | SealedEncoder
+
+
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
-    """Return the layout of the whole frames that a tail tells of."""
+    """Return the layout of the whole frames before a tail."""
     if not cipher.is_packed:
         return Slots()
     found = array("I")
@@ -310,15 +269,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
         found.frombytes(entries)
     except ValueError as error:
         raise SealBroken("the entries of a tail are cut off") from error
-    return Packed(_big_endian(found))
-
-
-def _big_endian(entries: array[int]) -> array[int]:
-    """Return entries of the processor's byte order in big-endian, or the reverse."""
-    found = entries[:]
-    if sys.byteorder == "little":
-        found.byteswap()
-    return found
+    return Packed(big_endian(found))
 
 
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:

@@ -88,7 +88,7 @@ class S3Files:
 
     @property
     def budget(self) -> Budget:
-        """Return the memory of what is not sent yet."""
+        """Return the memory for bytes that are not sent yet."""
         return self._senders.budget
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class S3Files:
         """Open staged bytes that grow (`BlobReader.open_staged`)."""
         name = canonical_id(upload_id)
         held = self.held(name)
-        if held is None or held.form is None:
+        if held is None or held.encoder is None:
             with suppress(ObjectUnknown):
                 return self.open_committed(name, data_key)
             if not self.is_staged(name):
@@ -254,7 +254,7 @@ class S3Files:
         return there // FRAME_BYTES * FRAME_BYTES if is_sealed else there
 
     def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id (`BlobWriter.discard`)."""
+        """Delete the staged bytes of an id (`BlobWriter.discard`)."""
         name = canonical_id(upload_id)
         self._shared.holds.take(name)
         try:
@@ -263,7 +263,7 @@ class S3Files:
             self._shared.holds.release(name)
 
     def check_room(self) -> None:
-        """Check that the bucket answers; how much room there is, S3 does not tell."""
+        """Check that the bucket answers; S3 does not state how much room there is."""
         self.bucket.find(GENERATION)
 
     def held(self, upload_id: str) -> HeldUpload | None:
@@ -278,7 +278,7 @@ class S3Files:
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return what an upload has acknowledged, if it is in a tail and has more bytes.
+        """Return the acknowledged bytes of an upload, if they are in a tail and more than given.
 
         Return nothing if it cannot be read, or has no more.
 
@@ -319,7 +319,7 @@ class S3Files:
         return (each.object_id for each in self.list_objects(partition))
 
     def list_staged(self) -> Iterator[StoredObject]:
-        """Yield all staged bytes by upload id, but for orphans; delete what a commit has left.
+        """Yield all staged bytes by upload id, without orphans; delete leftovers of commits.
 
         Of those that this process holds, the sizes are what they have so far.
         """
@@ -358,7 +358,7 @@ class S3Files:
 
     @contextmanager
     def deleting(self) -> Iterator[None]:
-        """Keep backups from beginning in the block (`StoreLocks.deleting`)."""
+        """Keep backups from beginning in the block (`FleetLocks.deleting`)."""
         if self._locks is None:
             yield
             return
@@ -411,7 +411,7 @@ class S3Files:
         self.bucket.put(GENERATION, f"{generation}\n".encode())
 
     def _keep(self, object_id: str) -> None:
-        """Take the mark of an orphan away that somebody needs, if this process knows of it."""
+        """Remove an orphan's mark that this process knows of, since the bytes are needed."""
         if self._marks.is_known(object_id):
             self._marks.take_back(object_id)
 
@@ -425,7 +425,7 @@ class S3Files:
                 yield StoredObject(object_id, entry.size)
 
     def _unsealed_size(self, object_id: str, head: Head) -> int:
-        """Return the size of a sealed object; 0 if its stored bytes are none of one."""
+        """Return the size of a sealed object; 0 if its stored size is invalid."""
         key, end = object_key(object_id), head.size
         if end < HEADER_BYTES + SIZE_BYTES:
             return 0

@@ -1,8 +1,8 @@
 """Staged bytes of a bucket, read while they grow.
 
-In the process of their writer, a reader has what is still in memory. In another, it has what was
-acknowledged. But of parts that were sent, S3 gives no bytes before the commit: a reader that needs
-them waits for that.
+In the process of the writer, a reader gets the bytes that are still in memory. In another process,
+it gets the acknowledged bytes. But S3 returns no bytes of parts before the commit: a reader that
+needs them waits for it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _END: Final = 1 << 62
 
 
 class Seen(NamedTuple):
-    """What a look has found."""
+    """The readable bytes that a look has found."""
 
     part: bytes
     """Bytes from where the reader is; empty if they cannot be read yet."""
     size: int | None
-    """How many there are so far; None if that is not known."""
+    """Number of bytes so far; None if unknown."""
     committed: BlockingObject | None = None
 
 
@@ -51,7 +51,7 @@ class UploadFiles(Protocol):
     def acknowledged(
         self, upload_id: str, data_key: DataKey | None, more_than: int
     ) -> bytes | None:
-        """Return what an upload has acknowledged, if it is in a tail and has more bytes."""
+        """Return the acknowledged bytes of an upload, if they are in a tail and more than given."""
         ...
 
 
@@ -63,7 +63,7 @@ class GrowingUpload:
         self._upload_id = upload_id
         self._data_key = data_key
         self._tail = b""
-        """What was acknowledged, if no part of it was sent."""
+        """The acknowledged bytes, if no part of them was sent."""
         self._object: BlockingObject | None = None
 
     def look(self, offset: int, count: int) -> Seen:
@@ -78,9 +78,9 @@ class GrowingUpload:
         held = self._files.held(self._upload_id)
         if self._files.is_set_aside(self._upload_id):
             raise StagedDropped(f"the upload {self._upload_id} was set aside")
-        if held is not None and held.form is not None:
+        if held is not None and held.encoder is not None:
             size = held.offset
-            part = held.form.read(offset, count) if offset < size else b""
+            part = held.encoder.read(offset, count) if offset < size else b""
             return Seen(part or b"", size)
         try:
             self._object = self._files.open_committed(self._upload_id, self._data_key)

@@ -1,8 +1,8 @@
-"""The memory that uploads of a process have together, until their bytes are sent.
+"""The memory that all uploads of a process share until their bytes are sent.
 
-Nobody waits for memory with bytes in hand that only its client can make complete: many slow clients
-would hold up each other, and all others. What finds no room goes on in a file (`PartBuffer`). Who
-waits, waits for those who send what they have, and end by themselves.
+An upload that depends on its client never waits for memory: many slow clients would block each
+other and all others. Bytes that find no room continue in a file (`PartBuffer`). Only sends wait for
+memory, and only for other sends, which end without a client.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from registry.errors import StoreUnavailable
 
 _PATIENCE_SECONDS: Final = 30.0
 _SPARE_BYTES: Final = 1 << 30
-"""What files of uploads leave free of the disk, on which the database may be."""
+"""Room that the files of uploads leave free on the disk, where the database may be."""
 _SPARE_SHARE: Final = 10
 
 
 class Budget:
-    """At most `limit` bytes at once; what is larger than all of it goes alone.
+    """At most `limit` bytes at once; a single use may be larger if it is alone.
 
-    Who waits gets its turn in order: many small uses keep nobody from a large one.
+    Waiting uses are served in order, so that many small ones do not starve a large one.
     """
 
     def __init__(self, limit: int, patience_seconds: float = _PATIENCE_SECONDS) -> None:
@@ -48,7 +48,7 @@ class Budget:
 
     @property
     def waiting(self) -> int:
-        """Return how many wait for their turn."""
+        """Return the number of waiting uses."""
         return len(self._turns)
 
     def take_now(self, count: int) -> bool:
@@ -67,10 +67,10 @@ class Budget:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Use some bytes for the block, which waits for no client; wait for those of others.
+        """Use some bytes in the block, which must not wait for a client; wait until they are free.
 
         Raises:
-            StoreUnavailable: half a minute was not enough.
+            StoreUnavailable: they were not free within half a minute.
 
         """
         self._wait(count)

@@ -1,4 +1,4 @@
-"""Objects of a bucket, open for reading: by ranges, each asked again from where it broke."""
+"""Objects of a bucket, open for reading by ranges, which resume where a connection broke."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIRST_BYTES: Final = 256 * 1024
 """Bytes that are read with the opening: a small object needs no second call."""
 _READ_BYTES: Final = 256 * 1024
 _TRIES: Final = 5
-"""How often a read may break in a row without a byte."""
+"""How many times in a row a read may break without a byte."""
 _ALL_TRIES: Final = 16
 _PAUSE_SECONDS: Final = 0.5
 """Grows from none at first; all pauses outlast that of the circuit (`Circuit`)."""
@@ -135,7 +135,7 @@ class S3Object(StoredBytes):
         self._expected = (offset, min(offset + count, self._length))
 
     def close(self) -> None:
-        """End what is being read; calling it again does nothing."""
+        """End running reads; calling it again does nothing."""
         with self._lock:
             self._drop_stream()
 
@@ -155,8 +155,8 @@ class _Gone(StoreUnavailable):
 class _Stream:
     """A range on its way, from `position` to `end`.
 
-    It is asked for at once, since a deleted object can be read on, but not be opened. The system
-    reads ahead, as much as fits the buffers of the connection.
+    It is requested at once, since a deleted object can be read on, but not opened. The system reads
+    ahead as much as fits the buffers of the connection.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Orphans in a bucket: nothing is moved, but a mark beside it says since when it is one.
+"""Orphans in a bucket: bytes stay in place, and a mark beside them has the time of setting aside.
 
-A mark is an empty object; its key tells the rest. So bytes that are needed after all can be read
-all the while, and whoever finds that they have a row takes the mark away.
+A mark is an empty object; its key has the rest. So orphans that are needed after all stay readable,
+and a reader that finds a row for them removes the mark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stored bytes of an upload on their way: in memory up to a part, then sent.
+"""The stored bytes of an upload: collected in memory up to a part, then sent.
 
 All parts but the last have the sizes of `part_bytes`. An upload that fits the first is stored by
 one call.
@@ -29,7 +29,7 @@ MOST_PARTS: Final = 10_000
 _IN_FLIGHT: Final = 2
 _THREADS: Final = 16
 _PASSING_SHARE: Final = 4
-"""The part of the memory that is for what is being sent, and waits for no client."""
+"""The part of the memory for bytes that are being sent, which wait for no client."""
 
 PartBytes = Callable[[int], int]
 
@@ -43,12 +43,12 @@ def part_bytes(number: int) -> int:
 
 
 class Senders:
-    """The threads in which the parts of a process are sent, and the memory that they may have."""
+    """The threads that send the parts of a process, and their memory."""
 
     def __init__(
         self, memory_bytes: int, sizes: PartBytes = part_bytes, folder: Path | None = None
     ) -> None:
-        """Take the memory, the sizes of parts, and a folder for what finds no room in the memory.
+        """Take the memory, the sizes of parts, and a folder for bytes that do not fit the memory.
 
         Without one, it is that of the system for temporary files.
         """
@@ -75,7 +75,7 @@ class Senders:
         return PartBuffer(self.budget, self._folder)
 
     def close(self) -> None:
-        """Wait for what is being sent, and end the threads."""
+        """Wait for running sends, and end the threads."""
         with self._making:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -89,7 +89,7 @@ class PartWriter:
     """
 
     def __init__(self, bucket: Bucket, key: str, token: str, senders: Senders) -> None:
-        """Begin with no bytes; `token` tells later that this writer has stored the object."""
+        """Begin with no bytes; `token` identifies this writer's object later on."""
         self._bucket = bucket
         self._key = key
         self.token = token
@@ -101,7 +101,7 @@ class PartWriter:
         """The name of the upload in parts; None until there is one."""
         self.parts: list[Part] = []
         self.sent = 0
-        """How many bytes are in parts, or on their way there."""
+        """Number of bytes in parts, sent or being sent."""
 
     @property
     def length(self) -> int:
@@ -111,7 +111,7 @@ class PartWriter:
 
     @property
     def _length(self) -> int:
-        """Return the number of bytes, for who has the lock."""
+        """Return the number of bytes; the caller has the lock."""
         return self.sent + self.unsent
 
     @property
@@ -174,7 +174,7 @@ class PartWriter:
     def complete(self) -> None:
         """Make the bytes the object of the key.
 
-        If the answer is lost, the object tells whether it is this one.
+        If the response is lost, the object's token shows whether it was stored.
 
         Raises:
             StageBusy: there is an object already, which another has stored.
@@ -224,7 +224,7 @@ class PartWriter:
             self.upload = None
 
     def close(self) -> None:
-        """Wait for what is being sent, and free the memory."""
+        """Wait for running sends, and free the memory."""
         while self._flying:
             with suppress(StoreUnavailable, KeyMissing):
                 self._flying.popleft().result()
@@ -235,7 +235,7 @@ class PartWriter:
         return len(self.parts) + len(self._flying)
 
     def _send(self) -> None:
-        """Send what is in memory as the next part; wait if two are on their way."""
+        """Send the bytes in memory as the next part; wait if two are being sent."""
         while len(self._flying) >= _IN_FLIGHT:
             self._land()
         number = self._next + 1

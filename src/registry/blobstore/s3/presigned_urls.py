@@ -1,7 +1,7 @@
 """Presigned URLs, at which clients fetch the bytes of objects from the bucket themselves.
 
-To sign asks nobody, but credentials that end are renewed by the network. So it is done in a thread,
-behind the look at the object that a URL needs anyway, and a URL is given for half of its life.
+Signing makes no request, but may renew credentials that expire. So it runs in a thread, after the
+check of the object that a URL needs anyway, and a URL is reused for half of its life.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class PresignedLinks:
         self._bucket.close()
 
     def known(self, object_id: str) -> str | None:
-        """Return a URL that was made a moment ago, or None (`BlobLinks.known`)."""
+        """Return a recent URL, or None (`BlobLinks.known`)."""
         made = self._made.get(object_id)
         return made.url if made is not None and self._clock() < made.until else None
 
     async def link(self, object_id: str, stored_size: int) -> str:
-        """Return a URL of an object, once the bucket has told that it is there."""
+        """Return a URL of an object after checking that it exists."""
         url = await self._store.run(self._sign, object_id, stored_size)
         self._made[object_id] = _Made(url, self._clock() + _GIVEN_SECONDS)
         self._made.move_to_end(object_id)

@@ -1,8 +1,7 @@
 """Responses of an S3: errors as exceptions; a circuit breaker for a server that does not answer.
 
-A load balancer in front of it, or one that was named in its place, answers too: 404 for every key,
-or 200 with a page of its own. Neither may be taken for an absent object, an empty bucket or a
-stored part.
+A load balancer, in front of it or configured by mistake, answers too: 404 for every key, or 200
+with an HTML page. Neither may be taken for an absent object, an empty bucket or a stored part.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -28,8 +27,7 @@ class Circuit:
     The others fail at once, until one is answered.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._failures = 0
         self._next_at = 0.0
@@ -39,7 +37,7 @@ class Circuit:
         with self._lock:
             if self._failures < _FAILURES:
                 return
-            now = self._clock()
+            now = time.monotonic()
             if now < self._next_at:
                 raise StoreUnavailable("the blob store does not answer; it is asked again soon")
             self._next_at = now + _PAUSE_SECONDS
@@ -54,13 +52,13 @@ class Circuit:
         """Note that the server did not answer."""
         with self._lock:
             self._failures += 1
-            self._next_at = self._clock() + _PAUSE_SECONDS
+            self._next_at = time.monotonic() + _PAUSE_SECONDS
 
 
 MISSING: Final = frozenset({"NoSuchKey", "NoSuchUpload", "NotFound"})
-"""What S3 calls an absent key or upload. An absent bucket is not one of them."""
+"""S3's error codes for an absent key or upload; an absent bucket has another."""
 _UNNAMED: Final = "404"
-"""What botocore makes of a 404 whose body is empty, or no document of S3."""
+"""The error code that botocore gives a 404 without a document of S3."""
 _EXISTS: Final = frozenset({"412", "PreconditionFailed", "ConditionalRequestConflict"})
 _OUTSIDE: Final = frozenset({"416", "InvalidRange"})
 _DOCUMENTS: Final = {
@@ -73,6 +71,11 @@ _DOCUMENTS: Final = {
 """The root of the document that a call is answered with."""
 _BEGINNING: Final = 1024
 """Bytes of a document in which its root begins."""
+_NO_CREDENTIALS: Final = (
+    "there are no credentials for the bucket of the blob store: set AWS_ACCESS_KEY_ID and"
+    " AWS_SECRET_ACCESS_KEY for this process, or give it a profile or a role"
+    " (docs/how-to/s3-store.md)"
+)
 _GOOD: Final = 300
 """A status from here on is an error."""
 
@@ -84,7 +87,7 @@ class KeyMissing(Exception):
 
 
 class KeyExists(Exception):
-    """The bucket has such a key already, or another than was asked for."""
+    """The bucket has the key already, or an object with another ETag."""
 
 
 class OutsideObject(Exception):
@@ -92,7 +95,7 @@ class OutsideObject(Exception):
 
 
 class Refused(StoreUnavailable):
-    """The store does not do what was asked; `code` is S3's word for why."""
+    """The store refused the call; `code` is S3's error code."""
 
     def __init__(self, code: str) -> None:
         super().__init__(f"the blob store refuses ({code})")
@@ -100,7 +103,7 @@ class Refused(StoreUnavailable):
 
 
 class NoDocumentOfS3(ValueError):
-    """A good answer has no document, or another than its call has."""
+    """A successful response lacks the document of its call, or has another one."""
 
 
 class Unnamed(Refused):
@@ -111,10 +114,16 @@ class Unnamed(Refused):
 def answered(what: str, circuit: Circuit) -> Iterator[None]:
     """Raise an error of this module, or StoreUnavailable, for one of boto3 in the block.
 
-    The block reads what it needs of the answer: what is missing there is such an error too.
-    `circuit` is told whether the server answers.
+    The block also reads the response: a missing field is such an error too. `circuit` records
+    whether the server answers.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - optional
+    from botocore.exceptions import (  # noqa: PLC0415 - optional
+        BotoCoreError,
+        ClientError,
+        CredentialRetrievalError,
+        NoCredentialsError,
+        PartialCredentialsError,
+    )
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
     from urllib3.exceptions import HTTPError  # noqa: PLC0415
 
@@ -134,6 +143,10 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
             raise Unnamed(code) from error
         _log.error("the blob store refuses %s: %s", what, code)
         raise Refused(code) from error
+    except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
+        circuit.failed()  # to look for them on the network takes seconds
+        _log.error("no credentials for the blob store to %s: %s", what, error)
+        raise StoreUnavailable(_NO_CREDENTIALS) from error
     except (BotoCoreError, HTTPError, OSError) as error:
         circuit.failed()
         why = type(error).__name__
@@ -149,9 +162,9 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
 
 
 def check_document(*, operation_model: Any, response_dict: Mapping[str, Any], **_: object) -> None:  # noqa: ANN401 - botocore's
-    """Raise NoDocumentOfS3 if a good answer is not the document that its call has.
+    """Raise NoDocumentOfS3 if a successful response is not the document of its call.
 
-    botocore takes any document, and none, for an empty list. It calls this before it parses one.
+    botocore takes any document, or none, for an empty list. It calls this before parsing.
     """
     root = _DOCUMENTS.get(operation_model.name)
     if root is None or response_dict["status_code"] >= _GOOD:

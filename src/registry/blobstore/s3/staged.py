@@ -1,4 +1,4 @@
-"""The staged bytes of an upload: parts that were sent, and what is still in memory."""
+"""The staged bytes of an upload: parts that were sent, and bytes still in memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from contextlib import closing, contextmanager, suppress
 
 from blake3 import blake3
 
-from registry.blobstore.base import (
-    DataKey,
-    ObjectDamaged,
-    ObjectUnknown,
-    StageBusy,
-    Stored,
-)
+from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, StageBusy, Stored
 from registry.blobstore.s3.bucket_layout import Description, Tail, TailName, object_key
 from registry.blobstore.s3.copying import prefix_of, read_tail, tail_for
-from registry.blobstore.s3.encodings import Form, PlainForm, SealedForm
+from registry.blobstore.s3.encodings import Encoder, PlainEncoder, SealedEncoder
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.parts import PartWriter
 from registry.blobstore.s3.responses import KeyExists
@@ -31,7 +25,7 @@ from registry.oci.digest import Digest, new_hasher
 class S3Staged:
     """Staged bytes of `S3Files`; see `Staged`.
 
-    Whether resumed bytes are sealed, `rewind` tells by its data key.
+    Resumed bytes are sealed if `rewind` is given a data key.
     """
 
     def __init__(self, shared: Shared, upload_id: str, found: Found, state: State) -> None:
@@ -42,7 +36,7 @@ class S3Staged:
         self._state = state
         self._data_key: DataKey | None = None
         self._digests = RunningDigests({}, {})
-        self._writer, self._form = self._new_form()
+        self._writer, self._encoder = self._new_encoder()
         self._last: TailName | None = None
         """The tail that has all bytes, if there is one."""
         self._acknowledged = 0
@@ -51,7 +45,7 @@ class S3Staged:
         """The object has all bytes, but nobody has verified them."""
         self._is_let_go = False
         self._is_remembered = False
-        """What was found is what this process has left; another may have gone on since."""
+        """The found state is what this process remembers; another may have continued since."""
         shared.holds.set(upload_id, self)
 
     @classmethod
@@ -82,9 +76,9 @@ class S3Staged:
 
     @classmethod
     def take_up(cls, shared: Shared, upload_id: str) -> S3Staged:
-        """Hold what the bucket has of an upload; raise ObjectUnknown if that is nothing.
+        """Hold the bytes of an upload in the bucket; raise ObjectUnknown if there are none.
 
-        What this process knows of it need not be asked for.
+        State that this process remembers is not requested.
         """
         shared.holds.take(upload_id)
         try:
@@ -102,7 +96,7 @@ class S3Staged:
         """Return the number of bytes; before `rewind`, of those that a tail has."""
         if self._state is State.OPENED:
             return max((each.offset for each in self._found.tails), default=0)
-        return self._form.length
+        return self._encoder.length
 
     @property
     def is_staged(self) -> bool:
@@ -112,9 +106,9 @@ class S3Staged:
         return self._state is State.HELD
 
     @property
-    def form(self) -> Form | None:
+    def encoder(self) -> Encoder | None:
         """Return the bytes, if they are held and not committed."""
-        return self._form if self._state is State.HELD else None
+        return self._encoder if self._state is State.HELD else None
 
     @property
     def closes_slowly(self) -> bool:
@@ -132,7 +126,7 @@ class S3Staged:
         algorithm: str | None = None,
         data_key: DataKey | None = None,
     ) -> None:
-        """Go to the acknowledged `offset`, by the tail that has it, or what is in memory.
+        """Go to the acknowledged `offset`, by the tail that has it, or by the bytes in memory.
 
         An object becomes staged bytes again. So do parts, if the bytes are not in a tail: they are
         read, and sent again.
@@ -161,12 +155,12 @@ class S3Staged:
         self._held()
         self._unfold()
         with self._condemning():
-            self._form.append(view)
+            self._encoder.append(view)
         self._last = None
         self._digests.update(view)
 
     def flush(self) -> Mapping[str, str]:
-        """Send what fills a part, and store the rest as a tail."""
+        """Send full parts, and store the rest as a tail."""
         self._held()
         self._unfold()
         if self._flushed is not None:
@@ -180,19 +174,19 @@ class S3Staged:
     def commit(self, expected: Digest | None) -> Stored:
         """Verify the bytes and make them an object.
 
-        If not all of them were hashed here, and they are not in memory, they become one first, and
-        are then read: it has no row, so nobody takes it for a blob.
+        If not all of them were hashed here, and they are not in memory, they become an object
+        first, and are then read: it has no row, so it is not taken for a blob.
         """
         self._held()
         algorithm = IDENTITY if expected is None else expected.algorithm
         size, digests = self.offset, self._known_digests(algorithm)
         if digests is not None:
             digest, alias = verified(digests, expected)
-        checksum = self._form.checksum()
+        checksum = self._encoder.checksum()
         if not self._is_whole:
             with self._condemning():
-                self._form.finish()
-                checksum = self._form.checksum()
+                self._encoder.finish()
+                checksum = self._encoder.checksum()
                 stored_size = self._writer.length
                 self._complete()
             self._is_whole = True
@@ -203,7 +197,7 @@ class S3Staged:
             digest, alias = verified(digests, expected)
         self._state = State.COMMITTED
         self._drop_tails()
-        encoding = self._form.encoding
+        encoding = self._encoder.encoding
         return Stored(self._upload_id, digest, alias, size, self._stored_size, encoding, checksum)
 
     def discard(self) -> None:
@@ -217,7 +211,7 @@ class S3Staged:
             self._let_go()
 
     def close(self) -> None:
-        """End the hold and keep what was flushed, and its hashers for the next request."""
+        """End the hold; keep the flushed bytes, and their hashers for the next request."""
         if self._is_let_go:
             return
         if self._state is State.HELD and self._last is not None and self._digests.hashers:
@@ -231,23 +225,23 @@ class S3Staged:
         for view in views:
             self.write(view)
 
-    def _new_form(self) -> tuple[PartWriter, Form]:
+    def _new_encoder(self) -> tuple[PartWriter, Encoder]:
         shared = self._shared
         writer = PartWriter(shared.bucket, self._key, str(uuid.uuid4()), shared.senders)
         key = self._data_key
         if key is None:
-            return writer, PlainForm(writer)
-        return writer, SealedForm(writer, self._upload_id, key, compresses=shared.compresses)
+            return writer, PlainEncoder(writer)
+        return writer, SealedEncoder(writer, self._upload_id, key, compresses=shared.compresses)
 
     def _begin_anew(self, algorithm: str | None) -> None:
         self._writer.abort()
-        self._writer, self._form = self._new_form()
+        self._writer, self._encoder = self._new_encoder()
         self._digests = RunningDigests.of_nothing(algorithm)
         self._last = None
         self._is_whole = False
 
     def _claim(self) -> None:
-        """Store a tail without bytes, so that nobody else begins with this id."""
+        """Store a tail without bytes, so that no other writer begins with this id."""
         if self._shared.bucket.find(self._key) is not None:
             raise StageBusy(self._upload_id)
         if any(True for _ in self._shared.tails_of(self._upload_id)):
@@ -264,7 +258,7 @@ class S3Staged:
         self._last = name
 
     def _go_to(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset in what the bucket has."""
+        """Go to an offset in the bytes that the bucket has."""
         if self._is_remembered:
             name = tail_for(self._found, offset)
             if offset and name is not None and name.offset == offset:
@@ -291,13 +285,13 @@ class S3Staged:
             raise ObjectUnknown(self._upload_id)
         if found.head is None and name is not None:
             self._load(name, {})
-            if self._form.cut(offset):
+            if self._encoder.cut(offset):
                 self._last = None
                 return
         self._restage(offset, algorithm)
 
     def _go_back(self, offset: int, known: Mapping[str, str], algorithm: str | None) -> None:
-        """Go to an offset before the end of what is held."""
+        """Go to an offset before the end of the held bytes."""
         if self._is_whole:
             self._unfold()
         if not offset:
@@ -305,7 +299,7 @@ class S3Staged:
             return
         if offset == self.offset:
             return
-        if not self._form.cut(offset):
+        if not self._encoder.cut(offset):
             name = tail_for(self._found, offset)
             if name is None or name.offset != offset:
                 raise ObjectUnknown(self._upload_id)
@@ -316,7 +310,7 @@ class S3Staged:
         self._digests = RunningDigests({}, {})
 
     def _load(self, name: TailName, known: Mapping[str, str]) -> None:
-        """Go on behind a tail; its bytes hash to what is `known`."""
+        """Continue behind a tail, whose bytes have the `known` digests."""
         with self._shared.senders.passing.taken(2 * (name.stored - name.sent)):
             self._load_in_memory(name, known)
 
@@ -326,20 +320,20 @@ class S3Staged:
         except ObjectUnknown:
             self._shared.forget(self._upload_id)
             raise
-        self._writer, self._form = self._new_form()
+        self._writer, self._encoder = self._new_encoder()
         about = tail.about
         if about.upload is not None:
             self._writer.token = about.token
             self._writer.restore(about.upload, about.parts, name.sent)
         self._writer.refill(tail.stored)
-        if not self._form.restore(tail):
+        if not self._encoder.restore(tail):
             self._writer.close()
             raise ObjectUnknown(self._upload_id)
-        hasher = self._shared.checksums.take(self._upload_id, tail)
-        if hasher is not None and isinstance(self._form, SealedForm):
-            self._form.take_hasher(hasher)
+        hasher = self._shared.checksums.take_for(self._upload_id, tail)
+        if hasher is not None and isinstance(self._encoder, SealedEncoder):
+            self._encoder.take_hasher(hasher)
         self._last = name
-        hashers = self._shared.hashers.take(self._upload_id, known)
+        hashers = self._shared.hashers.take_verified(self._upload_id, known)
         self._digests = RunningDigests(hashers, known)
 
     def _restage(self, offset: int, algorithm: str | None) -> None:
@@ -352,13 +346,13 @@ class S3Staged:
             found = Found(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
         self._writer.close()
-        self._writer, self._form = self._new_form()  # no abort: the views read its parts
+        self._writer, self._encoder = self._new_encoder()  # no abort: the views read its parts
         self._begin_anew(algorithm)
         with closing(views), self._condemning():  # type: ignore[type-var]
             for view in views:
-                self._form.append(view)
+                self._encoder.append(view)
                 self._digests.update(view)
-            if self._form.length != offset:
+            if self._encoder.length != offset:
                 raise ObjectUnknown(self._upload_id)
             replaced = shared.bucket.find(self._key)
             self._store_tail("" if replaced is None else replaced.token)
@@ -375,7 +369,7 @@ class S3Staged:
 
     def _store_tail(self, replaces: str = "") -> None:
         """Store the tail of all bytes; `replaces` is the token of an object to be deleted."""
-        sealed = self._form.sealed()
+        sealed = self._encoder.sealed()
         self._writer.settle()
         about = Description(
             self.offset,
@@ -390,8 +384,8 @@ class S3Staged:
         with self._shared.senders.passing.taken(2 * self._writer.unsent):
             tail = Tail(about, self._writer.tail(), sealed.partial)
             self._shared.bucket.put(name.key, tail.encoded(), replaces=replaces)
-            if isinstance(self._form, SealedForm) and self._form.hasher is not None:
-                self._shared.checksums.put(self._upload_id, tail, self._form.hasher)
+            if isinstance(self._encoder, SealedEncoder) and self._encoder.hasher is not None:
+                self._shared.checksums.keep(self._upload_id, tail, self._encoder.hasher)
         self._last = name
         kept = {each for each in self._found.tails if each.offset == self._acknowledged}
         dropped = self._found.tails - kept - {name}
@@ -427,12 +421,12 @@ class S3Staged:
             self._shared.discard(self._upload_id)
 
     def _known_digests(self, algorithm: str) -> dict[str, str] | None:
-        """Return the digests of all bytes, as far as those in memory tell, or None."""
+        """Return the digests of all bytes if they can be computed from memory, or None."""
         missing = self._digests.missing(wanted_algorithms(algorithm))
         if not missing:
             return self._digests.finished()
         hashers = {name: new_hasher(name) for name in missing}
-        if self._is_whole or not self._form.hash_into(hashers):
+        if self._is_whole or not self._encoder.hash_into(hashers):
             return None
         return self._digests.finished() | {name: h.hexdigest() for name, h in hashers.items()}
 

@@ -55,7 +55,7 @@ class S3Store(ThreadedStore):
 
     @property
     def run(self) -> Runner:
-        """Return what makes calls of `files` in threads."""
+        """Return the runner that makes calls of `files` in threads."""
         return self._run
 
     def close(self) -> None:

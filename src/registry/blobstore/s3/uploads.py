@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
@@ -13,15 +12,13 @@ from blake3 import blake3
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.s3.bucket import Bucket, Head
 from registry.blobstore.s3.bucket_layout import Tail, TailName, object_key, tail_name, tails_of
-from registry.blobstore.s3.encodings import Form
+from registry.blobstore.s3.encodings import Encoder
 from registry.blobstore.s3.parts import Senders
-from registry.blobstore.staging import HasherCache
-
-_REMEMBERED: Final = 1024
+from registry.blobstore.staging import HasherCache, UploadCache
 
 
 class Found(NamedTuple):
-    """What the bucket has of an upload."""
+    """The state of an upload in the bucket."""
 
     head: Head | None
     """Of the object that it has become, or of its parts that were made readable (`copying`)."""
@@ -29,7 +26,7 @@ class Found(NamedTuple):
     uploads: tuple[str, ...] = ()
     """Uploads in parts; looked for only if there is nothing else."""
     is_replaced: bool = False
-    """A tail says that it has all that is needed of the object, whose deletion failed."""
+    """A tail replaces the object, whose deletion failed."""
 
     @property
     def is_object(self) -> bool:
@@ -64,7 +61,7 @@ class HeldUpload(Protocol):
         ...
 
     @property
-    def form(self) -> Form | None:
+    def encoder(self) -> Encoder | None:
         """Return the bytes, if they are held and not committed."""
         ...
 
@@ -104,10 +101,10 @@ class Holds:
 
 
 class Shared:
-    """What the staged bytes of a store have in common.
+    """Settings and caches that the staged bytes of a store share.
 
-    The caches are what a hold leaves for the next in this process. With `compresses`, sealed bytes
-    are compressed if that pays.
+    The caches keep hash states from one hold to the next in this process. With `compresses`, sealed
+    bytes are compressed if that pays.
     """
 
     def __init__(self, bucket: Bucket, senders: Senders, holds: Holds, *, compresses: bool) -> None:
@@ -117,18 +114,17 @@ class Shared:
         self.compresses: Final = compresses
         self.hashers: Final = HasherCache()
         self.checksums: Final = Checksums()
-        self._lock = threading.Lock()
-        self._tails: OrderedDict[str, frozenset[TailName]] = OrderedDict()
+        self._tails = UploadCache[frozenset[TailName]]()
 
     def find(self, upload_id: str) -> Found:
-        """Return what the bucket has of an upload; raise ObjectUnknown if that is nothing."""
+        """Return the state of an upload in the bucket; raise ObjectUnknown if it has nothing."""
         found = self.look(upload_id)
         if found.is_nothing:
             raise ObjectUnknown(upload_id)
         return found
 
     def look(self, upload_id: str) -> Found:
-        """Return what the bucket has of an upload, which may be nothing."""
+        """Return the state of an upload in the bucket, which may have nothing."""
         head = self.bucket.find(object_key(upload_id))
         tails = frozenset(self.tails_of(upload_id))
         if head is not None or tails:
@@ -136,7 +132,7 @@ class Shared:
         return Found(None, tails, tuple(self.uploads_of(upload_id)))
 
     def judged(self, head: Head | None, tails: frozenset[TailName]) -> Found:
-        """Return what an object and tails of an upload are; ask whether a tail replaces the object.
+        """Return the state by object and tails; check in the bucket if a tail replaces the object.
 
         By its size alone, the object of old parts would look like a committed one beside the tail
         of an upload that went back to fewer bytes.
@@ -162,24 +158,18 @@ class Shared:
 
     def known_tails(self, upload_id: str) -> frozenset[TailName]:
         """Return the tails that this process has written, if it remembers."""
-        with self._lock:
-            return self._tails.get(upload_id, frozenset())
+        return self._tails.get(upload_id) or frozenset()
 
     def remember(self, upload_id: str, tails: frozenset[TailName]) -> None:
-        """Remember which tails an upload has; evict the least recently used."""
-        with self._lock:
-            self._tails[upload_id] = tails
-            self._tails.move_to_end(upload_id)
-            while len(self._tails) > _REMEMBERED:
-                self._tails.popitem(last=False)
+        """Remember which tails an upload has."""
+        self._tails.put(upload_id, tails)
 
     def forget(self, upload_id: str) -> None:
         """Ask the bucket the next time."""
-        with self._lock:
-            self._tails.pop(upload_id, None)
+        self._tails.take(upload_id)
 
     def discard(self, upload_id: str) -> None:
-        """Delete what is staged under an id; leave an object."""
+        """Delete the staged bytes of an id; leave an object."""
         self.forget(upload_id)
         key = object_key(upload_id)
         for upload in list(self.uploads_of(upload_id)):
@@ -194,35 +184,27 @@ class Shared:
         self.bucket.delete_all(keys)
 
 
-class _Running(NamedTuple):
-    place: tuple[object, int]
+class RunningChecksum(NamedTuple):
+    """The BLAKE3 hasher of the stored bytes that a tail ends, kept between two requests.
+
+    Another process may have written other frames since: then the upload has another tail.
+    """
+
+    about: object
+    """The description of the tail."""
+    crc: int
     hasher: blake3
 
 
-class Checksums:
-    """A bounded cache of the checksums of sealed uploads between two requests.
+class Checksums(UploadCache[RunningChecksum]):
+    """The checksums of sealed uploads between two requests."""
 
-    Another process may have written other frames since: then its tail is another one.
-    """
-
-    def __init__(self, capacity: int = _REMEMBERED) -> None:
-        self._capacity = capacity
-        self._running: OrderedDict[str, _Running] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def take(self, upload_id: str, tail: Tail) -> blake3 | None:
+    def take_for(self, upload_id: str, tail: Tail) -> blake3 | None:
         """Remove and return the checksum of an upload that has this tail."""
-        with self._lock:
-            running = self._running.pop(upload_id, None)
-        if running is None or running.place != (tail.about, crc32(tail.stored)):
-            return None
-        return running.hasher
+        found = self.take(upload_id)
+        is_same = found is not None and found[:2] == (tail.about, crc32(tail.stored))
+        return found.hasher if found is not None and is_same else None
 
-    def put(self, upload_id: str, tail: Tail, hasher: blake3) -> None:
-        """Keep the checksum of an upload; evict the least recently used."""
-        place = tail.about, crc32(tail.stored)
-        with self._lock:
-            self._running[upload_id] = _Running(place, hasher.copy())
-            self._running.move_to_end(upload_id)
-            while len(self._running) > self._capacity:
-                self._running.popitem(last=False)
+    def keep(self, upload_id: str, tail: Tail, hasher: blake3) -> None:
+        """Keep the checksum of an upload that has this tail."""
+        self.put(upload_id, RunningChecksum(tail.about, crc32(tail.stored), hasher.copy()))

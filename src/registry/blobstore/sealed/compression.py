@@ -17,7 +17,7 @@ _MOST_OF_OBJECT: Final = 0.9
 _MOST_OF_PIECE: Final = 15 / 16
 """A piece of it is stored compressed if it becomes smaller than this part."""
 _EXTRA_BYTES: Final = 52
-"""What a packed object of one frame has more than another: the frame's entry, and the table."""
+"""Bytes that a packed object of one frame has on top: the frame's entry, and the table."""
 _LEAST_BYTES: Final = 4096
 """A file of up to so many bytes has one block of the disk, however small it is."""
 _SAMPLES: Final = 4
@@ -35,7 +35,7 @@ _COMPRESSED: Final = (
     b"\xff\xd8\xff",  # JPEG
     b"ENTREPOT",  # sealed bytes
 )
-"""How bytes begin that are compressed or encrypted already."""
+"""Magic numbers of bytes that are compressed or encrypted already."""
 
 
 class _Codec(NamedTuple):
@@ -49,7 +49,7 @@ _local = threading.local()
 def pays(piece: memoryview) -> bool:
     """Return True if an object that begins with this piece should be compressed.
 
-    Four samples of the piece tell, since the first bytes of a tar are always compressible.
+    It tries four samples of the piece, since the first bytes of a tar are always compressible.
     """
     if len(piece) <= _LEAST_BYTES or bytes(piece[:8]).startswith(_COMPRESSED):
         return False

@@ -56,7 +56,7 @@ _LARGE_BYTES: Final = 128 * 1024
 
 
 class FrameKind(IntEnum):
-    """What a frame is; its associated data has the number."""
+    """The kind of a frame; the number is part of its associated data."""
 
     WHOLE = 1
     """`FRAME_BYTES` of an object; others follow."""
@@ -219,6 +219,6 @@ def _derive(data_key: DataKey, object_id: str, fixed: bytes, salt: bytes) -> tup
 
 
 def _pads(key: bytes) -> tuple[bytes, bytes]:
-    """Return what HMAC with SHA-256 hashes before the message, and before its hash (RFC 2104)."""
+    """Return the inner and the outer pad of HMAC with SHA-256 (RFC 2104)."""
     block = key.ljust(_BLOCK_BYTES, b"\x00")
     return block.translate(_INNER), block.translate(_OUTER)

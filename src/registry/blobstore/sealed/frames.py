@@ -164,12 +164,7 @@ def resumable_at(descriptor: int, received: int) -> int:
 
 
 def find_record(
-    descriptor: int,
-    cipher: FrameCipher,
-    layout: Layout,
-    number: int,
-    count: int,
-    out: memoryview,
+    descriptor: int, cipher: FrameCipher, layout: Layout, number: int, count: int, out: memoryview
 ) -> Record | None:
     """Find a record that holds the first `count` bytes of a frame, and decrypt it into `out`.
 

@@ -12,7 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from itertools import accumulate, chain
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
@@ -42,7 +42,7 @@ class Record(NamedTuple):
     start: int
     """Where it begins in the file, with its entry if it has one."""
     stored: int
-    """How many bytes of the file it has."""
+    """Its length in the file, in bytes."""
     length: int
     """Bytes of its piece of the object; of a compressed last one, the most that it can have."""
 
@@ -67,49 +67,11 @@ class Record(NamedTuple):
         return self.kind in _ZSTD
 
 
-class Layout(Protocol):
-    """Where frames are. It knows those before the frame that staged bytes end in, or all."""
-
-    entry_bytes: int
-    """Bytes before the nonce of each frame."""
-
-    def start(self, number: int) -> int:
-        """Return where a known frame, or the one behind them, begins."""
-        ...
-
-    def record(self, number: int, length: int) -> Record:
-        """Return a known frame, or in slots any, whose piece has `length` bytes.
-
-        Raises:
-            SealBroken: it cannot have so many.
-
-        """
-        ...
-
-    def add(self, record: Record) -> None:
-        """Note the frame behind the known ones."""
-        ...
-
-    def cut(self, number: int) -> None:
-        """Forget this frame and those behind it."""
-        ...
-
-    def before(self, size: int) -> int:
-        """Return how many known frames the first `size` bytes of the file hold."""
-        ...
-
-    def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield what a file of `size` bytes may have in the place behind the known frames.
-
-        Whether it is there, only its key tells.
-        """
-        ...
-
-
-class Slots(Layout):
-    """Frames in slots: nothing needs to be known of them."""
+class Slots:
+    """Frames in slots of one size, whose positions are computed."""
 
     entry_bytes = 0
+    """Bytes before the nonce of each frame."""
 
     def start(self, number: int) -> int:
         """Return where a frame begins."""
@@ -132,17 +94,17 @@ class Slots(Layout):
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:  # noqa: ARG002
         """Yield last frames whose length the file's size tells, and a whole one."""
-        for length in (
-            size - frame_offset(number) - OVERHEAD,
-            size - marked_size(self, number, 0),
-        ):
+        for length in (size - frame_offset(number) - OVERHEAD, size - marked_size(self, number, 0)):
             if 0 <= length < FRAME_BYTES:
                 yield self.record(number, length)
         yield self.record(number, FRAME_BYTES)
 
 
-class Packed(Layout):
-    """Frames one behind the other, each with its entry."""
+class Packed:
+    """Frames one behind the other, each with its entry.
+
+    It knows those before the frame that staged bytes end in, or all.
+    """
 
     entry_bytes = ENTRY_BYTES
 
@@ -156,7 +118,7 @@ class Packed(Layout):
     def walk(cls, descriptor: int, size: int, count: int) -> Packed:
         """Return the layout of the first `count` whole frames in a file of `size` bytes, or fewer.
 
-        The file is believed; whether they are there, only their key tells.
+        The entries in the file are trusted; only decryption shows whether the frames are there.
         """
         found = cls()
         for number in range(count):
@@ -171,7 +133,12 @@ class Packed(Layout):
         return self._starts[number]
 
     def record(self, number: int, length: int) -> Record:
-        """Return a known frame, whose piece has `length` bytes."""
+        """Return a known frame, whose piece has `length` bytes.
+
+        Raises:
+            SealBroken: it has another length.
+
+        """
         record = _record(self.entries[number], self._starts[number])
         is_right = (
             record is not None
@@ -197,13 +164,20 @@ class Packed(Layout):
         return max(0, bisect_right(self._starts, size) - 1)
 
     def in_place(self, descriptor: int, number: int, size: int) -> Iterator[Record]:
-        """Yield the frame whose entry is there."""
+        """Yield the record of the entry behind the known frames, if a file of `size` bytes has one.
+
+        Only decryption shows whether it is there.
+        """
         entry = bytearray(ENTRY_BYTES)
         start = self._starts[number]
         if read_exactly(descriptor, memoryview(entry), start):
             record = _record(int.from_bytes(entry, "big"), start)
             if record is not None and record.end <= size:
                 yield record
+
+
+Layout = Slots | Packed
+"""The positions of frames."""
 
 
 def layout_of(*, is_packed: bool) -> Layout:

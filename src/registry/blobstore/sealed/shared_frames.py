@@ -1,9 +1,8 @@
-"""Decrypt a frame once for all who read the same object at about the same time.
+"""Decrypt a frame once for all readers of the same object at about the same time.
 
-A fleet that starts pulls the same layers. A reader that comes to a frame which others have still to
-read, and are not far from, leaves it in memory for them. All is bounded, in memory alone, and gone
-with the last reader. Only frames whose tag was checked are ever there, and only who has opened the
-object with its key is a reader of it.
+A fleet that starts pulls the same layers. A reader leaves a frame in memory for other readers that
+will reach it soon. The memory is bounded, and freed with the last reader. Only frames with a
+verified tag are shared, and only among readers that have opened the object with its key.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class _Slot:
 
 
 class FrameReader:
-    """Who reads the frames ``[position, end)`` of an object in order, in a ``with`` block."""
+    """A reader of the frames ``[position, end)`` of an object in order, in a ``with`` block."""
 
     __slots__ = ("_own", "_shared", "end", "held", "position", "seal")
 

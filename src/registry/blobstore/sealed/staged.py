@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -39,51 +37,29 @@ from registry.blobstore.sealed.layout import (
     partial,
 )
 from registry.blobstore.sealed.table import read_table, sealed_table
-from registry.blobstore.staged_io import StagedBytes, StagedIO, hash_file, read_exactly
+from registry.blobstore.staged_io import StagedIO, hash_file, read_exactly
+from registry.blobstore.staging import UploadCache
 from registry.oci.digest import Hasher
 
 _SMALL_BYTES: Final = 64 * 1024
 """Up to so many bytes of a frame, there is only room for those: most objects are small."""
 
 
-class _Running(NamedTuple):
+class RunningChecksum(NamedTuple):
     """The BLAKE3 hasher of the stored bytes before frame `number`, whose last are `tag`.
 
-    `layout` is that of their frames.
+    Kept between two requests. Another process may have rewritten frames since: then their tags
+    differ, since their nonces do.
     """
 
     hasher: blake3
     number: int
     tag: bytes
     layout: Layout
+    """Of these frames."""
 
 
-class ChecksumCache:
-    """A bounded cache of the checksums of sealed uploads between two requests.
-
-    Another process may have rewritten frames since. Their tags differ then, since their nonces do.
-    """
-
-    def __init__(self, capacity: int = 1024) -> None:
-        self._capacity = capacity
-        self._running: OrderedDict[str, _Running] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def take(self, upload_id: str) -> _Running | None:
-        """Remove and return the checksum of an upload."""
-        with self._lock:
-            return self._running.pop(upload_id, None)
-
-    def put(self, upload_id: str, running: _Running) -> None:
-        """Keep the checksum of an upload; evict the least recently used."""
-        with self._lock:
-            self._running[upload_id] = running
-            self._running.move_to_end(upload_id)
-            while len(self._running) > self._capacity:
-                self._running.popitem(last=False)
-
-
-class SealedBytes(StagedBytes):
+class SealedBytes:
     """Seal bytes under a data key.
 
     The bytes of the frame that is not full are in memory. `_kept` is the record that holds those of
@@ -98,7 +74,7 @@ class SealedBytes(StagedBytes):
         file: StagedIO,
         upload_id: str,
         data_key: DataKey,
-        checksums: ChecksumCache,
+        checksums: UploadCache[RunningChecksum],
         *,
         compresses: bool,
     ) -> None:
@@ -108,7 +84,7 @@ class SealedBytes(StagedBytes):
         self._checksums = checksums
         self._compresses = compresses
         self._cipher: FrameCipher | None = None
-        """None until the first bytes are stored, which tell whether compression pays."""
+        """None until the first bytes are stored, by which compression is decided."""
         self._layout: Layout = Slots()
         """Where the frames before `_number` are."""
         self._is_open = False
@@ -120,7 +96,7 @@ class SealedBytes(StagedBytes):
         """The frame before `_number` was stored, but its former record may be needed until that
         is durable."""
         self._hasher: blake3 | None = None
-        self._running: _Running | None = None
+        self._running: RunningChecksum | None = None
         self._found: tuple[int, Record | None] = (0, None)
 
     @property
@@ -173,7 +149,7 @@ class SealedBytes(StagedBytes):
         return self._is_open
 
     def rewind(self, offset: int) -> bool:
-        """See `StagedBytes.rewind`."""
+        """See `PlainBytes.rewind`."""
         number, self._count = divmod(offset, FRAME_BYTES)
         if offset == 0:
             return self._begin()
@@ -297,7 +273,7 @@ class SealedBytes(StagedBytes):
         return hasher.hexdigest()
 
     def hash_into(self, hashers: Mapping[str, Hasher]) -> None:
-        """See `StagedBytes.hash_into`."""
+        """See `PlainBytes.hash_into`."""
         out = memoryview(bytearray(FRAME_BYTES if self._number else 0))
         for number in range(self._number):
             assert self._cipher is not None
@@ -313,7 +289,7 @@ class SealedBytes(StagedBytes):
                 hasher.update(rest[: self._count])
 
     def mark(self, acknowledged: int) -> None:
-        """See `StagedBytes.mark`."""
+        """See `PlainBytes.mark`."""
         number, count = divmod(acknowledged, FRAME_BYTES)
         size = self._file.size()
         if _is_clean(self._layout, size, number, count):
@@ -328,7 +304,7 @@ class SealedBytes(StagedBytes):
             return
         tag = self._tag(self._layout, self._number)
         if tag is not None:
-            running = _Running(self._hasher, self._number, tag, self._layout)
+            running = RunningChecksum(self._hasher, self._number, tag, self._layout)
             self._checksums.put(self._upload_id, running)
 
     def _begin(self) -> bool:

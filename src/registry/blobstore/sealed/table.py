@@ -54,7 +54,7 @@ def packed_bytes(cipher: FrameCipher, data: bytes) -> bytes:
 
 SIZE_BYTES: Final = 8
 BLOCK_ENTRIES: Final = 16 * 1024
-"""Frames of which a block tells: those of 16 GiB."""
+"""Frames per block of the table: those of 16 GiB."""
 _SMALL_BYTES: Final = 16 * 1024
 """A table up to this size, of an object of 4 GiB, is read without a thread if it is in memory."""
 
@@ -67,7 +67,7 @@ def sealed_table(cipher: FrameCipher, packed: Packed, size: int) -> bytes:
     end = size.to_bytes(SIZE_BYTES, "big")
     blocks = []
     for number, start in enumerate(range(0, len(packed.entries), BLOCK_ENTRIES)):
-        entries = _swapped(packed.entries[start : start + BLOCK_ENTRIES])
+        entries = big_endian(packed.entries[start : start + BLOCK_ENTRIES])
         plaintext = memoryview(end + entries.tobytes())
         block = memoryview(bytearray(len(plaintext) + OVERHEAD))
         cipher.seal(FrameKind.TABLE, number, plaintext, block)
@@ -113,7 +113,7 @@ def read_table(
             raise SealBroken("the table is that of an object of another size")
         entries.frombytes(found[SIZE_BYTES:])
         offset += len(block)
-    packed = Packed(_swapped(entries))
+    packed = Packed(big_endian(entries))
     if packed.start(count) != start:
         raise SealBroken("the frames do not end where the table begins")
     return packed, claimed
@@ -130,7 +130,7 @@ def table_bytes(count: int) -> int:
     return ENTRY_BYTES * count + blocks * (SIZE_BYTES + OVERHEAD)
 
 
-def _swapped(entries: array[int]) -> array[int]:
+def big_endian(entries: array[int]) -> array[int]:
     """Return entries of the processor's byte order in big-endian, or the reverse."""
     found = entries[:]
     if sys.byteorder == "little":

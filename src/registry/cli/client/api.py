@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from cloudcore.command_failures import NotSignedIn, RequestRefused
 from cloudcore.command_line import Invocation, TokenClaims
 from registry.cli.client.credentials import Credential, changing, credentials_path, load
 from registry.cli.client.environment_key import KeyTokens, find_key
@@ -25,8 +26,7 @@ from registry.cli.client.sign_in import (
     claims_of,
     transport_to,
 )
-from registry.cli.client.transport import PULL, Lost, RequestRefused, Transport, base_url
-from registry.cli.failure import NotSignedIn
+from registry.cli.client.transport import PULL, ConnectionLost, Transport, base_url
 
 PAGE_ROWS: Final = 200
 """The largest page that ``/v1`` returns."""
@@ -59,15 +59,14 @@ class ApiTokens(Protocol):
         """Return a token other than `refused`, which the registry did not take."""
 
     def advice(self) -> str:
-        """Return what to do after a 403, or an empty string."""
+        """Return advice after a 403, or an empty string."""
 
 
 class ApiClient:
     """Calls ``/v1`` of one registry with the tokens of the sign-in.
 
     Every call raises `RequestRefused` when the registry answers an error, `NotSignedIn` when the
-    sign-in has ended, and another `CommandFailure` when there is no answer; `main` turns them
-    into a line and an exit status.
+    sign-in has ended, and another `CommandFailure` when there is no answer.
     """
 
     def __init__(self, transport: Transport, tokens: ApiTokens) -> None:
@@ -169,7 +168,7 @@ class ApiClient:
         headers = request.headers | bearer(token)
         try:
             return send(request.method, request.target, headers, request.body)
-        except Lost:
+        except ConnectionLost:
             if not _is_repeatable(request):
                 raise
         return send(request.method, request.target, headers, request.body)
@@ -302,7 +301,7 @@ class StoredSignIn:
 
     @property
     def role(self) -> str | None:
-        """Return the role that the person took, as it was written."""
+        """Return the role in which the person acts, as written at the sign-in."""
         credential = None if self._key else self.credential
         return None if credential is None else credential.role
 
@@ -315,5 +314,5 @@ class StoredSignIn:
         source = self.tokens(in_role=False).token()  # raises if nobody is signed in
         token = None if role is None else assume_role(self._transport, source, role)
         with changing(self._path) as credentials:
-            kept = credentials[self.url]
-            credentials[self.url] = msgspec.structs.replace(kept, role=role, role_token=token)
+            stored = credentials[self.url]
+            credentials[self.url] = msgspec.structs.replace(stored, role=role, role_token=token)

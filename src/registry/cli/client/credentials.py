@@ -1,9 +1,8 @@
 """The credentials file of ``entrepot login``, which only its owner can read.
 
-It holds one JSON object, keyed by the URL of the registry, and no configuration. Passwords of
-container clients are in a file of the same kind. Each change
-writes a temporary file of mode 0600 and renames it, so that others cannot read it and it is never
-half written. Concurrent commands change it one after the other.
+It holds one JSON object, keyed by the URL of the registry. Passwords of container clients are in a
+file of the same kind. Each change writes a temporary file of mode 0600 and renames it, so the file
+is never half written. Concurrent commands change it one after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from registry.cli.failure import CommandFailure
+from cloudcore.command_failures import CommandFailure
 
 T = TypeVar("T")
 
@@ -72,7 +71,7 @@ def load(path: Path) -> dict[str, Credential]:
     """Return the stored credentials by URL; an empty dict if there is no file.
 
     Raises:
-        CommandFailure: the file holds something else.
+        CommandFailure: the file is damaged.
 
     """
     return load_file(path, Credential)
@@ -127,12 +126,18 @@ def _store(path: Path, contents: Mapping[str, object]) -> None:
     if not contents:
         path.unlink(missing_ok=True)
         return
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")  # mode 0600
+    replace_file(path, msgspec.json.encode(contents))
+
+
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace a file atomically and durably, or create it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(contents))
+            file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
         Path(name).replace(path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Use the access key in the environment, so that a program needs neither file nor ``login``.
+"""Sign in by the access key in the environment: a program needs neither a file nor ``login``.
 
 ``ENTREPOT_ACCESS_KEY_ID`` with ``ENTREPOT_SECRET_ACCESS_KEY``, or with
 ``ENTREPOT_SECRET_ACCESS_KEY_FILE``, the name of a file that holds the secret. The secret is sent to
@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.sign_in import post_form
 from registry.cli.client.transport import Transport, base_url
-from registry.cli.failure import CommandFailure, Misuse
-from registry.cli.output.prompts import leaves_readable
+from registry.cli.output.prompts import is_sent_in_the_clear
 
 _ID: Final = "ENTREPOT_ACCESS_KEY_ID"
 _SECRET: Final = "ENTREPOT_SECRET_ACCESS_KEY"  # noqa: S105 - the name of a variable
@@ -52,7 +52,7 @@ def find_key(environ: Mapping[str, str], url: str | None = None) -> EnvironmentK
     own = base_url(named)
     if url is not None and url != own:
         return None
-    if leaves_readable(own) and environ.get(_INSECURE) != "1":
+    if is_sent_in_the_clear(own) and environ.get(_INSECURE) != "1":
         raise Misuse(
             f"{own} is plain HTTP: anybody on the way to it could read the secret access key; "
             f"use its https:// URL, or accept that with {_INSECURE}=1"

@@ -18,7 +18,7 @@ Address = tuple[socket.AddressFamily, str]
 ADDRESSES: Final[Sequence[Address]] = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
 _PATH: Final = "/callback"
 _SECONDS: Final = 10
-"""How long a connection may be silent; browsers open some that they do not use."""
+"""Time without a request after which a connection ends: browsers open some that they do not use."""
 _STYLE: Final = (
     ":root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }"
     " body { max-width: 30rem; margin: 15vh auto; padding: 0 1rem }"
@@ -39,7 +39,7 @@ class LoopbackRedirect:
         self._lock = Lock()
         self._code: str | None = None
         self._server = _listen(addresses, self)
-        self._told, self._tell = socket.socketpair()
+        self._reader, self._writer = socket.socketpair()
         host, port = self._server.server_name, self._server.server_port
         self.uri: Final = f"http://{f'[{host}]' if ':' in host else host}:{port}{_PATH}"
         self._thread = Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -58,12 +58,12 @@ class LoopbackRedirect:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-        self._told.close()
-        self._tell.close()
+        self._reader.close()
+        self._writer.close()
 
     def fileno(self) -> int:
         """Return a descriptor that becomes readable when the code has come."""
-        return self._told.fileno()
+        return self._reader.fileno()
 
     @property
     def code(self) -> str:
@@ -72,7 +72,7 @@ class LoopbackRedirect:
         return self._code
 
     def code_in(self, target: str) -> str | None:
-        """Return the code in a redirect's target; None if it is not the one that is expected."""
+        """Return the code in a redirect's target, or None if it is another redirect."""
         address, _, query = target.partition("?")
         fields = parse_qs(query)
         states, codes = fields.get("state", []), fields.get("code", [])
@@ -92,7 +92,7 @@ class LoopbackRedirect:
 
     def announce(self) -> None:
         """Make `fileno` readable."""
-        self._tell.send(b".")
+        self._writer.send(b".")
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,7 +1,7 @@
 """Sign a person in by authorization code with PKCE (RFC 7636, RFC 8252).
 
-The browser of this machine brings the code back by a redirect to loopback. A browser elsewhere
-shows the code, to be pasted. Whichever comes first counts.
+The browser of this machine returns the code by a redirect to loopback. A browser on another machine
+shows the code, to be pasted. The first code counts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from urllib.parse import urlencode
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.credentials import Credential
 from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
 from registry.cli.client.transport import Transport
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.prompts import checked_secret, prompting, read_secret
 from registry.cli.output.records import printable, write_now
 
@@ -138,14 +138,14 @@ def _by_browser(url: str, pasting: str, verifier: str, open_page: _Open) -> _Rec
 
 def _first(redirect: LoopbackRedirect) -> _Received:
     """Return the code of the redirect or of the standard input, whichever comes first."""
-    watched: list[LoopbackRedirect | TextIO] = [redirect]
+    inputs: list[LoopbackRedirect | TextIO] = [redirect]
     try:
         sys.stdin.fileno()
-        watched.append(sys.stdin)
+        inputs.append(sys.stdin)
     except (OSError, ValueError):  # closed, or no file
         pass
     while True:
-        ready, _, _ = select.select(watched, [], [], _WAIT_SECONDS)
+        ready, _, _ = select.select(inputs, [], [], _WAIT_SECONDS)
         if redirect in ready:
             return _Received(redirect.code, redirect.uri)
         if not ready:
@@ -155,7 +155,7 @@ def _first(redirect: LoopbackRedirect) -> _Received:
         except UnicodeDecodeError:
             line = "\n"  # no code
         if not line:  # at the end of the input the redirect may still come
-            watched.remove(sys.stdin)
+            inputs.remove(sys.stdin)
             continue
         pasted = checked_secret(line, "code")
         code = redirect.code_in(pasted) if pasted.startswith(redirect.uri) else None

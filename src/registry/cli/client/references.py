@@ -14,10 +14,9 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.resource_names import Crn, parse_uuid
 from registry.cli.client.api import ApiClient, Record
-from registry.cli.client.transport import RequestRefused
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import printable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
@@ -164,7 +163,7 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
     except RequestRefused as error:
         if error.status != 404:
             raise
-        raise Missing(no_tag(reference)) from None
+        raise Missing(missing_tag_text(reference)) from None
     return digest
 
 
@@ -186,8 +185,8 @@ def tag_path(repository: str, tag: str) -> str:
     return f"{repository}/tags/{quote(tag, safe='')}"
 
 
-def no_tag(reference: TypedReference) -> str:
-    """Return that there is no such tag, and what tells those there are."""
+def missing_tag_text(reference: TypedReference) -> str:
+    """Return the message for a missing tag."""
     return (
         f"there is no tag {reference.tag!r} in {reference.repository}; "
         f"'entrepot tags list {reference.repository}' shows those there are"
@@ -201,21 +200,21 @@ class Items(NamedTuple):
     tags: list[str]
 
 
-def named_items(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
-    """Return what the first argument of a command names, and all items, its own the first."""
+def parse_item_arguments(first: str, others: Iterable[str]) -> tuple[TypedReference, list[str]]:
+    """Return the reference of the first argument, and all items, that of the first included."""
     reference = parse_typed_reference(first)
-    items = items_in(reference.repository, others)
+    items = parse_items(reference.repository, others)
     own = reference.digest or reference.tag
     return reference, [own, *items] if own else items
 
 
 def check_item(text: str) -> None:
-    """Raise `Misuse` if a text is no digest, no beginning of one, no id and no tag."""
+    """Raise `Misuse` unless a text is a digest, the beginning of one, an id or a tag."""
     if not is_image(text) and not is_short_digest(text):
         check_tag(text)
 
 
-def items_in(repository: str, texts: Iterable[str]) -> list[str]:
+def parse_items(repository: str, texts: Iterable[str]) -> list[str]:
     """Return the tags and digests that texts name, which may repeat the repository.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Use a stored sign-in: choose the registry, and return a token that has not expired.
+"""Use a stored sign-in: choose the registry, and get an access token that has not expired.
 
-The registry verifies tokens. Here their claims only tell a person who they act as.
+The registry verifies tokens; here their claims are only shown to the person.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Misuse, NotSignedIn, RequestRefused
 from cloudcore.command_line import TokenClaims
 from registry.cli.client.credentials import ApiToken, Credential, changing, load
-from registry.cli.client.transport import TIMEOUT_SECONDS, RequestRefused, Transport, base_url
-from registry.cli.failure import CommandFailure, Misuse, NotSignedIn
+from registry.cli.client.transport import TIMEOUT_SECONDS, Transport, base_url
 
 CLIENT: Final = "cli"
 _EARLY_SECONDS: Final = 30
@@ -77,24 +77,24 @@ class SignIn:
     def _acting(self, credential: Credential) -> ApiToken | None:
         return credential.acting if self._in_role else credential.token
 
-    def _renew(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
-        """Return a new token to send; store each new token in `kept` as it arrives."""
+    def _renew(self, stored: dict[str, Credential], credential: Credential) -> ApiToken:
+        """Return a new token to send; put each new token into `stored` as it arrives."""
         source = credential.token
         if self._in_role and credential.role is not None and _is_live(source):
             try:
-                return self._act(kept, credential)
+                return self._act(stored, credential)
             except RequestRefused as error:
                 if error.status != 401:
                     raise
         # From here on the old refresh token is spent, so the new one is stored at once.
-        credential = kept[self._transport.url] = self._refreshed(credential)
-        return self._act(kept, credential)
+        credential = stored[self._transport.url] = self._refreshed(credential)
+        return self._act(stored, credential)
 
-    def _act(self, kept: dict[str, Credential], credential: Credential) -> ApiToken:
+    def _act(self, stored: dict[str, Credential], credential: Credential) -> ApiToken:
         if not self._in_role or credential.role is None:
             return credential.token
         token = assume_role(self._transport, credential.token.access_token, credential.role)
-        kept[self._transport.url] = msgspec.structs.replace(credential, role_token=token)
+        stored[self._transport.url] = msgspec.structs.replace(credential, role_token=token)
         return token
 
     def _refreshed(self, credential: Credential) -> Credential:
@@ -139,7 +139,7 @@ def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -
 
 
 def transport_to(url: str, path: Path, timeout_seconds: float = TIMEOUT_SECONDS) -> Transport:
-    """Return what sends requests to a registry, whose base URLs a sign-in may have stored."""
+    """Return the transport to a registry, with the base URLs that its sign-in stored."""
     stored = load(path).get(base_url(url))
     own_urls = None if stored is None else stored.own_urls
     return Transport(url, timeout_seconds=timeout_seconds, own_urls=own_urls)

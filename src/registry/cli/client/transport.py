@@ -1,7 +1,6 @@
 """Send one request by HTTP to the base URL that serves its path, and read one JSON answer.
 
-``GET /v1/regions`` of a registry names the base URL of each family. Every failure is one line of
-text.
+``GET /v1/regions`` of a registry lists the base URL of each family. Every failure is one line.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from cloudcore.command_failures import RequestRefused as RequestRefused  # noqa: PLC0414
-from registry.cli.failure import CommandFailure, Misuse
+from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
 from registry.cli.output.records import printable
 from registry.composition.families import FAMILIES
 
@@ -28,7 +26,7 @@ T = TypeVar("T")
 TIMEOUT_SECONDS: Final = 30
 
 
-class Lost(CommandFailure):
+class ConnectionLost(CommandFailure):
     """The connection broke after the request was sent; it may or may not have taken effect."""
 
 
@@ -59,10 +57,10 @@ class Transport:
         timeout_seconds: float = TIMEOUT_SECONDS,
         own_urls: Mapping[str, str] | None = None,
     ) -> None:
-        """Send to `url`, and what is elsewhere to `own_urls`, which are asked for after a 404."""
+        """Send to `url`, or to the `own_urls` of families; these are asked for after a 404."""
         self.url = base_url(url)
         self.own_urls: Mapping[str, str] = own_urls or {}
-        self._has_looked = False
+        self._has_asked = False
         self._timeout = timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirects)
 
@@ -70,13 +68,13 @@ class Transport:
         """Return the base URL of a path."""
         return url_for(path, self.url, self.own_urls)
 
-    def look(self) -> None:
-        """Ask the registry, once, which families have base URLs of their own."""
-        if self._has_looked:
+    def find_own_urls(self) -> None:
+        """Ask the registry, once, for the base URLs of families."""
+        if self._has_asked:
             return
-        self._has_looked = True
+        self._has_asked = True
         with suppress(RequestRefused):
-            self.own_urls = own_urls_in(self.send("GET", PLACE, {}), self.url)
+            self.own_urls = parse_own_urls(self.send("GET", REGIONS_PATH, {}), self.url)
 
     def send(
         self,
@@ -116,13 +114,13 @@ class Transport:
         body: bytes | BinaryIO | None,
         reading: Callable[[http.client.HTTPResponse], T],
     ) -> T:
-        """Send a request; return what `reading` makes of the answer.
+        """Send a request; return the result of `reading` the answer.
 
-        After a 404 it is sent again if the registry has the path elsewhere than is known.
+        After a 404 it is sent again if the registry serves the path at another URL.
 
         Raises:
             RequestRefused: the registry answered an error.
-            Lost: the connection broke; the request may have taken effect.
+            ConnectionLost: the connection broke; the request may have taken effect.
             CommandFailure: the registry cannot be reached, or does not answer in time; then the
                 request may have taken effect too.
 
@@ -133,7 +131,7 @@ class Transport:
         except RequestRefused as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
-            self.look()
+            self.find_own_urls()
             if self.url_for(path) == base:
                 raise
         if body is not None and not isinstance(body, bytes):
@@ -163,11 +161,11 @@ class Transport:
             with error:
                 raise _refusal(base, error) from None
         except ConnectionError:
-            raise Lost(f"{base} hung up before it had answered; {advice}") from None
+            raise ConnectionLost(f"{base} hung up before it had answered; {advice}") from None
         except TimeoutError:  # after the request was sent; before that, it is within a `URLError`
             raise CommandFailure(f"no answer of {base} in time; {advice}") from None
         except http.client.IncompleteRead as error:
-            raise Lost(_trouble(base, error)) from None
+            raise ConnectionLost(_trouble(base, error)) from None
         except (OSError, http.client.HTTPException) as error:
             raise CommandFailure(_trouble(base, error)) from None
 
@@ -245,7 +243,7 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> RequestRefused:
 
 
 def _trouble(url: str, error: Exception) -> str:
-    """Return why there was no answer, and what to do about it if that is known."""
+    """Return the reason for which there was no answer, with advice."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     match reason:
         case ssl.SSLCertVerificationError():
@@ -264,28 +262,28 @@ def _trouble(url: str, error: Exception) -> str:
     return f"cannot reach {url}: {printable(words)}; check the URL, or try again later"
 
 
-PLACE: Final = "/v1/regions"
+REGIONS_PATH: Final = "/v1/regions"
 PULL: Final = "pull"
 _MAIN: Final = "api"
 _PARTS: Final[Mapping[str, str]] = {
     "/v2": PULL,
     **{path: each.host for each in FAMILIES if each.host for path in each.paths},
 }
-"""What serves a path, by its first segments."""
+"""The part of a registry that serves a path, by its first segments."""
 
 
 def url_for(path: str, url: str, own_urls: Mapping[str, str]) -> str:
-    """Return the base URL of a path with its query, of those at `url` or elsewhere."""
+    """Return the base URL that serves a path with its query."""
     segments = path.partition("?")[0].split("/")
     part = _PARTS.get("/".join(segments[:2])) or _PARTS.get("/".join(segments[:3]), _MAIN)
     return own_urls.get(part) or own_urls.get(_MAIN) or url
 
 
-def own_urls_in(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
-    """Return where families are, by the regions of the registry at `url`; empty: all are there.
+def parse_own_urls(document: Mapping[str, Any], url: str) -> Mapping[str, str]:
+    """Return the base URLs of families from the regions of a registry; empty: all are at `url`.
 
-    A registry that is reached by a name which it does not tell serves all there. Nothing is sent by
-    plain HTTP that would not be at `url`.
+    All are at `url` too if no region lists it. URLs of another scheme are left out: nothing is
+    sent by plain HTTP that would not be at `url`.
     """
     scheme = url.partition("://")[0]
     for region in document.get("regions", ()):

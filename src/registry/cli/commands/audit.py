@@ -1,4 +1,4 @@
-"""``entrepot audit``: who did what in the account or organization, when and from where."""
+"""``entrepot audit``: list and export the audit log of the account or an organization."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure, Missing, Misuse
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH, find_organization, person
 from cloudcore.identity.commands.organizations import USERS
@@ -17,8 +18,7 @@ from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import find_repository
-from registry.cli.failure import CommandFailure, Missing, Misuse
-from registry.cli.output.records import acting, document_text, printable
+from registry.cli.output.records import by_column, document_text, printable
 
 _SPANS: Final = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _KINDS: Final = {
@@ -40,7 +40,7 @@ _COLUMNS: Final = (
     "action",
     Cell("OUTCOME", shown=_outcome),
     Cell("RESOURCE", "resources"),
-    acting("principal", "source"),
+    by_column("principal", "source"),
     Cell("FROM", "source_ip"),
     "details",
 )
@@ -84,10 +84,10 @@ def _export(run: Invocation) -> bool:
 
 
 def _events(run: Invocation) -> Iterator[Record]:
-    """Yield the events; if there is none, tell which names of the filter are unknown."""
+    """Yield the events; if there is none, warn of unknown names in the filter."""
     now, given = datetime.now(UTC), run.values
     query = {name: given.get(name) for name in ("who", "action", "resource", "outcome")}
-    query |= {name: moment(given.get(name), now) for name in ("since", "until")}
+    query |= {name: parse_moment(given.get(name), now) for name in ("since", "until")}
     client = run.client
     if "organization" in given:
         client = person(run)
@@ -103,11 +103,11 @@ def _events(run: Invocation) -> Iterator[Record]:
             run.warn(f"no event: {problem}")
 
 
-def moment(text: str | None, now: datetime) -> str | None:
-    """Return a time as RFC 3339: one that is given, midnight (UTC) of a date, or so long ago.
+def parse_moment(text: str | None, now: datetime) -> str | None:
+    """Parse a time, a date (midnight in UTC) or a span of time until now; return RFC 3339.
 
     Raises:
-        Misuse: it is none of these.
+        Misuse: the text is none of these.
 
     """
     if text is None:
@@ -124,9 +124,9 @@ def moment(text: str | None, now: datetime) -> str | None:
 
 
 def _unknown_names(run: Invocation) -> Iterator[str]:
-    """Yield a sentence for each name of the filter that names nothing here.
+    """Yield a sentence for each unknown name in the filter.
 
-    What the caller may not look up is passed over: it may be there.
+    Names that the caller may not look up are skipped: they may exist.
     """
     for field, check in (("who", _check_principal), ("resource", _check_resource)):
         written = run.values.get(field)
@@ -180,7 +180,7 @@ def _check_resource(run: Invocation, written: str) -> str:
 
 
 def _check_crn(run: Invocation, crn: str) -> str:
-    """Return a sentence if a CRN names nothing of the account, or the account by its handle.
+    """Return a sentence if a CRN is unknown, or names the account by its handle.
 
     CRNs of kinds that cannot be looked up are not checked.
     """

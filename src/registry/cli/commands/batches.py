@@ -1,4 +1,4 @@
-"""Requests about many items: in batches, and with the outcome of each item."""
+"""Send requests about many items in batches, and print the outcome of each item."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def failed(failure: Record) -> Line:
 def write_outcome(run: Invocation, document: Record, lines: Sequence[Line]) -> bool:
     """Print the outcome of each item; return False if one was refused.
 
-    Then the standard error says how many were: a table of many items may have scrolled away.
+    Their number goes to the standard error: a table of many items may have scrolled away.
     """
     if run.is_for_program:
         run.show(document)

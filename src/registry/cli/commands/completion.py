@@ -1,8 +1,7 @@
-"""``entrepot completion``, the scripts by which a shell completes, and ``entrepot __complete``.
+"""``entrepot completion`` prints completion scripts of shells, which call ``entrepot __complete``.
 
-The scripts call ``__complete`` for names while a command is typed. It asks the registry within a
-short time. On any failure it prints nothing: the shell then offers nothing, and the line that is
-being typed stays as it is.
+``__complete`` prints names while a command is typed. It asks the registry within a short time, and
+prints nothing on any failure, so the typed line stays unchanged.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure, Missing
 from cloudcore.command_line import Noun
 from cloudcore.errors import PlatformError
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
@@ -26,7 +26,6 @@ from registry.cli.client.api import ApiClient, Query
 from registry.cli.client.credentials import credentials_path
 from registry.cli.client.references import repository_path
 from registry.cli.client.sign_in import SignIn, choose_registry, transport_to
-from registry.cli.failure import CommandFailure, Missing
 from registry.cli.nouns.commands import CommandTable, metavar_of
 from registry.cli.nouns.invocation import words_of
 from registry.cli.parser import Verbs
@@ -41,8 +40,8 @@ _HINT: Final = """so that each new shell has it:
 """
 
 
-# Bash splits words at the colon and the at sign of a reference. So the words are read off the line
-# anew, and what stands before the last such character is cut from the answers.
+# Bash splits words at the colon and the at sign of a reference. So the words are split again
+# from the line, and the part before the last such character is cut from the answers.
 _BASH: Final = """
 _entrepot_names() {
   compgen -W "$(entrepot COMMAND "$1" "$2" --line="$line" 2>/dev/null)" -- "$2"
@@ -109,7 +108,7 @@ def _print(options: argparse.Namespace) -> int:
 
 
 def _asking(kind: str) -> dict[str, str]:
-    """Return what each shell runs to complete an argument of a kind."""
+    """Return the code by which each shell completes an argument of a kind."""
     return {
         "bash": f"_entrepot_{kind}",
         "zsh": f"_entrepot_names {kind}",
@@ -141,15 +140,15 @@ KINDS: Final = {
     "ACTION": "action",
     "IDENTITY-PROVIDER": "identity-provider",
 }
-"""What is offered for an argument, by its metavar."""
+"""The kind of names offered for an argument, by its metavar."""
 
 _PROVIDER: Final = "identity-provider"
 _PLAIN: Final = re.compile(r"[\w.@:/+=-]+", re.ASCII)
-"""What no shell expands: bash would run a command that stood between backticks."""
+"""Names that no shell expands: bash would run a command between backticks."""
 _TIMEOUT_SECONDS: Final = 2
 _MOST: Final = 100
 _MOST_ARGUMENTS: Final = 3
-"""How many arguments are tried as the name of a repository."""
+"""Arguments that are tried as the name of a repository."""
 
 
 def add_complete(commands: Verbs) -> None:
@@ -163,7 +162,7 @@ def add_complete(commands: Verbs) -> None:
 
 
 def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
-    """Return the described nouns by kind, but those whose names no list has by itself."""
+    """Return the nouns by kind, without those that have no list of their own."""
     nouns = commands.described if isinstance(commands, CommandTable) else ()
     return {
         kind_of(each): each
@@ -173,7 +172,7 @@ def nouns_of(commands: Verbs) -> Mapping[str, Noun]:
 
 
 def kind_of(noun: Noun) -> str:
-    """Return what the names of a described noun are asked for as."""
+    """Return the kind of a noun's names, as ``__complete`` takes it."""
     return words_of(noun).replace(" ", "-")
 
 

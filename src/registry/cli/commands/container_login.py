@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.api import ApiClient, open_client
 from registry.cli.client.container_passwords import (
     ContainerPassword,
@@ -26,7 +26,7 @@ from registry.cli.client.container_passwords import (
     find_source,
     new_password,
 )
-from registry.cli.failure import CommandFailure, Misuse
+from registry.cli.client.credentials import replace_file
 from registry.cli.output.records import printable, write_now, write_record
 from registry.cli.parser import Verbs, add_output, add_registry
 
@@ -88,9 +88,9 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 def add_helper(path: Path, hosts: Iterable[str]) -> bool:
-    """Make the helper give the passwords of hosts; return False if it did so already.
+    """Name the helper for hosts in docker's configuration; return False if it was named already.
 
-    All other settings stay. The file is replaced at once, and keeps its mode.
+    Other settings stay. The file is replaced atomically, and keeps its mode.
 
     Raises:
         CommandFailure: the file holds something else, or cannot be written.
@@ -113,7 +113,7 @@ def add_helper(path: Path, hosts: Iterable[str]) -> bool:
 
 
 def missing_program(environ: Mapping[str, str]) -> str:
-    """Return where the helper's program is, if clients would not find it; else an empty string."""
+    """Return the path of the helper's program if it is not in PATH; else an empty string."""
     if shutil.which(_PROGRAM, path=environ.get("PATH")):
         return ""
     return str(Path(sys.executable).with_name(_PROGRAM))
@@ -136,17 +136,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    replace_file(path, text.encode(), mode)
 
 
 _CLIENT: str = "docker"
@@ -262,7 +252,7 @@ def _name_helper(client: ApiClient) -> int:
 
 
 class _LoginCommand(NamedTuple):
-    """How a program is told to log in; the host follows."""
+    """The command line by which a program logs in; the host follows."""
 
     words: tuple[str, ...] = ("login",)
     username: str = "--username"
@@ -270,7 +260,7 @@ class _LoginCommand(NamedTuple):
     plain_http: tuple[str, ...] = ()
     """Options for a registry without TLS; docker and crane need none on loopback."""
     before_plain_http: tuple[str, ...] = ()
-    """What is run first for a registry without TLS; the host follows."""
+    """A command to run first for a registry without TLS; the host follows."""
 
 
 _DOCKER: Final = _LoginCommand()
@@ -295,7 +285,7 @@ CLIENTS: Final = tuple(_COMMANDS)
 
 
 def login_commands(url: str, program: str, username: str, host: str) -> list[list[str]]:
-    """Return the commands that log a client in; an unknown one is told as docker is.
+    """Return the commands that log a client in; an unknown client gets those of docker.
 
     The last one takes the password on its standard input.
     """

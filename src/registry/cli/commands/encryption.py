@@ -1,4 +1,4 @@
-"""``entrepot encryption``: under which key a repository, or the account, stores its blobs."""
+"""``entrepot encryption``: the KMS key under which a repository or the account stores blobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
 
 _REASONS: Final = {
     "repository": "its own binding",
@@ -20,7 +20,7 @@ _STAYED: Final = {
     "key_deleted": "had a key that was deleted: push them again",
     "unreadable": "have a data key that no key opens: push them again",
 }
-"""Why blobs have not moved, by the names of the run's fields."""
+"""Reasons why blobs were left, by the names of the run's fields."""
 _SCOPE: Final = Option(
     "repository", "of this repository (of all without a key of their own)", metavar="REPOSITORY"
 )
@@ -56,18 +56,18 @@ def _path(run: Invocation) -> str:
 
 
 def _show(run: Invocation) -> bool:
-    return _tell(run, run.client.call("GET", _path(run))["encryption_binding"])
+    return _print_binding(run, run.client.call("GET", _path(run))["encryption_binding"])
 
 
 def _set(run: Invocation) -> bool:
     body = {"kms_key": run.values["kms_key"]}
-    return _tell(run, run.client.call("PUT", _path(run), body)["encryption_binding"])
+    return _print_binding(run, run.client.call("PUT", _path(run), body)["encryption_binding"])
 
 
 def _reset(run: Invocation) -> bool:
     path = _path(run)
     run.client.call("DELETE", path)
-    return _tell(run, run.client.call("GET", path)["encryption_binding"])
+    return _print_binding(run, run.client.call("GET", path)["encryption_binding"])
 
 
 def _list_history(run: Invocation) -> bool:
@@ -75,8 +75,8 @@ def _list_history(run: Invocation) -> bool:
     return True
 
 
-def _tell(run: Invocation, binding: Record) -> bool:
-    """Print in a line which key seals what; for a program the record."""
+def _print_binding(run: Invocation, binding: Record) -> bool:
+    """Print a line about the key; for a program the record."""
     whose = run.values.get("repository") or "Repositories without a key of their own"
     if "kms_key" not in binding:
         run.say(f"{whose}: not encrypted; this registry has no keys", binding)
@@ -94,10 +94,10 @@ def _rewrap(run: Invocation) -> bool:
     said = (
         f"Started run {{id}}; 'entrepot encryption rewraps {repository}' shows how far it has come"
     )
-    ended = started(run, path, said, _progress, f"{path}/runs")
+    ended = start_run(run, path, said, _progress, f"{path}/runs")
     if ended is None:
         return True
-    tell_ended(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
+    report_end(run, ended, f"{ended['moved']} of {ended['done']} blobs have the new key")
     for name, words in _STAYED.items():
         if ended[name]:
             run.say(f"{ended[name]} blobs {words}")

@@ -1,4 +1,4 @@
-"""``entrepot events``: which topics receive the events of the account's resources."""
+"""``entrepot events``: rules that send events of the account's resources to topics."""
 
 from __future__ import annotations
 

@@ -7,11 +7,16 @@ from typing import Any, Final
 
 from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
 from registry.cli.nouns.commands import CommandTable
-from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
 from registry.cli.output.records import size_text, text_of, time_text
-from registry.cli.parser import add_output, later
+from registry.cli.parser import add_output, lazy_command
 from registry.cli.server.options import add_local
 
+_DESCRIPTION: Final = (
+    "Blobs that nothing needs, and the runs that collect them. 'status', 'run' and 'runs' call the"
+    " registry, so they need a sign-in; the others read and change its data on its own machine, and"
+    " need none."
+)
 _STAGES: Final = (
     ("in grace", "unreferenced", "grace", "a manifest"),
     ("condemned", "condemned", "condemned", "a push of the same bytes"),
@@ -64,9 +69,9 @@ def _done(run: Mapping[str, Any]) -> str:
 
 def _run(run: Invocation) -> bool:
     said = "Run {id} is under way; 'entrepot gc status' shows how far it has come"
-    ended = started(run, f"{run.path}/runs", said, _done)
+    ended = start_run(run, f"{run.path}/runs", said, _done)
     if ended is not None:
-        tell_ended(run, ended, _done(ended))
+        report_end(run, ended, _done(ended))
     return True
 
 
@@ -110,10 +115,11 @@ COLLECTION: Final = Noun(
 def add_parsers(commands: CommandTable) -> None:
     """Add ``gc`` and its commands."""
     verbs = commands.add_described(COLLECTION)
+    commands.choices["gc"].description = _DESCRIPTION
     recover = add_local(
         verbs,
         "recover",
-        later("orphans", "run_recovery"),
+        lazy_command("orphans", "run_recovery"),
         "bring a blob back from the quarantine",
         "Bring a blob back from the quarantine.",
     )
@@ -122,7 +128,7 @@ def add_parsers(commands: CommandTable) -> None:
     orphans = add_local(
         verbs,
         "orphans",
-        later("orphans", "run_listing"),
+        lazy_command("orphans", "run_listing"),
         "list stored files that were set aside because they belong to no row",
         "List the stored files that were set aside because they belong to no row of the database,"
         " and until when they are kept.",
@@ -131,7 +137,7 @@ def add_parsers(commands: CommandTable) -> None:
     restore = add_local(
         verbs,
         "restore-orphans",
-        later("orphans", "run_restoration"),
+        lazy_command("orphans", "run_restoration"),
         "put back files that were set aside",
         "Put files that were set aside back where they were. Those that have a row in the database"
         " come back without this command.",
@@ -141,7 +147,7 @@ def add_parsers(commands: CommandTable) -> None:
     add_local(
         verbs,
         "accept-database",
-        later("orphans", "run_acceptance"),
+        lazy_command("orphans", "run_acceptance"),
         "accept a database that is older than its blobs",
         "Accept the database after it went back in time, as after restoring a backup: collection"
         " and the scan for orphans go on with it. Blobs that it does not know are set aside, and"

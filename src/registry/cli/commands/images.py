@@ -1,4 +1,4 @@
-"""``entrepot images``: what repositories hold."""
+"""``entrepot images``: the images of a repository, with referrers, pins and deleted ones."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from cloudcore.command_failures import Missing, Misuse
 from cloudcore.command_line import Act, ApiCalls, Cell, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import (
@@ -17,13 +18,12 @@ from registry.cli.client.references import (
     find_items,
     image_path,
     is_short_digest,
-    named_items,
+    parse_item_arguments,
     repository_path,
 )
 from registry.cli.commands.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.failure import Missing, Misuse
-from registry.cli.output.records import acting, printable, size_text, time_text
+from registry.cli.output.records import by_column, printable, size_text, time_text
 
 _DEEPEST: Final = 16
 """The most levels shown; each image of the tree costs a request."""
@@ -156,7 +156,7 @@ def _pin_path(run: Invocation) -> str:
 
 
 def _delete(run: Invocation) -> bool:
-    reference, items = named_items(run.values["image"], run.values["items"])
+    reference, items = parse_item_arguments(run.values["image"], run.values["items"])
     if not items:
         raise Misuse("name digests or tags; 'entrepot repositories delete' takes them all")
     for item in items:
@@ -168,7 +168,7 @@ def _delete(run: Invocation) -> bool:
 
 
 def _restore(run: Invocation) -> bool:
-    reference, items = named_items(run.values["image"], run.values["digests"])
+    reference, items = parse_item_arguments(run.values["image"], run.values["digests"])
     if reference.tag is not None:
         raise Misuse(
             "images are restored by digest; 'entrepot images deleted' lists them with their tags, "
@@ -283,7 +283,7 @@ IMAGES: Final = Noun(
             columns=(
                 *_COLUMNS[:3],
                 "deleted_at",
-                acting("deleted_by", "deleted_by_source"),
+                by_column("deleted_by", "deleted_by_source"),
                 Cell("RESTORABLE UNTIL", "restorable_until", "time"),
             ),
             row_name=_reference,

@@ -1,4 +1,4 @@
-"""``entrepot invoices``: what the organization owes; an operator decides on the machine."""
+"""``entrepot invoices``: invoices of the organization, and an operator's decisions on them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.billing.commands import INVOICES
 from registry.cli.nouns.commands import CommandTable
-from registry.cli.parser import later
+from registry.cli.parser import lazy_command
 from registry.cli.server.options import add_local
 
 _VERBS: Final = {
@@ -26,8 +26,9 @@ def add_parsers(commands: CommandTable) -> None:
         parser = add_local(
             verbs,
             verb,
-            later("invoice_decisions", f"run_{verb}"),
+            lazy_command("invoice_decisions", "run_decision"),
             f"{words}, on the registry's machine",
             f"{words[:1].upper()}{words[1:]}. {more} For an invoice that is open or has failed.",
         )
         parser.add_argument("invoice", metavar="ID", help="id of the invoice")
+        parser.set_defaults(decision=verb)

@@ -1,4 +1,4 @@
-"""``entrepot keys``: the KMS keys of the account, and what they protect here."""
+"""``entrepot keys``: the KMS keys of the account, and the blobs and images that they protect."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Final
 
+from cloudcore.command_failures import RequestRefused
 from cloudcore.command_line import Act, Invocation, Record
 from cloudcore.kms.commands import KEYS
-from registry.cli.client.transport import RequestRefused
 from registry.cli.output.records import printable
 
 _DEFAULT_DAYS: Final = 30
@@ -28,7 +28,7 @@ def _show_usage(run: Invocation) -> bool:
 
 
 def _question(run: Invocation, key: Record) -> str:
-    """Tell what the deletion of a key would shred; return what is asked before it."""
+    """Print what the deletion of a key would shred; return the question before it."""
     try:
         lines = _usage_lines(run, _usage(run))
     except RequestRefused as error:
@@ -51,24 +51,24 @@ def _usage(run: Invocation) -> Record:
 
 
 def _usage_lines(run: Invocation, usage: Record) -> list[str]:
-    """Return what a key protects, in sentences for a person."""
+    """Return sentences about what a key protects."""
 
-    def told(words: str) -> str:
+    def sentence(words: str) -> str:
         return run.text(words.replace("~", "at least " if usage["is_partial"] else ""), usage)
 
     images = [f"{each['repository']['name']}@{each['digest']}" for each in usage["images"]]
     default = "It is the account's default: it seals what other repositories get."
     return [
-        told(
+        sentence(
             "Blobs under it: ~{blob_count}; only it opens ~{exclusive_blob_count} of them "
             "({exclusive_bytes})."
         ),
-        told("Images that cannot be pulled without it: ~{image_count}."),
+        sentence("Images that cannot be pulled without it: ~{image_count}."),
         *_some(images, usage["image_count"]),
-        told("Repositories bound to it: ~{repository_count}."),
+        sentence("Repositories bound to it: ~{repository_count}."),
         *_some([each["name"] for each in usage["repositories"]], usage["repository_count"]),
-        told("Objects in buckets under it alone: ~{object_count} ({object_bytes})."),
-        told("Buckets bound to it: {bucket_count}."),
+        sentence("Objects in buckets under it alone: ~{object_count} ({object_bytes})."),
+        sentence("Buckets bound to it: {bucket_count}."),
         *_some([each["name"] for each in usage["buckets"]], usage["bucket_count"]),
         *([default] if usage["is_account_default"] else []),
     ]

@@ -1,4 +1,4 @@
-"""``entrepot lifecycle``: which images of a repository expire, and when."""
+"""``entrepot lifecycle``: the lifecycle policy of a repository, its preview and its runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import client_of
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.output.progress import COLUMNS, WAIT, started, tell_ended
+from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
 from registry.cli.output.records import size_text
 
 _CONDITIONS: Final = {
@@ -20,7 +20,7 @@ _HELD: Final = (
     "No rule expires what was pushed or restored less than an hour ago, what is pinned, the parts"
     " of an index that stays, or what is attached to an image that stays"
 )
-"""Why fewer images expire than the rules alone say; see `registry.services.lifecycle.selection`."""
+"""Images that no rule expires (`registry.services.lifecycle.selection`)."""
 
 
 def _selected_tags(rule: Record) -> list[str]:
@@ -114,11 +114,11 @@ def _run(run: Invocation) -> bool:
     repository = run.above.written
     run.confirm(f"Delete what expires in {repository}?")
     said = f"Started run {{id}}; 'entrepot lifecycle runs {repository}' shows how far it has come"
-    ended = started(run, f"{run.path}/runs", said, _progress)
+    ended = start_run(run, f"{run.path}/runs", said, _progress)
     if ended is None:
         return True
     words = f"expired {ended['expired']} of {ended['evaluated']} images"
-    tell_ended(run, ended, f"{words}, {_freed(ended['freed_bytes'])}")
+    report_end(run, ended, f"{words}, {_freed(ended['freed_bytes'])}")
     if not ended["expired"]:
         run.say(_HELD)
     return True

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from cloudcore.command_failures import FAILED, CommandFailure, Missing, Misuse, RequestRefused
 from registry.cli.client.api import ApiClient
 from registry.cli.client.container_passwords import forget_password, new_password
 from registry.cli.client.credentials import Credential, changing, credentials_path
@@ -23,11 +24,10 @@ from registry.cli.client.sign_in import (
     token_of,
     transport_to,
 )
-from registry.cli.client.transport import RequestRefused, Transport
+from registry.cli.client.transport import Transport
 from registry.cli.commands import container_login
 from registry.cli.commands.container_login import log_in
-from registry.cli.failure import FAILED, CommandFailure, Missing, Misuse
-from registry.cli.output.prompts import check_readers, read_secret
+from registry.cli.output.prompts import check_plain_http, read_secret
 from registry.cli.output.records import printable, write_now
 from registry.cli.parser import Verbs
 
@@ -69,9 +69,9 @@ def sign_in(options: argparse.Namespace) -> int:
     transport = Transport(options.url)
     if options.docker and options.no_role:
         raise Misuse("a person signs a container client in by a role: leave --no-role out")
-    check_readers(transport.url, is_accepted=options.insecure_http)
+    check_plain_http(transport.url, is_accepted=options.insecure_http)
     try:
-        transport.look()
+        transport.find_own_urls()
         if options.access_key_id:
             credential = _by_key_pair(transport, options.access_key_id)
         else:
@@ -87,12 +87,12 @@ def sign_in(options: argparse.Namespace) -> int:
         credential, signed_in_at=time.time(), own_urls=dict(transport.own_urls)
     )
     path = credentials_path(os.environ)
-    replaced = _keep(path, transport.url, credential)
+    replaced = _store(path, transport.url, credential)
     if replaced is not None:
         _end_quietly(transport, replaced)
     write_now(f"Signed in to {transport.url}; the credential is in {path}.\n")
     credential = _with_role(options, transport, credential)
-    _keep(path, transport.url, credential)
+    _store(path, transport.url, credential)
     sys.stdout.flush()
     if options.docker:
         _sign_client_in(options, transport, credential)
@@ -156,7 +156,7 @@ def sign_out(options: argparse.Namespace) -> int:
     return 0
 
 
-def _keep(path: Path, url: str, credential: Credential) -> Credential | None:
+def _store(path: Path, url: str, credential: Credential) -> Credential | None:
     """Store a credential; return the one it replaces, or None."""
     try:
         with changing(path) as credentials:

@@ -12,12 +12,12 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.container_passwords import ContainerPassword, new_password
 from registry.cli.client.references import parse_typed_reference
-from registry.cli.client.transport import RequestRefused, Transport
-from registry.cli.failure import CommandFailure, Missing, Misuse
+from registry.cli.client.transport import Transport
 from registry.cli.output.progress import progress
 from registry.cli.output.records import printable, size_text
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
@@ -51,7 +51,7 @@ _PART: Final = 1 << 18
 _AT_ONCE: Final = 3
 """Blobs that are pulled at once, as Docker does."""
 _SLOW_SECONDS: Final = 300
-"""How long an answer may take: the upstream may be slow."""
+"""Longest time for an answer: the upstream may be slow."""
 _COLUMNS: Final = (
     "image",
     Cell("DIGEST", "digest", "digests"),
@@ -63,7 +63,7 @@ _COLUMNS: Final = (
 
 
 def _test(run: Invocation) -> bool:
-    """Ask the upstream whether it answers; return False if it does not."""
+    """Test the upstream; return False if it does not answer."""
     asked = None
     if "image" in run.values:
         repository, _, tag = run.values["image"].partition(":")
@@ -84,7 +84,7 @@ def _warm(run: Invocation) -> bool:
     rules = list(client.rows(run.path, "pull_through_cache_rules"))
     images = [(text, mirrored_image(rules, text)) for text in run.values["images"]]
     password = new_password(client)
-    rows = [_pulled(client, password, text, image, wanted) for text, image in images]
+    rows = [_pull(client, password, text, image, wanted) for text, image in images]
     if run.is_for_program:
         run.show({"images": rows})
     else:
@@ -92,14 +92,14 @@ def _warm(run: Invocation) -> bool:
     return not any(row["failure"] for row in rows)
 
 
-def _pulled(
+def _pull(
     client: ApiClient,
     password: ContainerPassword,
     text: str,
     image: MirroredImage,
     platforms: frozenset[str] | None,
 ) -> Record:
-    """Pull an image; return what was pulled, and why not all of it."""
+    """Pull an image; return its row, with the reason if it was not pulled whole."""
     failure = None
     with progress() as show:
         puller = _Puller(client, password, image, lambda words: show(f"{text}: {words}"))
@@ -183,7 +183,7 @@ def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
 
 
 def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
-    """Return True if a child of an index is of one of the platforms, or an index for any."""
+    """Return True if a child of an index is for one of the platforms, or is an index itself."""
     if platforms is None or (
         descriptor.get("mediaType") in _INDEXES and not descriptor.get("platform")
     ):
@@ -194,7 +194,7 @@ def is_wanted(descriptor: Record, platforms: frozenset[str] | None) -> bool:
 
 
 class _Puller:
-    """Pulls one image, and throws it away."""
+    """Pulls one image, and discards its bytes."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class _Puller:
     def _below(
         self, index: dict[str, Any], platforms: frozenset[str] | None
     ) -> list[dict[str, Any]]:
-        """Pull all that is wanted under an index, each manifest once; return it."""
+        """Pull the wanted manifests under an index, each once; return them."""
         found: dict[str, dict[str, Any]] = {}
         waiting = [index]
         while waiting:

@@ -1,4 +1,4 @@
-"""``entrepot quotas``: what the account has and may have; an operator sets it on the machine."""
+"""``entrepot quotas``: use and limits of the account; an operator sets limits on the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from cloudcore.command_line import Cell, Noun, Record
 from registry.cli.nouns.commands import CommandTable
 from registry.cli.output.records import size_text
-from registry.cli.parser import later
+from registry.cli.parser import lazy_command
 from registry.cli.server.options import add_local
 from registry.quotas import UNLIMITED
 
@@ -37,7 +37,7 @@ def add_parsers(commands: CommandTable) -> None:
     change = add_local(
         verbs,
         "set",
-        later("quota_limits", "run_set"),
+        lazy_command("quota_limits", "run_set"),
         "set a limit of an account, or of all",
         "Set how much an account may have of something, or all accounts that have no limit of"
         " their own. It holds from the next request on; what there is already stays.",
@@ -47,7 +47,7 @@ def add_parsers(commands: CommandTable) -> None:
     reset = add_local(
         verbs,
         "reset",
-        later("quota_limits", "run_reset"),
+        lazy_command("quota_limits", "run_reset"),
         "forget a limit that was set",
         "Forget a limit that was set: that of all accounts holds again, or the default.",
     )

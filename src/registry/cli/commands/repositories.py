@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudcore.command_failures import Missing, Misuse
 from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
 from cloudcore.resource_names import parse_uuid
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.failure import Missing, Misuse
-from registry.cli.output.records import acting, printable, time_text
+from registry.cli.output.records import by_column, printable, time_text
 
 _FIELDS: Final = (
     Option("description", 'for persons; "" takes it away', "clearable"),
@@ -28,7 +28,7 @@ _FIELDS: Final = (
 
 
 def _question(run: Invocation, found: Record) -> str:
-    """Return what is asked before a repository is deleted.
+    """Return the question before a repository is deleted.
 
     Raises:
         Misuse: it holds images, and ``--force`` is not given.
@@ -113,7 +113,7 @@ REPOSITORIES: Final = Noun(
                 "image_count",
                 "size_bytes",
                 "deleted_at",
-                acting("deleted_by", "deleted_by_source"),
+                by_column("deleted_by", "deleted_by_source"),
                 Cell("RESTORABLE UNTIL", "restorable_until", "time"),
                 "id",
             ),

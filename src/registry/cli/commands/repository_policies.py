@@ -1,4 +1,4 @@
-"""``entrepot repository-policies``: who else may use a repository."""
+"""``entrepot repository-policies``: resource policies, by which others may use a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``entrepot storage``: the bytes an account stores, and what deduplication saves."""
+"""``entrepot storage``: bytes that an account stores, and bytes saved by deduplication."""
 
 from __future__ import annotations
 

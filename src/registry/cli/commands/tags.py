@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
+from cloudcore.command_failures import Missing, Misuse, RequestRefused
+from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument, method_act
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.references import (
     TypedReference,
@@ -16,24 +17,22 @@ from registry.cli.client.references import (
     is_id,
     is_image,
     is_short_digest,
-    items_in,
-    named_items,
-    no_tag,
+    missing_tag_text,
+    parse_item_arguments,
+    parse_items,
     parse_typed_reference,
     repository_path,
     tag_path,
 )
-from registry.cli.client.transport import RequestRefused
 from registry.cli.commands.batches import delete_items
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.failure import Missing, Misuse
-from registry.cli.output.records import acting, printable
+from registry.cli.output.records import by_column, printable
 
 _DELETED: Final = (
     "tag",
     Cell("DELETED", "occurred_at", "time"),
     Cell("DIGEST", "previous_digest", "digest"),
-    acting("principal", "source"),
+    by_column("principal", "source"),
 )
 
 
@@ -52,7 +51,7 @@ def _locate(run: Invocation, written: str) -> str:
 
 
 def _no_tag(run: Invocation, _names: Record) -> str:
-    return no_tag(_named(run.written))
+    return missing_tag_text(_named(run.written))
 
 
 def _set(run: Invocation) -> bool:
@@ -81,7 +80,7 @@ def _condition(run: Invocation, path: str) -> dict[str, str]:
 
 def _target_digest(client: ApiClient, path: str, tag: TypedReference, written: str) -> str:
     """Return the digest a tag is to point to: of a digest, an id, a tag, or a full reference."""
-    (item,) = items_in(tag.repository, [written])
+    (item,) = parse_items(tag.repository, [written])
     check_item(item)
     digests, tags = find_items(client, path, [item])
     if digests:
@@ -104,7 +103,7 @@ def _missing_image(tag: TypedReference, written: str) -> Missing:
 
 
 def _delete(run: Invocation) -> bool:
-    reference, tags = named_items(run.values["tag"], run.values["tags"])
+    reference, tags = parse_item_arguments(run.values["tag"], run.values["tags"])
     if not tags or reference.digest is not None:
         raise Misuse("name tags; 'entrepot images delete' deletes images by digest")
     for tag in tags:
@@ -170,7 +169,7 @@ TAGS: Final = Noun(
                 "action",
                 "digest",
                 Cell("BEFORE", "previous_digest", "digest"),
-                acting("principal", "source"),
+                by_column("principal", "source"),
             ),
             row_name="digest",
         ),
@@ -182,14 +181,7 @@ TAGS: Final = Noun(
             row_name=_deleted_name,
             run=_list_deleted,
         ),
-        Act(
-            verb="restore",
-            words="restore a deleted tag",
-            path="restore",
-            takes_key=True,
-            answer="tag",
-            said="{tag} points to {digest} again",
-        ),
+        method_act("restore", "restore a deleted tag", "tag", "{tag} points to {digest} again"),
     ),
 )
 

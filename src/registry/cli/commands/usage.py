@@ -1,4 +1,4 @@
-"""``entrepot usage``: what the account, or each of an organization, has used."""
+"""``entrepot usage``: the metered usage of the account, or of each of an organization."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from cloudcore.command_line import Act, Cell, Invocation, Option, Record
 from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.client.api import PAGE_ROWS
-from registry.cli.commands.audit import moment
+from registry.cli.commands.audit import parse_moment
 
 _PATH: Final = "/v1/usage"
 
@@ -29,8 +29,8 @@ _ACCOUNT: Final = Cell("ACCOUNT", "account.name")
 def _show(run: Invocation) -> bool:
     now, given, client = datetime.now(UTC), run.values, run.client
     query = {
-        "from": moment(given.get("from"), now),
-        "to": moment(given.get("to"), now),
+        "from": parse_moment(given.get("from"), now),
+        "to": parse_moment(given.get("to"), now),
         "sku": given.get("sku"),
         "granularity": given.get("by"),
         "limit": PAGE_ROWS,

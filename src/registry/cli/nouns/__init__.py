@@ -1,5 +1,5 @@
 """Commands made from the description of a noun (`cloudcore.command_line.Noun`).
 
-`commands` adds the parsers, `options` their options and the request that these become,
-`invocation` is one run of a command. Nothing here knows a particular noun.
+`commands` adds the parsers, `options` their options and requests; `invocation` is one run of a
+command. Nothing here knows a particular noun.
 """

@@ -1,4 +1,4 @@
-"""The commands of nouns that families describe (`cloudcore.command_line.Noun`)."""
+"""Make the parsers and commands of nouns that families describe (`cloudcore.command_line.Noun`)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from cloudcore.command_failures import Missing, RequestRefused
-from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Told
+from cloudcore.command_failures import FAILED, Missing, Misuse, RequestRefused
+from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Sentence
 from registry.cli.client.api import send_public
-from registry.cli.failure import FAILED, Misuse
-from registry.cli.nouns.invocation import NounInvocation, columns_of, one_of
+from registry.cli.nouns.invocation import NounInvocation, one_of
 from registry.cli.nouns.options import (
     add_options,
     document_of,
@@ -23,7 +22,7 @@ from registry.cli.nouns.options import (
     sent_of,
 )
 from registry.cli.output.prompts import add_confirmation, confirm
-from registry.cli.output.records import add_full_digests, add_quiet
+from registry.cli.output.records import add_full_digests, add_quiet, cells_of, shows_digests
 from registry.cli.parser import Commands, Verbs, add_noun, add_verb
 
 _Answer = dict[str, Any]
@@ -31,7 +30,7 @@ _T = TypeVar("_T")
 
 
 def add_described(commands: Verbs, noun: Noun) -> Verbs:
-    """Add a noun with the commands of its description; return what others are added to."""
+    """Add a noun with the commands of its description; return them, to add others."""
     verbs = add_noun(commands, noun.noun, noun.words)
     one = one_of(noun)
     own = {each.verb for each in noun.acts}
@@ -87,12 +86,12 @@ def _add_row_options(
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:
         add_quiet(parser, "how others name each" if callable(name) else f"{_last(name)}s")
-    if has_digests or any(each.has_digests for each in columns_of(columns)):
+    if has_digests or any(map(shows_digests, cells_of(columns))):
         add_full_digests(parser)
 
 
 def add_command(commands: Verbs, act: Act) -> None:
-    """Add a command that is of no noun."""
+    """Add a command without a noun."""
     nothing = Noun(noun="", words="", columns=())
     add_act(commands, nothing, act._replace(is_of_all=True))
 
@@ -108,7 +107,7 @@ def _show(noun: Noun, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, verb="show")
     # Also after a search for the name: a list may show less of each.
     path = run.path
-    record = _advised(noun, run, lambda: run.client.call("GET", path))[noun.one]
+    record = _with_advice(noun, run, lambda: run.client.call("GET", path))[noun.one]
     if noun.shown is None or run.is_for_program:
         run.show(record)
     else:
@@ -121,9 +120,9 @@ def _create(noun: Noun, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, options, verb="create", is_of_all=True)
     path = run.path
     document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
-    answer = _advised(noun, run, lambda: run.client.create(path, document, query))
+    answer = _with_advice(noun, run, lambda: run.client.create(path, document, query))
     made = {**answer.pop(noun.one), **answer}
-    words = _told(noun.created, run, made)
+    words = _sentence_of(noun.created, run, made)
     if noun.secret is not None:
         run.say_secret(words, made, noun.secret)
     else:
@@ -144,18 +143,18 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
         run.show(changed)
         return 0
     words = noun.updated or f"Changed {{{noun.name}}}"
-    run.say(_told(words, run, changed), changed)
+    run.say(_sentence_of(words, run, changed), changed)
     return 0
 
 
 def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
     run = NounInvocation(noun, parsed, deletion.options, verb="delete")
     record = _known(run) if noun.is_single else run.record
-    confirm(parsed, _told(deletion.question, run, record))
+    confirm(parsed, _sentence_of(deletion.question, run, record))
     path = run.path
-    gone = _advised(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
+    gone = _with_advice(noun, run, lambda: run.client.call("DELETE", path, query=run.values))
     left = gone.get(noun.one) if gone else None
-    run.say(_told(deletion.said, run, left or record), left)
+    run.say(_sentence_of(deletion.said, run, left or record), left)
     return 0
 
 
@@ -167,11 +166,11 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
         is_read = not (act.is_of_all or noun.is_named_in_path)
         known = run.record if is_read else _known(run)
         confirm(parsed, run.text(act.question, known))
-    return _advised(noun, run, lambda: _carry_out(act, run, parsed))
+    return _with_advice(noun, run, lambda: _carry_out(act, run, parsed))
 
 
 def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int:
-    """Do what a command says; return the exit status."""
+    """Send the request of a command, or call its function; return the exit status."""
     if act.run is not None:
         return 0 if act.run(run) else FAILED
     path = act.path if act.path.startswith("/") else "/".join(filter(None, (run.path, act.path)))
@@ -206,28 +205,28 @@ def _send(run: NounInvocation, act: Act, path: str) -> _Answer:
     return run.client.call(act.method, path, sent, query)
 
 
-def _advised(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
-    """Return what is answered; after a CONFLICT tell what may be done, and what a 404 means."""
+def _with_advice(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
+    """Return the result of `send`; add advice after a CONFLICT, and the meaning to a 404."""
     try:
         return send()
     except RequestRefused as error:
         advice, missing = noun.conflicts.get(run.verb), noun.missing.get(run.verb)
         if missing is not None and error.status == HTTPStatus.NOT_FOUND:
             if noun.is_single and noun.parent is not None:
-                _ = run.above.record  # which may be what is missing
-            raise Missing(_told(missing, run, run.names)) from None
+                _ = run.above.record  # that may be the missing one
+            raise Missing(_sentence_of(missing, run, run.names)) from None
         if advice is not None and error.code == "CONFLICT":
             raise error.with_advice(run.text(advice, run.names)) from None
         raise
 
 
 def _known(run: NounInvocation) -> dict[str, Any]:
-    """Return the resource if it was read, else what the command line calls it."""
+    """Return the resource if it was read, else its names on the command line."""
     return dict(run.record) if "record" in vars(run) else run.names
 
 
-def _told(words: Told, run: NounInvocation, record: Record) -> str:
-    """Return what is told of a record."""
+def _sentence_of(words: Sentence, run: NounInvocation, record: Record) -> str:
+    """Return a sentence about a record."""
     return words(run, record) if callable(words) else run.text(words, record)
 
 
@@ -260,7 +259,7 @@ def _add_parents(parser: argparse.ArgumentParser, noun: Noun) -> None:
 
 
 def metavar_of(noun: Noun) -> str:
-    """Return what the help calls the argument that names such a resource."""
+    """Return the name of the argument that names such a resource, for the help."""
     return noun.metavar or noun.one.upper().replace("_", "-")
 
 
@@ -277,7 +276,7 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
         """The nouns added by `add_described`."""
 
     def add_module(self, module: Any) -> None:  # noqa: ANN401 - of either kind
-        """Add the commands that a module describes (``COMMANDS``), or that it adds itself."""
+        """Add the commands that a module describes (``COMMANDS``) or adds (``add_parsers``)."""
         if hasattr(module, "add_parsers"):
             module.add_parsers(self)
             return
@@ -285,10 +284,10 @@ class CommandTable(Commands):  # type: ignore[type-arg] # argparse has no type p
             (self.add_described if isinstance(each, Noun) else self.add_command)(each)
 
     def add_described(self, noun: Noun) -> Verbs:
-        """Add a noun with its commands; return what has them."""
+        """Add a noun with its commands; return them, to add others."""
         self.described.append(noun)
         return add_described(self, noun)
 
     def add_command(self, act: Act) -> None:
-        """Add a command that is of no noun."""
+        """Add a command without a noun."""
         add_command(self, act)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from string import Formatter
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
-from cloudcore.command_failures import RequestRefused
+from cloudcore.command_failures import Missing, Misuse, RequestRefused
 from cloudcore.command_line import (
     ApiCalls,
     Caller,
-    Cell,
-    CellForm,
     Columns,
     Naming,
     Noun,
@@ -30,32 +28,20 @@ from registry.cli.client.api import ApiClient, StoredSignIn, open_client
 from registry.cli.client.container_passwords import ContainerPassword
 from registry.cli.client.references import find_repository, own_crn
 from registry.cli.commands.container_login import log_in
-from registry.cli.failure import Missing, Misuse
 from registry.cli.nouns.options import ASKED, values_of
 from registry.cli.output.prompts import confirm, read_new_password, read_secret
 from registry.cli.output.records import (
     TABLE,
-    Column,
     digests_shown,
-    duration_text,
     echo,
+    field_of,
+    formatted,
     printable,
-    shaped,
     show_rows,
     show_secret,
-    size_text,
     text_of,
-    time_text,
     write_record,
 )
-
-_FORMS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
-_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
-    "at": ("time", ""),
-    "bytes": ("size", ""),
-    "count": ("number", "s"),
-}
-"""The last word of a field that tells its form, and how the heading ends instead."""
 
 
 class NounInvocation:
@@ -80,11 +66,11 @@ class NounInvocation:
         self._given = written
         self._caller = caller or noun.caller
         if not any(each.kind in ASKED for each in options):
-            _ = self.values  # what is wrong with them is told before a sign-in is looked for
+            _ = self.values  # invalid ones are refused before the sign-in is read
 
     @cached_property
     def values(self) -> dict[str, Any]:
-        """Return what was given, by field; secrets are asked for now."""
+        """Return the given values by field; ask for secrets."""
         return values_of(self._parsed, self._options)
 
     @cached_property
@@ -132,13 +118,13 @@ class NounInvocation:
 
     @property
     def written(self) -> str:
-        """Return what the command line calls the resource; empty if it names none."""
+        """Return the name of the resource on the command line, or an empty string."""
         given = self._given
         return getattr(self._parsed, self._noun.one, "") if given is None else given
 
     @property
     def names(self) -> dict[str, Any]:
-        """Return what the command line calls the resource and those above it."""
+        """Return the names of the resource and those above it on the command line."""
         above = {} if self._noun.parent is None else self.above.names
         return {**above, self._noun.one: self.written, self._noun.name: self.written}
 
@@ -181,9 +167,9 @@ class NounInvocation:
         return NounInvocation(noun, self._parsed, written=written, caller=caller).record
 
     def crn_of(self, written: str) -> str:
-        """Return the CRN of a repository; a CRN as it is.
+        """Return the CRN of a repository that may be named without one.
 
-        That of a name that is not taken yet is the one in a ready-made policy on this name.
+        For a name without a repository, return the CRN in a ready-made policy on this name.
         """
         if written.startswith("crn:"):
             return written
@@ -196,7 +182,7 @@ class NounInvocation:
 
     @property
     def _missing(self) -> str:
-        """Return that there is no such resource, and what tells those there are."""
+        """Return the message for a missing resource."""
         noun, shown = self._noun, printable(self.written)
         if noun.parent is None or noun.is_below_option:
             return (
@@ -216,11 +202,11 @@ class NounInvocation:
 
     @cached_property
     def _crn(self) -> Crn | None:
-        """Return the CRN by which the command line calls the resource, or None if it is a name.
+        """Return the CRN on the command line, or None for a name.
 
         Raises:
-            Misuse: it is one of another kind of resource.
-            Missing: it is of another account.
+            Misuse: the CRN is of another kind of resource.
+            Missing: the CRN is of another account.
 
         """
         written = self.written
@@ -236,7 +222,7 @@ class NounInvocation:
         return own
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is nobody to ask; return if the answer is yes."""
+        """Ask, unless ``--yes`` is given or there is no terminal; return if the answer is yes."""
         confirm(self._parsed, question)
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
@@ -280,7 +266,7 @@ class NounInvocation:
         sys.stderr.write(f"entrepot: {printable(text)}\n")
 
     def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; tell which were refused, and return False if any was."""
+        """Call `act` with each item; warn of refused ones, and return False if there was one."""
         is_done = True
         for item in items:
             try:
@@ -300,7 +286,7 @@ class NounInvocation:
         def name_of(row: Record) -> str:
             return name(self, row) if callable(name) else str(field_of(row, name))
 
-        show_rows(self._parsed, rows, columns_of(columns), name_of if name else None)
+        show_rows(self._parsed, rows, columns, name_of if name else None)
 
     def shortened(self, text: str) -> str:
         """Return a text with its digests cut, unless ``--full-digests`` is given."""
@@ -312,52 +298,11 @@ class _Filling(Formatter):
 
     def get_field(self, field_name: str, _args: object, kwargs: Record) -> tuple[str, str]:
         """Return the text of a field, or of a field of a field."""
-        return text_of(shaped(field_name, field_of(kwargs, field_name))), field_name
-
-
-def columns_of(columns: Columns) -> list[Column]:
-    """Return the columns of a table as `registry.cli.output.records` draws them."""
-    cells = [_named_cell(each) if isinstance(each, str) else each for each in columns]
-    return [
-        Column(
-            each.heading,
-            partial(_cell, each),
-            is_number=each.form in ("number", "size", "duration"),
-            is_whole=each.form in ("whole", "digest"),
-            has_digests=each.form in ("digest", "digests"),
-        )
-        for each in cells
-    ]
-
-
-def _named_cell(field: str) -> Cell:
-    name = field.rpartition(".")[2]
-    stem, _, kind = name.rpartition("_")
-    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
-    heading = name if form == "text" else stem + end
-    if form == "text":
-        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
-    return Cell(heading.replace("_", " ").upper(), field, form)
-
-
-def _cell(cell: Cell, record: Record) -> object:
-    value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
-    shape: Any = _FORMS.get(cell.form)
-    return value if shape is None or value is None else shape(value)
-
-
-def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
-    """Return a field of a record, or a field of a field (``user.name``); None if it is absent."""
-    value: Any = record
-    for name in field.split("."):
-        if not isinstance(value, Mapping):
-            return None
-        value = value.get(name)
-    return value
+        return text_of(formatted(field_name, field_of(kwargs, field_name))), field_name
 
 
 def _inside(noun: Noun, record: Record) -> Record:
-    """Return what has the id and the CRN of a record."""
+    """Return the part of a record that has its id and CRN."""
     inside: Record = record[noun.within] if noun.within else record
     return inside
 
@@ -366,7 +311,7 @@ def _crn_of(noun: Noun, written: str) -> Crn:
     """Return the CRN of a resource.
 
     Raises:
-        Misuse: it is no CRN, or one of another kind of resource.
+        Misuse: the text is not a CRN, or of another kind of resource.
 
     """
     try:
@@ -379,7 +324,7 @@ def _crn_of(noun: Noun, written: str) -> Crn:
 
 
 def words_of(noun: Noun) -> str:
-    """Return what people call one of a kind of resource."""
+    """Return the name of a kind of resource, for messages."""
     return noun.singular or noun.one.replace("_", " ")
 
 

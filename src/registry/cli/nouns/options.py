@@ -1,4 +1,4 @@
-"""Options that a noun's description gives its commands, and the request that they become."""
+"""Add the options of described commands to parsers, and make requests of their values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cloudcore.command_failures import Misuse
 from cloudcore.command_line import Option
-from registry.cli.failure import Misuse
 from registry.cli.output.prompts import read_secret
 from registry.cli.output.records import printable
 from registry.cli.parser import CommandParser
@@ -22,7 +22,7 @@ from registry.cli.parser import CommandParser
 Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 
 _DEST: Final = "field:"
-"""Before the field, so that no option hides one of the command line's own, such as ``run``."""
+"""Prefix of a field, so that no option hides one of the command line's own, such as ``run``."""
 ASKED: Final = ("secret", "asked", "credential")
 """The kinds of options whose value is typed."""
 _STDIN: Final = "-"
@@ -50,18 +50,18 @@ def _group(option: Option) -> str:
 
 
 def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
-    """Return what a command line gives, by field; what it does not give is absent.
+    """Return the given values by field.
 
     Raises:
         Misuse: a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a secret is
-            asked for and not given.
+            empty.
 
     """
     return {each.field: _value(each, parsed) for each in options if is_given(parsed, each)}
 
 
 def is_given(parsed: argparse.Namespace, option: Option) -> bool:
-    """Return True if a command line gives an option, or a secret that is asked for without it."""
+    """Return True if an option is given; of a secret that is asked for, if ``--no-…`` is not."""
     given = getattr(parsed, _dest(option))
     return (given is None) if option.kind == "asked" else given is not None
 
@@ -83,7 +83,7 @@ def query_of(values: dict[str, Any], options: Iterable[Option]) -> dict[str, Any
 
 
 def flags_of(options: Iterable[Option]) -> Sequence[str]:
-    """Return the options that change something."""
+    """Return the flags of the options that change something."""
     return [
         _metavar(each, each.field) if each.is_argument else _flag(each)
         for each in options
@@ -95,7 +95,7 @@ def document_of(values: dict[str, Any]) -> dict[str, Any]:
     """Return values by field as a document: ``a.b`` is the field ``b`` of the field ``a``.
 
     Raises:
-        Misuse: a field is both set and taken away.
+        Misuse: a field is both set and removed.
 
     """
     document: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
             return given
 
 
-def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - as a field of what is shown
+def _document(option: Option, name: str) -> Any:  # noqa: ANN401 - a field of any kind
     """Return the document in a file, which may hold a whole record as ``show`` prints it."""
     found = _read_document(name)
     return found[option.field] if {option.field, "revision"} <= found.keys() else found
@@ -207,7 +207,7 @@ def _text_in(name: str) -> str:
 
 
 def _content_of(name: str) -> tuple[str, bytes]:
-    """Return what people call a file, and what it holds."""
+    """Return the name of a file for messages, and its bytes."""
     if name == _STDIN:
         return "the standard input", sys.stdin.buffer.read()
     return name, Path(name).read_bytes()

@@ -1,1 +1,1 @@
-"""Print to the terminal or to a program, show progress, and ask before what is hard to undo."""
+"""Print for a person or a program, show progress, and ask for confirmation and secrets."""

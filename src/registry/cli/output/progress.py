@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 
+from cloudcore.command_failures import CommandFailure
 from cloudcore.command_line import Invocation, Option, Record
-from registry.cli.failure import CommandFailure
-from registry.cli.output.records import acting, text_of
+from registry.cli.output.records import by_column, text_of
 
 WAIT: Final = Option("wait", "until it is done; exit 1 if it failed", "flag")
 COLUMNS: Final = (
@@ -18,7 +18,7 @@ COLUMNS: Final = (
     "status",
     "started_at",
     "finished_at",
-    acting("started_by", "started_by_source"),
+    by_column("started_by", "started_by_source"),
 )
 """The first columns of a list of runs."""
 _SLOWEST: Final = 2.0
@@ -69,12 +69,12 @@ def progress() -> Iterator[Callable[[str], None]]:
         line.end()
 
 
-def started(
+def start_run(
     invocation: Invocation, path: str, said: str, words: Callable[[Record], str], runs: str = ""
 ) -> Record | None:
-    """Start a run; if it is to be waited for, return it as it has ended, else tell what is `said`.
+    """Start a run. With ``--wait`` return it once it has ended; else print `said`, return None.
 
-    `runs` is the path of the runs if it is another one; `words` formats the progress.
+    `runs` is the path of the runs if it differs from `path`; `words` formats the progress.
     """
     run: Record = invocation.client.create(path)["run"]
     if "wait" not in invocation.values:
@@ -90,11 +90,11 @@ def started(
     return run
 
 
-def tell_ended(invocation: Invocation, run: Record, words: str) -> None:
-    """Print how a run has ended, with `words` on what it did.
+def report_end(invocation: Invocation, run: Record, words: str) -> None:
+    """Print the status of a run that has ended, with `words` on its result.
 
     Raises:
-        CommandFailure: it failed.
+        CommandFailure: the run failed.
 
     """
     invocation.say(f"{run['status'].capitalize()}: {words}", run)

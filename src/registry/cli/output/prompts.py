@@ -1,4 +1,4 @@
-"""Ask at the terminal: before what is hard to undo or sent in the clear, and for secrets."""
+"""Ask at the terminal: for confirmation, and for secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from registry.cli.failure import CommandFailure, Misuse
+from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.output.records import printable
 
 
@@ -35,8 +35,8 @@ def confirm(options: argparse.Namespace, question: str) -> None:
         raise CommandFailure("nothing was changed")
 
 
-def leaves_readable(url: str) -> bool:
-    """Return True if what is sent to a base URL leaves this machine unencrypted."""
+def is_sent_in_the_clear(url: str) -> bool:
+    """Return True if requests to a base URL leave this machine unencrypted."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
@@ -47,15 +47,15 @@ def leaves_readable(url: str) -> bool:
         return True
 
 
-def check_readers(url: str, *, is_accepted: bool) -> None:
-    """Return if a secret may be sent to `url`; ask at a terminal unless that is accepted already.
+def check_plain_http(url: str, *, is_accepted: bool) -> None:
+    """Check that a secret may be sent to `url`: ask at a terminal, unless that is accepted.
 
     Raises:
-        CommandFailure: the person declines.
-        Misuse: there is nobody to ask.
+        CommandFailure: the answer is not yes.
+        Misuse: there is no terminal.
 
     """
-    if not leaves_readable(url):
+    if not is_sent_in_the_clear(url):
         return
     words = f"{url} is plain HTTP: anybody on the way to it can read your sign-in and use it"
     if is_accepted:
@@ -75,10 +75,10 @@ _LINE_ENDS: Final = "\r\n"
 def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
     """Return a secret typed at the terminal, or one line of the standard input.
 
-    `ends` are the characters that are no part of it, at its ends; None: white space.
+    The characters `ends` are stripped at both ends; None: white space.
 
     Raises:
-        Misuse: there is none.
+        Misuse: it is empty.
 
     """
     try:
@@ -92,7 +92,7 @@ def read_new_password() -> str:
     """Return a new password: typed twice at a terminal, or a line of the standard input.
 
     Raises:
-        Misuse: there is none, or the two differ.
+        Misuse: it is empty, or the two differ.
 
     """
     password = read_secret("New password: ", "new password")
@@ -102,7 +102,7 @@ def read_new_password() -> str:
 
 
 def checked_secret(typed: str, name: str, ends: str | None = None) -> str:
-    """Return what was typed without its `ends`; raise `Misuse` if nothing is left."""
+    """Strip `ends` from a typed secret; raise `Misuse` if nothing is left."""
     secret = typed.strip(ends)
     if not secret:
         raise Misuse(f"no {name} was given; type it, or pipe it to the standard input")
@@ -111,7 +111,7 @@ def checked_secret(typed: str, name: str, ends: str | None = None) -> str:
 
 @contextmanager
 def prompting(prompt: str) -> Iterator[None]:
-    """Show a prompt at the terminal, which meanwhile does not show what is typed."""
+    """Show a prompt at the terminal, without echo during the block."""
     if not sys.stdin.isatty():
         yield
         return
@@ -127,6 +127,7 @@ def prompting(prompt: str) -> Iterator[None]:
         sys.stderr.flush()
         yield
     finally:
-        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # a half of a secret is no command
+        # And drop typed input: the rest of a secret must not reach the shell.
+        termios.tcsetattr(terminal, termios.TCSAFLUSH, before)
         sys.stderr.write("\n")
         sys.stderr.flush()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.command_line import Cell, Record
+from cloudcore.command_line import Cell, CellForm, Columns, Record
 from registry.cli.output.table import Heading, write_table
 
 TABLE: Final = "table"
@@ -24,50 +24,59 @@ FORMS: Final = (TABLE, "json", "jsonl", "yaml")
 """The values of ``--output``."""
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_NUMBERS: Final = ("number", "size", "duration")
+_WHOLE: Final = ("whole", "digest")
+_ENDS: Final[Mapping[str, tuple[CellForm, str]]] = {
+    "at": ("time", ""),
+    "bytes": ("size", ""),
+    "count": ("number", "s"),
+}
+"""The form of a field by its last word, and the end of its heading in place of that word."""
 _DIGEST: Final = re.compile(r"\b(sha256|sha512|blake3):([0-9a-f]{12})[0-9a-f]{52,116}\b")
 
 
-class Column(NamedTuple):
-    """One column of a table."""
-
-    heading: str
-    cell: Callable[[Record], object]
-    """Returns the value of a record's cell, which `text_of` formats."""
-    is_number: bool = False
-    is_whole: bool = False
-    """Never folded, so that it can be copied; the table may become wider than the terminal."""
-    has_digests: bool = False
-    """Digests in it may be shortened."""
+def cells_of(columns: Columns) -> list[Cell]:
+    """Return the columns of a table, those that are named by their field alone described too."""
+    return [_cell_of(each) if isinstance(each, str) else each for each in columns]
 
 
-def column(
-    heading: str,
-    name: str,
-    shape: Callable[[Any], str] | None = None,
-    *,
-    is_number: bool = False,
-    is_whole: bool = False,
-    has_digests: bool = False,
-) -> Column:
-    """Return the column of the field `name`, shaped by a function such as `size_text`."""
+def _cell_of(field: str) -> Cell:
+    name = field.rpartition(".")[2]
+    stem, _, kind = name.rpartition("_")
+    form, end = _ENDS.get(kind, ("text", "")) if stem else ("text", "")
+    heading = name if form == "text" else stem + end
+    if form == "text":
+        form = "digest" if name == "digest" else "whole" if name.endswith("id") else "text"
+    return Cell(heading.replace("_", " ").upper(), field, form)
 
-    def cell(record: Record) -> object:
-        value = record.get(name)
-        return value if shape is None or value is None else shape(value)
 
-    return Column(heading, cell, is_number, is_whole, has_digests)
+def field_of(record: Record, field: str) -> Any:  # noqa: ANN401 - of any kind
+    """Return a field of a record, or a field of a field (``user.name``); None if it is absent."""
+    value: Any = record
+    for name in field.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _value_of(cell: Cell, record: Record) -> object:
+    value: Any = field_of(record, cell.field) if cell.shown is None else cell.shown(record)
+    shape: Any = _TEXTS.get(cell.form)
+    return value if shape is None or value is None else shape(value)
 
 
 def write_records(
-    records: Iterable[Record], columns: Sequence[Column], form: str, out: TextIO | None = None
+    records: Iterable[Record], columns: Columns, form: str, out: TextIO | None = None
 ) -> None:
     """Write rows as they come: as a table, or with every field in one of the other `FORMS`."""
     out = out or sys.stdout
     if form != TABLE:
         out.writelines(_list_parts(records, form))
         return
-    headings = [Heading(each.heading, each.is_number, each.is_whole) for each in columns]
-    rows = ([text_of(_brief(each.cell(record))) for each in columns] for record in records)
+    cells = cells_of(columns)
+    headings = [Heading(each.heading, each.form in _NUMBERS, each.form in _WHOLE) for each in cells]
+    rows = ([text_of(_brief(_value_of(each, record))) for each in cells] for record in records)
     write_table(headings, rows, out)
 
 
@@ -78,7 +87,7 @@ def write_record(record: Record, form: str, out: TextIO | None = None) -> None:
         out.write(document_text(record, form))
         return
     headings = (Heading("FIELD"), Heading("VALUE", is_whole=True))
-    rows = [[printable(name), text_of(shaped(name, record[name]))] for name in record]
+    rows = [[printable(name), text_of(formatted(name, record[name]))] for name in record]
     write_table(headings, rows, out)
 
 
@@ -165,8 +174,8 @@ def printable(text: str) -> str:
     )
 
 
-def shaped(name: str, value: object) -> object:
-    """Format sizes and times, told by the end of the field's name; leave others as they are."""
+def formatted(name: str, value: object) -> object:
+    """Format a size or a time, recognized by the field's name; return other values unchanged."""
     if isinstance(value, int) and name.endswith("_bytes"):
         return size_text(value)
     if isinstance(value, str) and name.endswith(("_at", "_until", "as_of")):
@@ -202,6 +211,9 @@ def time_text(moment: str) -> str:
     return f"{moment[:19].replace('T', ' ')}Z"
 
 
+_TEXTS: Final = {"time": time_text, "size": size_text, "duration": duration_text}
+
+
 def add_quiet(parser: argparse.ArgumentParser, words: str) -> None:
     """Add ``--quiet``, which prints only how other commands name each row."""
     parser.add_argument("--quiet", "-q", action="store_true", help=f"print only {words}")
@@ -220,34 +232,41 @@ def add_full_digests(parser: argparse.ArgumentParser) -> None:
 def show_rows(
     options: argparse.Namespace,
     rows: Iterable[Record],
-    columns: Sequence[Column],
+    columns: Columns,
     name_of: Callable[[Record], str] | None = None,
 ) -> None:
     """Print rows as they come; with ``--quiet`` a line with the name of each."""
     if name_of is not None and options.quiet:
         sys.stdout.writelines(f"{printable(name_of(row))}\n" for row in rows)
         return
-    shown = [_shortened(options, each) if each.has_digests else each for each in columns]
+    shown = [_shortened(options, each) for each in cells_of(columns)]
     write_records(rows, shown, options.output)
 
 
 def digests_shown(options: argparse.Namespace, text: str) -> str:
-    """Return a text, its digests short unless the options say otherwise."""
+    """Return a text with its digests cut, unless ``--full-digests`` is given."""
     return text if getattr(options, "full_digests", False) else _DIGEST.sub(_cut, text)
 
 
 def _cut(found: re.Match[str]) -> str:
-    """Return a digest as docker shows it: its first 12 digits; only ``sha256:`` is left out."""
+    """Return the first 12 digits of a digest, as docker does, without ``sha256:``."""
     algorithm, digits = found.groups()
     return digits if algorithm == "sha256" else f"{algorithm}:{digits}"
 
 
-def _shortened(options: argparse.Namespace, column: Column) -> Column:
-    return column._replace(cell=lambda row: digests_shown(options, text_of(column.cell(row))))
+def _shortened(options: argparse.Namespace, cell: Cell) -> Cell:
+    if not shows_digests(cell):
+        return cell
+    return cell._replace(shown=lambda row: digests_shown(options, text_of(_value_of(cell, row))))
 
 
-def acting(principal: str, source: str) -> Cell:
-    """Return the column BY of the fields of a principal and of the source behind it."""
+def shows_digests(cell: Cell) -> bool:
+    """Return True if digests in a column are cut."""
+    return cell.form in ("digest", "digests")
+
+
+def by_column(principal: str, source: str) -> Cell:
+    """Return the column BY, of the fields of a principal and of the source behind it."""
 
     def shown(record: Record) -> object:
         crn, behind = record.get(principal), record.get(source)

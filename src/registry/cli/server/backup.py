@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 
+from cloudcore.command_failures import CommandFailure, Misuse
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.refusals import DiskFull, is_full
 from cloudcore.db.sqlite_connection import unusable
@@ -15,16 +16,15 @@ from registry.backup.errors import DumpRefused, ProgramFailed
 from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST
 from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
-from registry.backup.objects import Progress, Tell
+from registry.backup.objects import Progress, Report
 from registry.backup.restoring import RestoreRefused, place_of, restore_backup
 from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother
-from registry.cli.failure import CommandFailure, Misuse
 from registry.cli.output.progress import progress
 from registry.cli.output.records import size_text, write_now
 from registry.cli.server.existing_data import no_account
-from registry.cli.server.fsck import Checked, check_data
+from registry.cli.server.fsck import CheckResult, check_data
 from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.composition.unfinished_restoration import check_is_whole
 from registry.metadata.database import has_tables
@@ -40,7 +40,7 @@ def run_backup(options: argparse.Namespace) -> int:
     wanted = BackupOptions(options.link, options.verify, options.include_root_key)
     try:
         with progress() as show:
-            manifest, copied = take_backup(settings, target, _told(show), wanted)
+            manifest, copied = take_backup(settings, target, _reporter(show), wanted)
     except (BackupRefused, BackupUnusable, DumpRefused) as error:
         raise Misuse(str(error)) from None
     except (FolderBusy, HoldLost, ProgramFailed) as error:
@@ -71,11 +71,11 @@ def run_backup(options: argparse.Namespace) -> int:
 
 
 def run_restore(options: argparse.Namespace) -> int:
-    """Restore a backup and check the result; return 1 if it is damaged, and say what to do."""
+    """Restore a backup, check the result and print the next step; return 1 if it is damaged."""
     settings = settings_of(options)
     try:
         with progress() as show:
-            manifest = restore_backup(settings, options.source, options.root_key, _told(show))
+            manifest = restore_backup(settings, options.source, options.root_key, _reporter(show))
     except (BackupUnusable, DumpRefused, RestoreRefused) as error:
         raise Misuse(str(error)) from None
     except (FolderBusy, ProgramFailed) as error:
@@ -106,8 +106,8 @@ def run_restore(options: argparse.Namespace) -> int:
     return 1 if damage else 0
 
 
-def _damage_of(checked: Checked, manifest: Manifest) -> str:
-    """Return what is damaged in a registry that was restored, or an empty string."""
+def _damage_of(checked: CheckResult, manifest: Manifest) -> str:
+    """Return the damage of a restored registry in words, or an empty string."""
     report = checked.report
     blobs = max(report.damaged_count, len(manifest.damaged))  # ``--quick`` sees only sizes
     others = len(report.violations) - report.damaged_count
@@ -123,7 +123,7 @@ def _damage_of(checked: Checked, manifest: Manifest) -> str:
 
 
 def _named(error: OSError, written: Path) -> Exception:
-    """Return the error of a folder that is written to: if its disk is full, one that names it."""
+    """Return the error to raise: `DiskFull` if the disk of the folder is full, else the same."""
     return DiskFull(written) if is_full(written, error) else error
 
 
@@ -133,12 +133,12 @@ def _has_database(settings: Settings) -> bool:
     return sqlite_path(settings.database).exists()
 
 
-def _told(show: Callable[[str], None]) -> Tell:
-    def tell(done: Progress) -> None:
+def _reporter(show: Callable[[str], None]) -> Report:
+    def report(done: Progress) -> None:
         copied = f", {size_text(done.copied_bytes)} copied" if done.copied_bytes else ""
         show(f"{done.stage} {done.done} of {done.total}{copied}")
 
-    return tell
+    return report
 
 
 def _write_damaged(damaged: list[Damage]) -> None:

@@ -1,6 +1,6 @@
-"""The commands that run a registry, or work on its data.
+"""Parsers of the commands that run a registry, or work on its data.
 
-The modules that do the work are imported when their command runs: ``--help`` and the commands
+The modules that carry them out are imported when their command runs: ``--help`` and the commands
 that call a registry need neither server nor database.
 """
 
@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from registry.cli.parser import Verbs, later, load
+from registry.cli.parser import Verbs, import_server_module, lazy_command
 from registry.cli.server.options import (
     add_acme,
     add_allowed_hosts,
@@ -26,7 +26,7 @@ _DEV_DATA: Final = Path("entrepot-dev-data")
 
 
 def add_parsers(commands: Verbs) -> None:
-    """Add ``dev``, ``init``, ``serve``, ``ready``, ``fsck``, and what gives lost access back."""
+    """Add ``dev``, ``init``, ``serve``, ``ready``, ``fsck``, and commands for lost credentials."""
     dev = commands.add_parser(
         "dev", help="run a registry on this machine: loopback only, no sign-in, account 'dev'"
     )
@@ -39,11 +39,11 @@ def add_parsers(commands: Verbs) -> None:
         "--admin-email", required=True, metavar="ADDRESS", help="whom the account belongs to"
     )
     add_data(init)
-    init.set_defaults(run=later("serve", "run_init"))
+    init.set_defaults(run=lazy_command("serve", "run_init"))
     reset = add_local(
         commands,
         "reset-password",
-        later("lost_credentials", "run_reset_password"),
+        lazy_command("lost_credentials", "run_reset_password"),
         "give a person a new one-time password",
         "Give a person a new one-time password, and end the person's sessions.",
     )
@@ -57,7 +57,7 @@ def add_parsers(commands: Verbs) -> None:
     key = add_local(
         commands,
         "new-access-key",
-        later("lost_credentials", "run_new_access_key"),
+        lazy_command("lost_credentials", "run_new_access_key"),
         "add an access key to a service account",
         "Add an access key to a service account, sealed with the root key of the install.",
     )
@@ -77,7 +77,7 @@ def add_parsers(commands: Verbs) -> None:
     admin = add_local(
         commands,
         "restore-admin",
-        later("lost_credentials", "run_restore_admin"),
+        lazy_command("lost_credentials", "run_restore_admin"),
         "give a person all rights in an account",
         "Give a person all rights in an account whose administrators have lost theirs: create or"
         " repair its role 'admin', with the policy 'admin' alone, which allows everything.",
@@ -99,7 +99,7 @@ def add_parsers(commands: Verbs) -> None:
     add_serving(ready)
     add_acme(ready)
     add_data(ready)
-    ready.set_defaults(run=later("ready", "run_ready"))
+    ready.set_defaults(run=lazy_command("ready", "run_ready"))
     fsck = commands.add_parser(
         "fsck", help="compare the blob store with the metadata; exit 1 when anything is wrong"
     )
@@ -111,16 +111,16 @@ def add_parsers(commands: Verbs) -> None:
         " days later (see 'entrepot gc orphans')",
     )
     add_data(fsck)
-    fsck.set_defaults(run=later("fsck", "run_fsck"))
+    fsck.set_defaults(run=lazy_command("fsck", "run_fsck"))
 
 
 def _dev(options: argparse.Namespace) -> int:
     settings = settings_of(options)
-    status: int = load("dev").run_dev(settings)
+    status: int = import_server_module("dev").run_dev(settings)
     return status
 
 
 def _serve(options: argparse.Namespace) -> int:
     settings = settings_of(options)
-    status: int = load("serve").run_serve(settings)
+    status: int = import_server_module("serve").run_serve(settings)
     return status

@@ -1,4 +1,4 @@
-"""``entrepot config show``: the settings in force, and where each comes from."""
+"""``entrepot config show``: print the settings in force, and the source of each."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _show(options: argparse.Namespace) -> int:
 def _origins(
     options: argparse.Namespace, config: Mapping[str, object], path: str
 ) -> Mapping[str, str]:
-    """Return where the value of each setting comes from."""
+    """Return the source of each setting's value."""
     origins = dict.fromkeys(NAMES, "default") | dict.fromkeys(config, path)
     for name in NAMES:
         if PREFIX + name.upper() in os.environ:

@@ -1,4 +1,4 @@
-"""The commands that verify, seal, back up and restore the data of a registry: their parsers."""
+"""Parsers of the commands that verify, seal, back up and restore the data of a registry."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from registry.cli.parser import CommandParser, Verbs, add_output, later
+from registry.cli.parser import CommandParser, Verbs, add_output, lazy_command
 from registry.cli.server.options import add_data, add_local
 
 
@@ -45,8 +45,10 @@ def _add_scrub(commands: Verbs) -> None:
     )
     _add_limit_rate(scrub)
     add_data(scrub)
-    _add_status(scrub, "how far the scrub in the background has come", later("scrub", "run_status"))
-    scrub.set_defaults(run=later("scrub", "run_scrub"))
+    _add_status(
+        scrub, "how far the scrub in the background has come", lazy_command("scrub", "run_status")
+    )
+    scrub.set_defaults(run=lazy_command("scrub", "run_scrub"))
 
 
 def _add_seal(commands: Verbs) -> None:
@@ -66,9 +68,9 @@ def _add_seal(commands: Verbs) -> None:
     _add_status(
         seal,
         "how much is stored plain, and how the last turn in the background ended",
-        later("seal", "run_status"),
+        lazy_command("seal", "run_status"),
     )
-    seal.set_defaults(run=later("seal", "run_seal"))
+    seal.set_defaults(run=lazy_command("seal", "run_seal"))
 
 
 def _add_backup(commands: Verbs) -> None:
@@ -76,12 +78,12 @@ def _add_backup(commands: Verbs) -> None:
     backup = add_local(
         commands,
         "backup",
-        later("backup", "run_backup"),
+        lazy_command("backup", "run_backup"),
         "copy database and blobs to a folder",
         "Copy the database, then the blobs that it names, to a folder, from the disk or a bucket of"
         " S3; pushes and pulls go on. A later backup to the same folder copies only what is new.",
     )
-    backup.add_argument("target", type=Path, metavar="TARGET", help="folder of the backup")
+    backup.add_argument("target", type=_folder, metavar="TARGET", help="folder of the backup")
     backup.add_argument(
         "--link",
         action="store_true",
@@ -104,7 +106,7 @@ def _add_backup(commands: Verbs) -> None:
         description="Restore a backup into an empty data folder, and its blobs into the bucket of"
         " S3 if the settings name one, whatever they came from; then check it as 'fsck' does.",
     )
-    restore.add_argument("source", type=Path, metavar="SOURCE", help="folder of the backup")
+    restore.add_argument("source", type=_folder, metavar="SOURCE", help="folder of the backup")
     restore.add_argument(
         "--root-key", type=Path, metavar="FILE", help="the root key, if the backup has none"
     )
@@ -112,11 +114,22 @@ def _add_backup(commands: Verbs) -> None:
         "--quick", action="store_true", help="do not read and hash every restored blob"
     )
     add_data(restore)
-    restore.set_defaults(run=later("backup", "run_restore"))
+    restore.set_defaults(run=lazy_command("backup", "run_restore"))
+
+
+def _folder(text: str) -> Path:
+    """Return the folder that an argument names; refuse a URL, which would become a folder too."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is a URL, and a backup is a folder: back up to a folder of this machine, and"
+            " copy that to a bucket with a program such as rclone (docs/how-to/backup.md); restore"
+            " from a folder that was copied back"
+        )
+    return Path(text)
 
 
 def _whole_number(text: str) -> int:
-    """Return the number of an option; argparse tells the user if it is none."""
+    """Parse a whole number; raise `argparse.ArgumentTypeError` for another text."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)

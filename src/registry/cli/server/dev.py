@@ -16,7 +16,7 @@ from registry.settings.texts import SettingsError
 
 
 def run_dev(settings: Settings) -> int:
-    """Serve until told to stop; return the exit status.
+    """Serve until a signal stops it; return the exit status.
 
     Raises:
         SettingsError: the address could be reached from other machines, or the folder holds an
@@ -35,7 +35,7 @@ def run_dev(settings: Settings) -> int:
             f"{settings.data} holds an install with accounts, and 'entrepot dev' has no sign-in:"
             " run 'entrepot serve', or name another folder with --data"
         )
-    settings = replace(settings, s3_port=0, s3_host="", family_hosts="")  # whoever uses it signs in
+    settings = replace(settings, s3_port=0, s3_host="", family_hosts="")  # these need a sign-in
     prepare(settings)
     check_disk(settings)
     load_before_fork(settings, DEV)
@@ -43,7 +43,7 @@ def run_dev(settings: Settings) -> int:
 
 
 def _require_loopback(host: str) -> None:
-    """Raise `SettingsError` for an address that is no loopback one, as there is no sign-in."""
+    """Raise `SettingsError` unless the address is of loopback: there is no sign-in."""
     try:
         is_loopback = host == "localhost" or ip_address(host).is_loopback
     except ValueError:

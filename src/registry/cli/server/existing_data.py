@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cloudcore.command_failures import CommandFailure
 from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.kms.vault import Vault
-from registry.cli.failure import CommandFailure
 from registry.composition.main import prepare
 from registry.composition.ports import key_providers
 from registry.composition.unfinished_restoration import check_is_whole
@@ -16,9 +16,7 @@ from registry.settings.texts import SettingsError
 
 
 def prepare_existing(settings: Settings) -> None:
-    """Bring the database up to date, but create nothing where there is none.
-
-    A mistyped folder would become an empty registry, in which nothing is wrong.
+    """Migrate the database, but create none: a mistyped folder would become an empty registry.
 
     Raises:
         SettingsError: no registry is there, or a restoration into the folder was interrupted.

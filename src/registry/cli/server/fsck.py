@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple
 
+from cloudcore.command_failures import CommandFailure
 from registry.blobstore.opening import open_bucket_store
 from registry.blobstore.sweeper import BlobSweeper
-from registry.cli.failure import CommandFailure
 from registry.cli.output.progress import ProgressLine
 from registry.cli.output.records import duration_text, write_now
 from registry.cli.server.existing_data import find_data_keys, prepare_existing
@@ -37,7 +37,7 @@ from registry.settings.settings import Settings
 
 
 def run_fsck(options: argparse.Namespace) -> int:
-    """Check, show every finding, and return 1 when an invariant is violated.
+    """Check and print every finding; return 1 when an invariant is violated.
 
     With ``--remove-orphans``, if no invariant is violated, set orphans aside; they are deleted days
     later. Orphans that a row owns now are put back first.
@@ -59,18 +59,18 @@ def run_fsck(options: argparse.Namespace) -> int:
     return 1 if report.violations or checked.warning else 0
 
 
-class Checked(NamedTuple):
-    """What a check found."""
+class CheckResult(NamedTuple):
+    """Result of a check."""
 
     put_back: int
     orphans: int
     report: Report
     warning: str
-    """Why the whole report may be wrong; empty if it is right."""
+    """Reason why the whole report may be wrong; empty if there is none."""
 
 
-def check_data(settings: Settings, *, read_objects: bool) -> Checked:
-    """Check the data of a registry, and show every finding."""
+def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
+    """Check the data of a registry, and print every finding."""
     prepare_existing(settings)
     check_whole(settings.database)
     checked = asyncio.run(_check(settings, read_objects))
@@ -109,7 +109,7 @@ def check_data(settings: Settings, *, read_objects: bool) -> Checked:
     return checked
 
 
-async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FBT001
+async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa: FBT001
     line = ProgressLine(sys.stderr)
 
     def show(progress: CheckProgress) -> None:
@@ -117,8 +117,8 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 
     try:
-        async with Registry(settings).open() as process, open_bucket_store(settings) as buckets:
-            ctx, store = process.ctx, process.store
+        async with Registry(settings).open() as stores, open_bucket_store(settings) as buckets:
+            ctx, store = stores.ctx, stores.store
             put_back = await take_back_owned(ctx, store)
             report = await check(
                 ctx.database,
@@ -134,7 +134,7 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
                 await check_generation(ctx, store)
             except DatabaseWentBack as error:
                 warning = str(error)
-            return Checked(put_back, len(await list_orphans(store)), report, warning)
+            return CheckResult(put_back, len(await list_orphans(store)), report, warning)
     finally:
         line.end()
 
@@ -142,8 +142,8 @@ async def _check(settings: Settings, read_objects: bool) -> Checked:  # noqa: FB
 async def _set_orphans_aside(settings: Settings) -> int:
     line = ProgressLine(sys.stderr)
     try:
-        async with Registry(settings).open() as process:
-            ctx, sweeper = process.ctx, process.store
+        async with Registry(settings).open() as stores:
+            ctx, sweeper = stores.ctx, stores.store
             return await set_all_orphans_aside(ctx, sweeper, line.show)
     finally:
         line.end()

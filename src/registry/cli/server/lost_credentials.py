@@ -1,21 +1,16 @@
-"""New credentials, or the rights of an administrator, given on the host itself.
-
-``entrepot reset-password``, ``new-access-key`` and ``restore-admin``; the audit log has each.
-"""
+"""``entrepot reset-password``, ``new-access-key``, ``restore-admin``, with an audit record."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import logging
-from collections.abc import Sequence
 from functools import partial
 
-from cloudcore.audit.log import record
 from cloudcore.clock import uuid7
+from cloudcore.command_failures import Missing, Misuse
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
-from cloudcore.iam.audit import AuditEvent
 from cloudcore.iam.passwords import hash_password, salt_of
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import email_address, iam_crn, person_crn
@@ -30,14 +25,14 @@ from cloudcore.identity.recovery import (
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.services.service_accounts import new_access_key
 from cloudcore.identity.services.users import new_password
+from cloudcore.keyring import Keyring
 from cloudcore.resource_names import lower_ids
 from cloudcore.serving.logs import configure_logging
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
+from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
-from registry.cli.server.run_server import find_console, find_url
-from registry.cli.server.serve import check_install
+from registry.cli.server.run_server import find_console, read_url
 from registry.composition.main import Registry
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
@@ -76,28 +71,18 @@ def run_new_access_key(options: argparse.Namespace) -> int:
     settings, name, replaces = settings_of(options), options.service_account, options.replace
     configure_logging()
     prepare_existing(settings)
-    key = new_access_key()
+    key, key_id = new_access_key(), uuid7()
 
-    async def add() -> Account:
-        async with Registry(settings).open() as process:
-            ctx = process.ctx
-            keyring = await check_install(settings, ctx)
-            key_id, now = uuid7(), ctx.clock()
-
-            def change(tx: Connection) -> Account:
-                account, program = find_program(tx, options.account, name)
-                add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
-                crn = iam_crn(account.id, "service-account", program.name)
-                action, command = "iam:CreateAccessKey", "entrepot new-access-key"
-                record_on_host(tx, action, [account.id], crn, command, now)
-                return account
-
-            return await ctx.database.write(change)
+    def add(tx: Connection, keyring: Keyring, now: int) -> Account:
+        account, program = find_program(tx, options.account, name)
+        add_key(tx, keyring, key, key_id, program, now, replaces=replaces)
+        crn = iam_crn(account.id, "service-account", program.name)
+        action, command = "iam:CreateAccessKey", "entrepot new-access-key"
+        record_on_host(tx, action, [account.id], crn, command, now)
+        return account
 
     try:
-        account = asyncio.run(add())
-    except NotFound as error:
-        raise Missing(str(error)) from None
+        account = write_on_host(settings, add)
     except Conflict as error:
         raise Misuse(str(error)) from None
     what = "replaced the keys of" if replaces else "was added to"
@@ -113,7 +98,7 @@ def run_new_access_key(options: argparse.Namespace) -> int:
         f"  access key id       {key.access_key_id}\n"
         f"  secret access key   {key.secret}\n\n"
         "Next:\n"
-        f"  entrepot login {find_url(settings)} --access-key-id {key.access_key_id}\n"
+        f"  entrepot login {read_url(settings)} --access-key-id {key.access_key_id}\n"
     )
     return 0
 
@@ -121,8 +106,8 @@ def run_new_access_key(options: argparse.Namespace) -> int:
 async def _reset_password(
     settings: Settings, email: str, password: str, options: argparse.Namespace
 ) -> None:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
         named = options.organization and lower_ids(options.organization)
         person = await ctx.database.read(find_person_by_email, email, named)
         kept = hash_password(password, salt=salt_of(person.password))
@@ -130,32 +115,11 @@ async def _reset_password(
 
         def change(tx: Connection) -> None:
             reset_password(tx, person.id, kept, now, resumes=options.resume)
-            owners, crn = (
-                organizations_of(person.id, tx),
-                person_crn(person.organization_id, person.id),
-            )
+            owners = organizations_of(person.id, tx)
+            crn = person_crn(person.organization_id, person.id)
             record_on_host(tx, "iam:ChangePassword", owners, crn, "entrepot reset-password", now)
 
         await ctx.database.write(change)
-
-
-def record_on_host(
-    tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
-) -> None:
-    """Record the change of a command, in its transaction, for each owner."""
-    for owner_id in owners:
-        event = AuditEvent(
-            id=uuid7(now),
-            owner_id=owner_id,
-            occurred_at=now,
-            action=action,
-            resources=(resource,),
-            principal="",
-            source=None,
-            client=None,
-            details={"command": command},
-        )
-        record(tx, event)
 
 
 def run_restore_admin(options: argparse.Namespace) -> int:
@@ -167,13 +131,19 @@ def run_restore_admin(options: argparse.Namespace) -> int:
         raise SettingsError(f"--email {address!r}: {error}") from None
     configure_logging()
     prepare_existing(settings)
+
+    def restore(tx: Connection, _keyring: Keyring, now: int) -> list[HostChange]:
+        account, changes = restore_admin(tx, handle, email, partial(uuid7, now), now)
+        for each in changes:
+            command = "entrepot restore-admin"
+            record_on_host(tx, each.action, [account.id], each.resource, command, now)
+        return changes
+
     try:
-        changes = asyncio.run(_restore(settings, handle, email))
-    except NotFound as error:
-        raise Missing(str(error)) from None
+        changes = write_on_host(settings, restore)
     except Conflict as error:
         raise Misuse(str(error)) from None
-    url = find_url(settings)
+    url = read_url(settings)
     next_step = (
         "Next, as the person:\n"
         f"  entrepot login {url} --role admin\n"
@@ -186,19 +156,3 @@ def run_restore_admin(options: argparse.Namespace) -> int:
     done = "".join(f"  {each.action:<20}{each.resource}\n" for each in changes)
     write_now(f"{email} has all rights in {handle}, by the role admin:\n\n{done}\n{next_step}")
     return 0
-
-
-async def _restore(settings: Settings, handle: str, email: str) -> list[HostChange]:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
-        await check_install(settings, ctx)
-        now = ctx.clock()
-
-        def change(tx: Connection) -> list[HostChange]:
-            account, changes = restore_admin(tx, handle, email, partial(uuid7, now), now)
-            for each in changes:
-                command = "entrepot restore-admin"
-                record_on_host(tx, each.action, [account.id], each.resource, command, now)
-            return changes
-
-        return await ctx.database.write(change)

@@ -1,4 +1,4 @@
-"""The options of commands that have the data of a registry, and the settings that they give."""
+"""Options of commands on the registry's machine, and the settings that they give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def add_local(
     summary: str,
     description: str,
 ) -> argparse.ArgumentParser:
-    """Add a command that opens the data of a registry instead of its API; return its parser."""
+    """Add a command that opens the data of a registry instead of calling it; return its parser."""
     command = commands.add_parser(
         name,
         help=f"{summary} (on the registry's machine)",

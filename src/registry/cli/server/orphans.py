@@ -8,16 +8,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure, Missing, Misuse
+from cloudcore.command_line import Cell
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_store
 from registry.blobstore.sweeper import Orphan
 from registry.cli.client.api import Record
-from registry.cli.failure import CommandFailure, Missing, Misuse
 from registry.cli.output.records import (
-    column,
     duration_text,
-    size_text,
-    time_text,
     utc_text,
     write_now,
     write_records,
@@ -35,11 +33,11 @@ from registry.services.repositories.names import get_named_repository
 from registry.settings.settings import Settings
 
 _COLUMNS: Final = (
-    column("ID", "id", is_whole=True),
-    column("WAS", "kind"),
-    column("BYTES", "bytes", size_text, is_number=True),
-    column("SET ASIDE", "set_aside_at", time_text),
-    column("KEPT UNTIL", "kept_until", time_text),
+    "id",
+    Cell("WAS", "kind"),
+    Cell("BYTES", "bytes", "size"),
+    "set_aside_at",
+    Cell("KEPT UNTIL", "kept_until", "time"),
 )
 _NOT_THERE: Final = (
     "it was not swept yet (then a push of the same bytes takes it back), it was recovered or"
@@ -100,8 +98,8 @@ async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
 
 
 async def _accept(settings: Settings) -> None:
-    async with Registry(settings).open() as process:
-        ctx, sweeper = process.ctx, process.store
+    async with Registry(settings).open() as stores:
+        ctx, sweeper = stores.ctx, stores.store
         await take_back_owned(ctx, sweeper)
         await accept_database(ctx, sweeper)
 
@@ -139,7 +137,7 @@ def run_recovery(options: argparse.Namespace) -> int:
 
 
 async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
-    async with Registry(settings).open() as process:
-        ctx = replace(process.ctx, data_keys=find_data_keys(settings, process.ctx))
+    async with Registry(settings).open() as stores:
+        ctx = replace(stores.ctx, data_keys=find_data_keys(settings, stores.ctx))
         found = await ctx.database.read(get_named_repository, name)
         await recover_blob(ctx, found.account_id, found.id, digest)

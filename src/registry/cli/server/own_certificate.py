@@ -12,16 +12,16 @@ from cloudcore.certificate.embedded import EmbeddedAuthority, write_server_certi
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.keyring import load_keyring
-from cloudcore.own_certificate.orders import TLS_ALPN, Wanted, acme_certificate
+from cloudcore.own_certificate.orders import TLS_ALPN, CertificateOrder, acme_certificate
 from cloudcore.own_certificate.paths import own_certificate, root_file
-from cloudcore.own_certificate.renewal import OwnCertificate, Subject, prepare
+from cloudcore.own_certificate.renewal import CertificateSubject, OwnCertificate, prepare
 from cloudcore.serving.tls.files import TlsNotYetValidError
 from registry.settings.settings import Settings
 from registry.settings.texts import PREFIX, SettingsError
 
 
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
-    """Return what keeps the certificate, and what is to be said of it, or an empty string.
+    """Return the keeper of the certificate, and a note for the operator, or an empty string.
 
     Raises:
         SettingsError: its folder cannot be written, or the clock is behind.
@@ -45,7 +45,7 @@ def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
 def _prepare_acme(settings: Settings, folder: Path) -> tuple[OwnCertificate, str]:
     acme = settings.acme
     url, setting = acme.tls_acme_directory, f"{PREFIX}TLS_ACME"
-    wanted = Wanted(
+    wanted = CertificateOrder(
         acme.names,
         Directory(url, f"{setting}_DIRECTORY", acme.tls_acme_roots),
         folder,
@@ -65,7 +65,9 @@ def _prepare_acme(settings: Settings, folder: Path) -> tuple[OwnCertificate, str
 def _prepare_here(settings: Settings, folder: Path) -> tuple[OwnCertificate, str]:
     """Issue the certificate, unless there is one that lives for long."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    subject = Subject(settings.own_names, own_certificate(folder), "the authority of this install")
+    subject = CertificateSubject(
+        settings.own_names, own_certificate(folder), "the authority of this install"
+    )
     own = OwnCertificate(subject, partial(_issue, settings, folder))
     if own.is_due:
         asyncio.run(_issue(settings, folder))

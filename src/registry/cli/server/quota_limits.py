@@ -1,28 +1,27 @@
-"""``entrepot quotas set`` and ``reset``; the audit log of an account has what was set for it."""
+"""``entrepot quotas set`` and ``reset``, recorded in the account's audit log."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 from typing import Final
 
+from cloudcore.command_failures import Misuse
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import find_account_ids
+from cloudcore.keyring import Keyring
 from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
 from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import Crn
 from cloudcore.serving.logs import configure_logging
-from registry.cli.failure import Missing, Misuse
 from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
-from registry.cli.server.lost_credentials import record_on_host
+from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
-from registry.cli.server.serve import check_install
 from registry.composition.families import FAMILIES
-from registry.composition.main import Registry, quotas_of
+from registry.composition.main import quotas_of
 from registry.settings.settings import Settings
 
 _KNOWN: Final = {each.name: each for family in FAMILIES for each in family.quotas}
@@ -53,10 +52,7 @@ def _run(options: argparse.Namespace, limit: int | None) -> int:
         )
     configure_logging()
     prepare_existing(settings)
-    try:
-        was_there = asyncio.run(_change(settings, handle, quota, limit))
-    except NotFound as error:
-        raise Missing(str(error)) from None
+    was_there = _change(settings, handle, quota, limit)
     whose = handle or "every account without a limit of its own"
     if limit is not None:
         _log.warning("the quota %s of %s is %d, set on this machine", quota.name, whose, limit)
@@ -69,33 +65,27 @@ def _run(options: argparse.Namespace, limit: int | None) -> int:
     return 0
 
 
-async def _change(settings: Settings, handle: str | None, quota: Quota, limit: int | None) -> bool:
+def _change(settings: Settings, handle: str | None, quota: Quota, limit: int | None) -> bool:
     """Set or forget the limit; return True if one was set, or forgotten."""
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
-        await check_install(settings, ctx)
-        now, needs = (
-            ctx.clock(),
-            QuotaNeeds({each.quota.name: each for each in quotas_of(FAMILIES)}),
-        )
+    needs = QuotaNeeds({each.quota.name: each for each in quotas_of(FAMILIES)})
 
-        def change(tx: Connection) -> bool:
-            account_id = EVERY_ACCOUNT
-            if handle:
-                account_id = find_account_ids(tx, [handle]).get(handle, "")
-                if not account_id:
-                    raise NotFound(f"there is no account {handle}")
-            if limit is None:
-                action, command = "quotas:ResetQuota", f"reset {quota.name}"
-                if not needs.change(tx, account_id, quota.name, None, settings.region, now):
-                    return False
-            else:
-                action, command = "quotas:SetQuota", f"set {quota.name} {limit}"
-            crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
-            owners = [account_id] if account_id else []
-            record_on_host(tx, action, owners, crn, f"entrepot quotas {command}", now)
-            if limit is not None:
-                needs.change(tx, account_id, quota.name, limit, settings.region, now)
-            return True
+    def change(tx: Connection, _keyring: Keyring, now: int) -> bool:
+        account_id = EVERY_ACCOUNT
+        if handle:
+            account_id = find_account_ids(tx, [handle]).get(handle, "")
+            if not account_id:
+                raise NotFound(f"there is no account {handle}")
+        if limit is None:
+            action, command = "quotas:ResetQuota", f"reset {quota.name}"
+            if not needs.change(tx, account_id, quota.name, None, settings.region, now):
+                return False
+        else:
+            action, command = "quotas:SetQuota", f"set {quota.name} {limit}"
+        crn = str(Crn("quotas", settings.region, account_id, "quota", quota.name))
+        owners = [account_id] if account_id else []
+        record_on_host(tx, action, owners, crn, f"entrepot quotas {command}", now)
+        if limit is not None:
+            needs.change(tx, account_id, quota.name, limit, settings.region, now)
+        return True
 
-        return await ctx.database.write(change)
+    return write_on_host(settings, change)

@@ -7,7 +7,7 @@ import http.client
 import ssl
 from typing import Final
 
-from registry.cli.failure import CommandFailure
+from cloudcore.command_failures import CommandFailure
 from registry.cli.output.records import write_now
 from registry.cli.server.options import settings_of
 from registry.settings.settings import Settings

@@ -1,7 +1,7 @@
-"""Run an application until the process is told to stop; ``dev`` and ``serve`` share this.
+"""Run an application until a signal stops it, for ``dev`` and ``serve``.
 
-``serve`` leaves its URL in the data folder, for the commands beside it, which do not have its
-options. There it stays when the server stops: the next one will most likely have the same.
+``serve`` writes its URL to the data folder, for commands that do not have its options. It stays
+there when the server stops, as the next one will most likely have the same URL.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cloudcore.serving.logs import configure_logging
 from cloudcore.serving.processes.server import run
 from cloudcore.serving.tls.files import CertificateKeeper, TlsFilesError
 from registry.composition.main import Edition, Registry
-from registry.composition.metrics import WATCHED
+from registry.composition.metrics import APPLICATION_EVENTS
 from registry.composition.planes import planes_of
 from registry.settings.settings import Settings
 from registry.settings.texts import CONSOLE, SettingsError
@@ -50,7 +50,7 @@ def check_disk(settings: Settings) -> None:
 
 
 def load_before_fork(settings: Settings, edition: Edition) -> None:
-    """Load what the workers need into this process, so that they share it if there are several."""
+    """Load what workers need before the fork, so that several of them share it."""
     if settings.workers > 1:
         asyncio.run(Registry(settings, edition).rehearse())
 
@@ -70,7 +70,7 @@ def serve_application(
             settings.host,
             settings.port,
             planes=planes_of(settings),
-            watched=WATCHED,
+            application_events=APPLICATION_EVENTS,
             workers=settings.workers,
             limits=ServerLimits(
                 request_seconds=settings.limits.request_seconds,
@@ -94,16 +94,16 @@ def serve_application(
         ) from None
 
 
-def note_url(settings: Settings, url: str) -> None:
-    """Leave the URL that clients reach the server at; a failure is logged, and serving goes on."""
+def write_url(settings: Settings, url: str) -> None:
+    """Write the URL at which clients reach the server; a failure is logged, and serving goes on."""
     try:
         _path(settings).write_text(f"{url}\n")
     except OSError as error:
         _log.warning("cannot write the URL of the registry to %s: %s", _path(settings), error)
 
 
-def find_url(settings: Settings) -> str:
-    """Return the URL that the settings name; if they name none, that of the last server."""
+def read_url(settings: Settings) -> str:
+    """Return the URL of the settings; without one, that of the last server."""
     if names_url(settings):
         return settings.url
     try:
@@ -115,11 +115,11 @@ def find_url(settings: Settings) -> str:
 
 def find_console(settings: Settings) -> str:
     """Return the URL of the console."""
-    return f"{settings.own_urls.get(CONSOLE) or find_url(settings)}/console"
+    return f"{settings.own_urls.get(CONSOLE) or read_url(settings)}/console"
 
 
 def names_url(settings: Settings) -> bool:
-    """Return True if the settings say at which URL clients reach the registry."""
+    """Return True if the settings name a URL for clients."""
     return bool(settings.public_url or settings.hosts)
 
 

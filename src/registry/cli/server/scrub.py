@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from cloudcore.clock import MICROSECONDS
+from cloudcore.command_failures import Missing
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_bucket_store
 from registry.cli.client.api import Record
-from registry.cli.failure import Missing
 from registry.cli.output.progress import ProgressLine
 from registry.cli.output.records import (
     TABLE,
@@ -45,7 +45,7 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 def run_scrub(options: argparse.Namespace) -> int:
-    """Read what is stored, print what is damaged, and return 1 if anything is."""
+    """Read all stored bytes and print damage; return 1 if there is any."""
     settings = settings_of(options)
     prepare_existing(settings)
     check_whole(settings.database)
@@ -88,7 +88,7 @@ def _and_pieces(report: ScrubReport) -> str:
 
 
 async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
-    """Return the report, and why it may be wrong; empty if it is right."""
+    """Return the report, and the reason why it may be wrong, or an empty string."""
     names = [parse_name(each) for each in options.repositories]
     line = ProgressLine(sys.stderr)
 
@@ -97,8 +97,8 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
         line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
 
     try:
-        async with Registry(settings).open() as process, open_bucket_store(settings) as buckets:
-            ctx, store = process.ctx, process.store
+        async with Registry(settings).open() as stores, open_bucket_store(settings) as buckets:
+            ctx, store = stores.ctx, stores.store
             try:
                 found = [await ctx.database.read(get_named_repository, name) for name in names]
             except NotFound as error:
@@ -126,8 +126,8 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 async def _status(settings: Settings) -> ScrubStatus:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
         return await scrub_status(ctx.database, ctx.clock() - settings.scrubbing.every)
 
 
@@ -177,7 +177,7 @@ def _record(settings: Settings, status: ScrubStatus) -> Record:
 
 
 def write_damaged(blobs: Iterable[FoundDamage]) -> None:
-    """Print what is wrong with each blob, and the images that need it."""
+    """Print the damage of each blob, and the images that need it."""
     for blob in blobs:
         write_now(f"blob {blob.digest}: {blob.problem}\n")
         for needy in blob.images:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Final
 
+from cloudcore.command_failures import CommandFailure
 from cloudcore.kms.vault import Vault
 from registry.cli.client.api import Record
-from registry.cli.failure import CommandFailure
 from registry.cli.output.progress import ProgressLine
 from registry.cli.output.records import size_text, utc_text, write_now
 from registry.cli.server.existing_data import prepare_existing
@@ -22,7 +22,7 @@ from registry.cli.server.scrub import last_turn, write_damaged, write_status
 from registry.cli.server.serve import check_install
 from registry.composition.main import Registry
 from registry.composition.ports import key_providers
-from registry.composition.process import Process
+from registry.composition.stores import RegistryStores
 from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Outcome, Sealer
@@ -43,7 +43,7 @@ _STAYED: Final = {
 
 
 def run_seal(options: argparse.Namespace) -> int:
-    """Seal what is plain; return 1 if anything is damaged, or must stay plain."""
+    """Seal the plain blobs; return 1 if one is damaged, or must stay plain."""
     settings = settings_of(options)
     if not settings.seals:
         raise SettingsError("sealing is off (ENTREPOT_SEALING), so nothing is to be sealed")
@@ -69,8 +69,8 @@ async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
     line = ProgressLine(sys.stderr)
     report = SealReport()
     try:
-        async with _open(settings) as (process, data_keys):
-            ctx, store = process.ctx, process.store
+        async with _open(settings) as (stores, data_keys):
+            ctx, store = stores.ctx, stores.store
             try:
                 await check_generation(ctx, store)
             except DatabaseWentBack as error:
@@ -92,15 +92,15 @@ async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
 
 
 @asynccontextmanager
-async def _open(settings: Settings) -> AsyncIterator[tuple[Process, DataKeys]]:
+async def _open(settings: Settings) -> AsyncIterator[tuple[RegistryStores, DataKeys]]:
     """Open the stores and the keys of an install, as ``serve`` does."""
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
         keyring = await check_install(settings, ctx)
         providers = key_providers(settings, keyring)
         data_keys = DataKeys(Vault(ctx.database, providers, ctx.clock))
         with_keys = replace(ctx, data_keys=data_keys, seals=True)
-        yield Process(settings=settings, ctx=with_keys, store=process.store), data_keys
+        yield RegistryStores(settings=settings, ctx=with_keys, store=stores.store), data_keys
 
 
 def run_status(options: argparse.Namespace) -> int:
@@ -113,8 +113,8 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 async def _status(settings: Settings) -> SealStatus:
-    async with Registry(settings).open() as process:
-        return await seal_status(process.ctx.database)
+    async with Registry(settings).open() as stores:
+        return await seal_status(stores.ctx.database)
 
 
 def _lines(settings: Settings, status: SealStatus) -> list[str]:

@@ -20,7 +20,7 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.family import skus_of
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import check_handle, email_address
-from cloudcore.identity.rows.accounts import is_any_account
+from cloudcore.identity.rows.accounts import has_accounts
 from cloudcore.identity.tokens.signing_keys import SigningKeys, list_signing_keys
 from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyring
 from cloudcore.kms.services import KeyMaker
@@ -34,8 +34,8 @@ from registry.cli.server.run_server import (
     find_console,
     load_before_fork,
     names_url,
-    note_url,
     serve_application,
+    write_url,
 )
 from registry.composition.dev import DEV_ACCOUNT
 from registry.composition.drivers import check_drivers
@@ -52,7 +52,7 @@ from registry.settings.settings import Settings
 from registry.settings.texts import CONSOLE, SettingsError
 
 
-def tell_ready(environment: Mapping[str, str] = os.environ) -> None:
+def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
     """Send ``READY=1`` to the socket that ``NOTIFY_SOCKET`` names, if a manager has set it.
 
     A manager that cannot be reached is no reason to stop serving: it notices by its own time limit.
@@ -102,7 +102,7 @@ def check_listeners(settings: Settings) -> None:
 
 
 def run_serve(settings: Settings) -> int:
-    """Serve until told to stop; return the exit status.
+    """Serve until a signal stops it; return the exit status.
 
     Raises:
         SettingsError: there is no account yet, the root key cannot be used, no setting says under
@@ -125,7 +125,7 @@ def run_serve(settings: Settings) -> int:
 
 
 def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, str]:
-    """Return what renews the certificate, if the server does so itself, and what to say of it."""
+    """Return the keeper of the server's own certificate, or None, and a note for the operator."""
     if settings.acme_folder is None and settings.own_folder is None:
         return None, ""
     from registry.cli.server.own_certificate import prepare_own_certificate  # noqa: PLC0415 - few have one
@@ -134,15 +134,15 @@ def _prepare_certificate(settings: Settings) -> tuple[CertificateKeeper | None, 
 
 
 def _greet(settings: Settings, note: str, url: str) -> None:
-    """Print the URLs of the registry and its console, and a note; tell systemd that it is ready."""
+    """Print the URLs of the registry and its console, and a note; notify systemd."""
     shown = settings.url if names_url(settings) else url
-    note_url(settings, shown)
+    write_url(settings, shown)
     write_now(f"Entrepot is ready on {url} (console: {find_console(settings)}, stop with Ctrl+C)\n")
     if note:
         write_now(f"{note}\n")
     if settings.s3_port:
         write_now(f"S3 endpoint: {_s3_url(settings, url)}\n")
-    tell_ready()
+    notify_ready()
 
 
 def _s3_url(settings: Settings, url: str) -> str:
@@ -205,16 +205,16 @@ async def _check(settings: Settings) -> None:
         skus_of(FAMILIES),
         settings.own_urls.items(),
     )
-    async with Registry(settings).open() as process:
-        keyring = await check_install(settings, process.ctx)
+    async with Registry(settings).open() as stores:
+        keyring = await check_install(settings, stores.ctx)
         key_providers(settings, keyring)
-        await join_fleet(settings, process)
+        await join_fleet(settings, stores)
 
 
 async def _create(settings: Settings, handle: str, email: str) -> FirstCredentials:
-    async with Registry(settings).open() as process:
-        ctx = process.ctx
-        if await ctx.database.read(is_any_account):  # before making a root key that is not its own
+    async with Registry(settings).open() as stores:
+        ctx = stores.ctx
+        if await ctx.database.read(has_accounts):  # before making a root key that is not its own
             if await ctx.database.read(_is_of_dev):
                 raise _dev_data(settings)
             raise Conflict(
@@ -246,11 +246,11 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
             ``entrepot dev``, or the root key cannot be used.
 
     """
-    if not await ctx.database.read(is_any_account):
+    if not await ctx.database.read(has_accounts):
         raise no_account(settings)
     if await ctx.database.read(_is_of_dev):
         raise _dev_data(settings)
-    # Else whoever may create accounts could take the handle.
+    # Else anybody who may create accounts could take the handle.
     for handle in sorted(settings.operator_handles):
         if await ctx.database.read(find_account, handle) is None:
             raise SettingsError(f"operators: there is no account {handle}; create it first")

@@ -1,4 +1,4 @@
-"""Find out which settings ``entrepot serve`` would refuse, without touching its data."""
+"""Check the settings as ``entrepot serve`` does, without touching its data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from registry.settings.texts import SettingsError
 
 
 def refusals(settings: Settings) -> Iterator[str]:
-    """Yield why ``serve`` would refuse these settings; each names its setting.
+    """Yield the reasons for which ``serve`` would refuse these settings; each names its setting.
 
     Addresses are tried without their ports, which a server that runs already may have.
     """
@@ -68,7 +68,7 @@ def refusals(settings: Settings) -> Iterator[str]:
 
 
 def _client_refusals(settings: Settings) -> Iterator[str]:
-    """Yield what is wrong with the clients of other services, which are extras of the package."""
+    """Yield refusals of clients of other services, which are extras of the package."""
     if settings.billing.payment_processor == "stripe":
         try:
             StripeProcessor(settings.billing.read_key(), settings.billing.stripe_endpoint).close()
@@ -84,7 +84,7 @@ def _client_refusals(settings: Settings) -> Iterator[str]:
 
 
 def _bucket_refusals(settings: Settings) -> Iterator[str]:
-    """Yield what the bucket of the blobs does not do: it is tried, with an object of a trial."""
+    """Yield what the bucket of the blobs refuses, tried with an object that is deleted again."""
     try:
         bucket = open_bucket(settings)
     except SettingsError as error:
@@ -96,7 +96,7 @@ def _bucket_refusals(settings: Settings) -> Iterator[str]:
 
 
 def _address_problem(host: str) -> str:
-    """Return why this machine cannot listen on an address, or an empty string if it can."""
+    """Return the reason why this machine cannot listen on an address, or an empty string."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with closing(socket.socket(family, socket.SOCK_STREAM)) as listener:

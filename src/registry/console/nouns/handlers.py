@@ -1,20 +1,29 @@
-"""Handlers of the pages that all nouns have: a list, one, its change, and its actions."""
+"""Handlers of the pages of any kind of resource: list, create, show, change, custom methods."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
 from registry.console.addresses import address_of
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
-from registry.console.nouns.noun_pages import Act, NounPages, Shown, WrongInput, read_inputs
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    Handler,
+    WrongInput,
+    beside_form,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
+from registry.console.nouns.inputs import RecordJson, read_inputs
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PAGE: Final = 50
-_HELD: Final = 409
+_CONFLICT: Final = 409
 """As things are now, it cannot be done: the page of the resource says why."""
 
 
@@ -26,32 +35,37 @@ def handlers_of(noun: NounPages) -> Sequence[HTTPRouteHandler]:
         return await show_list(page, noun)
 
     @post(noun.path)
+    @beside_list(noun)
     async def create(page: InjectedPage) -> PageResponse:
-        return await _create(page, noun)
+        body = read_inputs(noun.creates, page.form)
+        return await send_new(page, noun, noun.api, body, noun.created)
 
     @get(noun.path_of_one)
     async def show(page: InjectedPage) -> PageResponse:
         return await show_one(page, noun)
 
     @post(noun.path_of_one)
+    @beside_one(noun)
     async def change(page: InjectedPage) -> PageResponse:
-        return await _change(page, noun)
+        changes = read_inputs(noun.updates, page.form, is_change=True)
+        await page.api.change("PATCH", api_of(page, noun), changes)
+        return page.go(path_of(page, noun), noun.updated)
 
     return (
         list_all,
         show,
         *((create,) if noun.creates else ()),
         *((change,) if noun.updates else ()),
-        *(_handler_of(noun, act) for act in noun.acts),
+        *(_handler_of(noun, method) for method in noun.methods),
     )
 
 
-def _handler_of(noun: NounPages, act: Act) -> HTTPRouteHandler:
-    @post(f"{noun.path_of_one}/{act.verb}")
+def _handler_of(noun: NounPages, method: CustomMethod) -> HTTPRouteHandler:
+    @post(f"{noun.path_of_one}/{method.verb}")
     async def do(page: InjectedPage) -> PageResponse:
-        if act.asks and "confirmed" not in page.form:
-            return await _ask(page, noun, act)
-        return await _do(page, noun, act)
+        if method.asks and "confirmed" not in page.form:
+            return await _ask(page, noun, method)
+        return await _do(page, noun, method)
 
     return do
 
@@ -80,11 +94,11 @@ async def show_list(
         asked=asked,
         complaint=complaint,
         wrong=wrong,
-        **{**await noun.more_of_all(page), **more},
+        **{**noun.shows, **await noun.more_of_all(page), **more},
     )
 
 
-def _sorted(rows: Sequence[Shown], order: str) -> Sequence[Shown]:
+def _sorted(rows: Sequence[RecordJson], order: str) -> Sequence[RecordJson]:
     """Return the rows of a page by a field; those without a value are last."""
     field = order.removeprefix("-")
     known = [each for each in rows if isinstance(each.get(field), str | int)]
@@ -97,33 +111,22 @@ def _sort_key(value: str | int) -> tuple[int, str]:
     return (value, "") if isinstance(value, int) else (0, value.lower())
 
 
-async def _create(page: PageRequest, noun: NounPages) -> PageResponse:
-    try:
-        body = read_inputs(noun.creates, page.form)
-    except WrongInput as wrong:
-        return await show_list(page, noun, wrong.complaint)
-    return await send_new(page, noun, noun.api, body, noun.created)
-
-
 async def send_new(
     page: PageRequest, noun: NounPages, api: str, body: Mapping[str, object], said: str
 ) -> PageResponse:
-    """Create one, and go to its page; if that is refused, return the list with the complaint."""
-    try:
-        made = await page.api.post(api, body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await show_list(page, noun, complaint_of(error))
+    """Create one, and go to its page."""
+    made = await page.api.post(api, body, once=page.form.get("once", ""))
     return page.go(f"{noun.path}/{made[noun.one][noun.key]}", said)
 
 
 async def show_one(
     page: PageRequest, noun: NounPages, complaint: Complaint = NO_COMPLAINT
 ) -> PageResponse:
-    """Return the page of one; `complaint` is about what was sent from there."""
+    """Return the page of one; `complaint` is about a form of this page."""
     record = await read_one(page, noun)
     crn = crn_of(page, noun, record)
-    page.asks_about(*noun.asked_about(crn))
-    more = dict(await noun.more(page, record))
+    page.want_rights_on(*noun.rights_on(crn))
+    more = {**noun.shows, **await noun.more(page, record)}
     headers = more.pop("headers", {})
     shown = page.show(
         "noun.html",
@@ -139,60 +142,59 @@ async def show_one(
     return shown
 
 
-async def _change(page: PageRequest, noun: NounPages) -> PageResponse:
-    try:
-        changes = read_inputs(noun.updates, page.form, is_change=True)
-        await page.api.change("PATCH", api_of(page, noun), changes)
-    except WrongInput as wrong:
-        return await show_one(page, noun, wrong.complaint)
-    except Refused as error:
-        return await show_one(page, noun, complaint_of(error))
-    return page.go(path_of(page, noun), noun.updated)
-
-
 async def _ask(
-    page: PageRequest, noun: NounPages, act: Act, complaint: Complaint = NO_COMPLAINT
+    page: PageRequest, noun: NounPages, method: CustomMethod, complaint: Complaint = NO_COMPLAINT
 ) -> PageResponse:
     """Return the page that asks whether to do something."""
     record = await read_one(page, noun)
-    await page.require(act.action, crn_of(page, noun, record))
+    await page.require(method.action, crn_of(page, noun, record))
     return page.show(
         "noun_question.html",
         complaint.status,
         noun=noun,
-        act=act,
+        method=method,
         record=record,
         base=path_of(page, noun),
         complaint=complaint,
-        **await noun.more(page, record) if act.inputs else {},
+        **await noun.more(page, record) if method.inputs else {},
     )
 
 
-async def _do(page: PageRequest, noun: NounPages, act: Act) -> PageResponse:
+async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageResponse:
     api, there = api_of(page, noun), path_of(page, noun)
     try:
-        given = read_inputs(act.inputs, page.form)
-        if act.is_deletion:
+        given = read_inputs(method.inputs, page.form)
+        if method.is_deletion:
             answer = await page.api.change("DELETE", api, **given)
         else:
-            path, once = f"{api}/{act.path or act.verb}", page.form.get("once", "")
+            path, once = f"{api}/{method.path or method.verb}", page.form.get("once", "")
             answer = await page.api.post(path, once=once, **given)
     except WrongInput as wrong:
-        return await _ask(page, noun, act, wrong.complaint)
+        return await _ask(page, noun, method, wrong.complaint)
     except Refused as error:
-        if act.inputs and error.status == 400:
-            return await _ask(page, noun, act, complaint_of(error))
-        if error.status != _HELD:
+        if method.inputs and error.status == 400:
+            return await _ask(page, noun, method, complaint_of(error))
+        if error.status != _CONFLICT:
             raise
         return await show_one(page, noun, complaint_of(error))
-    if act.answered is not None:
-        return act.answered(page, answer, there)
-    return page.go(noun.path if act.is_deletion and not act.stays else there, act.said)
+    if method.answered is not None:
+        return method.answered(page, answer, there)
+    return page.go(noun.path if method.is_deletion and not method.stays else there, method.said)
 
 
-async def read_one(page: PageRequest, noun: NounPages) -> Shown:
+def beside_list(noun: NounPages) -> Callable[[Handler], Handler]:
+    """Return `beside_form` for forms on the list of a noun."""
+    return beside_form(lambda page, complaint: show_list(page, noun, complaint))
+
+
+def beside_one(noun: NounPages) -> Callable[[Handler], Handler]:
+    """Return `beside_form` for forms on the page of one."""
+    return beside_form(lambda page, complaint: show_one(page, noun, complaint))
+
+
+async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
     """Return the record that the path names."""
-    found: Shown = (await page.api.get(api_of(page, noun)))[noun.one]
+    found: RecordJson = (await page.api.get(api_of(page, noun)))[noun.one]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The pages of a kind of resource, from its description."""
+"""Derive the pages of a kind of resource from its description."""
 
 from __future__ import annotations
 
@@ -8,16 +8,8 @@ from typing import Any, Final, get_args, get_origin
 from msgspec import NODEFAULT, Meta
 
 from cloudcore.resources.resource import Described, Filter, Resource
-from registry.console.nouns.noun_pages import (
-    CREATED,
-    TAGS,
-    Act,
-    Column,
-    Form,
-    Input,
-    InputKind,
-    NounPages,
-)
+from registry.console.nouns.inputs import CREATED, TAGS, Column, Form, Input, InputKind
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 
 _ENDS: Final = ("_seconds", "_at")
 """Ends of names that say the unit, which is shown with the value."""
@@ -34,7 +26,7 @@ _YES_OR_NO: Final = {True: "yes", False: "no"}
 def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
     """Return the pages of a resource."""
     visible = [each for each in of.fields.values() if not each.use.hidden]
-    facts = [
+    details = [
         each
         for each in visible
         if each.name not in (of.label, "description", "tags")
@@ -54,8 +46,8 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         list_action=of.action("list"),
         create_action=of.action("create"),
         update_action=of.action("update"),
-        columns=(*(_column(each) for each in facts if each.use.heading), CREATED),
-        facts=(*map(_column, facts), CREATED),
+        columns=(*(_column(each) for each in details if each.use.heading), CREATED),
+        details=(*map(_column, details), CREATED),
         filters=tuple(_filter(of, each) for each in of.filters),
         creates=tuple(
             _input(of, each) for each in of.of_use("given", "fixed") if _is_writable(each)
@@ -63,14 +55,34 @@ def noun_of(of: Resource[Any], intro: str = "") -> NounPages:
         if "create" in has
         else (),
         updates=tuple(_input(of, each) for each in changeable) if "update" in has else (),
-        acts=(deletion(of.noun, of.action("delete")),) if "delete" in has else (),
+        methods=(deletion(of.noun, of.action("delete")),) if "delete" in has else (),
     )
 
 
-def deletion(noun: str, action: str, asks: str = "It cannot be had back.", said: str = "") -> Act:
+def deletion(
+    noun: str, action: str, asks: str = "It cannot be had back.", said: str = ""
+) -> CustomMethod:
     """Return the deletion of a noun."""
     done = f"The {noun} was deleted{said and ', '}{said}."
-    return Act("delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True)
+    return CustomMethod(
+        "delete", "Delete", action, done, asks=asks, is_deletion=True, is_grave=True
+    )
+
+
+def slow_deletion(action: str, said: str, asks: str, *inputs: Input) -> CustomMethod:
+    """Return a deletion that takes a while, under the status ``deleting``."""
+    return CustomMethod(
+        "delete",
+        "Delete",
+        action,
+        said,
+        asks=asks,
+        can=lambda record: record["status"] != "deleting",
+        inputs=inputs,
+        is_deletion=True,
+        is_grave=True,
+        stays=True,
+    )
 
 
 def _label(name: str) -> str:

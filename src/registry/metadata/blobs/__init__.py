@@ -1,7 +1,7 @@
 """Rows of blobs: objects and the links that make them visible, wraps, upload sessions.
 
-`objects` has links and objects, `book` and `damage` what checks and quarantine need of them,
+`objects` has links and objects, `book` and `damage` the statements for checks and quarantine,
 `wraps` and `key_moves` their data keys, `inline` the bytes of small ones, `new_blobs` all rows of a
-small push by one statement. Sessions: `uploads`, `upload_leases`, `upload_quota`. `link_states` is
-read for kept answers.
+small push by one statement. Sessions: `uploads`, `upload_leases`, `upload_quota`. `link_states`
+proves kept answers.
 """

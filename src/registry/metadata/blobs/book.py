@@ -1,7 +1,7 @@
-"""The book of blobs, and its quarantine.
+"""The book of blobs for `cloudcore.objects`, and its quarantine.
 
 The book has the rows of `blob_objects`, with the bytes of small ones in `inline_bytes`. Stored
-bytes that no object has any more go to the quarantine, with their wraps.
+bytes that belong to no object any more go to the quarantine, with their wraps.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.book import NOW, QUARANTINED_ID, quarantine_bytes, quarantine_wraps
@@ -47,11 +47,7 @@ _IMAGES: Final = Statement(
         .join(accounts, accounts.c.id == _r.account_id)
         .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
         .join(manifests, _m.id == _e.manifest_id)
-        .where(
-            given(_l.account_id),
-            _l.object_id.in_(listed("ids")),
-            _r.deleted_at.is_(None),
-        )
+        .where(given(_l.account_id), _l.object_id.in_(listed("ids")), _r.deleted_at.is_(None))
     )
 )
 _TAGS: Final = Statement(
@@ -123,8 +119,7 @@ def image_text(handle: str, repository: str, digest: str, tags: Sequence[str]) -
 
 def damaged_objects(tx: Connection, account_id: str, limit: int) -> list[DamagedObject]:
     """Return up to `limit` marked objects of an account, by digest."""
-    rows = tx.rows(_DAMAGED, account_id=account_id, limit=limit)
-    return [DamagedObject(*row) for row in rows]
+    return find_all(tx, DamagedObject, _DAMAGED, account_id=account_id, limit=limit)
 
 
 def images_of(
@@ -137,7 +132,7 @@ def images_of(
 
 
 def tags_of(tx: Connection, manifest_ids: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Return by which tags these images, or indexes that list them, are pulled; the first of all.
+    """Return the first tags by which these images, or indexes that list them, are pulled.
 
     Images without a tag have an empty list.
     """
@@ -158,11 +153,11 @@ _QUARANTINE_KEYS: Final = Statement(
 def switch_bytes(
     tx: Connection, account_id: str, old_id: str, new: NewObject, quarantined_id: str, now: int
 ) -> bool:
-    """Let the object `new.id` have the bytes `new.stored_id`, verified `now`.
+    """Switch the object `new.id` to the bytes `new.stored_id`, which were verified `now`.
 
-    Quarantine the bytes `old_id`, which it has, under the new id `quarantined_id`, with their
-    wrapped data keys. Return False, and change nothing, if the object is gone or has other bytes.
-    The new bytes are durable already. This locks the object; lock its links after it.
+    Quarantine its bytes `old_id` under the new id `quarantined_id`, with their wrapped data keys.
+    Return False, and change nothing, if the object is gone or has other bytes. The new bytes are
+    durable already. This locks the object; lock its links after it.
     """
     of = {"account_id": account_id, "object_id": new.id}
     if tx.row(_LOCK, **of, old_id=old_id) is None:

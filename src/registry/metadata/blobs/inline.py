@@ -1,4 +1,4 @@
-"""The bytes of inline objects: small ones, which are in the database instead of the store.
+"""The bytes of inline objects: small blobs that are in the database instead of the store.
 
 They have a stored id like those in the store, and the same bytes: plain or sealed. A row belongs to
 an object, or to one in quarantine, and is written and deleted in the transaction that writes or
@@ -14,7 +14,7 @@ from sqlalchemy import bindparam, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
@@ -79,7 +79,7 @@ _STRAYS: Final = Statement(
 def add_body(tx: Connection, stored_id: str, body: bytes) -> None:
     """Insert the stored bytes of an inline object, whose row the same transaction writes.
 
-    Do nothing if they are there: stored bytes never change, and the transaction was repeated.
+    Do nothing if they exist: the transaction was repeated, and stored bytes never change.
     """
     tx.execute(_ADD, stored_id=stored_id, body=body)
 
@@ -91,7 +91,7 @@ def read_body(tx: Connection, stored_id: str) -> bytes | None:
 
 
 def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | None:
-    """Return what is wrong with the bytes of an inline object by presence and size, or None."""
+    """Return the damage of an inline object's bytes by presence and size, or None."""
     row = tx.row(_MEASURE, stored_id=stored_id)
     if row is None:
         return damage.ABSENT
@@ -99,7 +99,7 @@ def find_body_damage(tx: Connection, stored_id: str, stored_size: int) -> str | 
 
 
 def drop_bodies(tx: Connection, stored_ids: Sequence[str]) -> None:
-    """Delete these bytes, as far as they are inline; their objects go in the same transaction."""
+    """Delete those of the bytes that are inline; the same transaction deletes their objects."""
     tx.execute(_DROP, ids=text_list(stored_ids))
 
 
@@ -110,9 +110,9 @@ def drop_quarantined_bodies(tx: Connection) -> None:
 
 def inline_objects(tx: Connection, after: str, limit: int) -> list[InlineObject]:
     """Return up to `limit` inline objects with stored ids after `after`, by stored id."""
-    return [InlineObject(*row) for row in tx.rows(_OBJECTS, after=after, limit=limit)]
+    return find_all(tx, InlineObject, _OBJECTS, after=after, limit=limit)
 
 
 def stray_bodies(tx: Connection, limit: int) -> list[StrayBody]:
     """Return up to `limit` bytes that belong to no object, live or in quarantine: a fault."""
-    return [StrayBody(*row) for row in tx.rows(_STRAYS, limit=limit)]
+    return find_all(tx, StrayBody, _STRAYS, limit=limit)

@@ -1,4 +1,4 @@
-"""Links, and blobs of deleted images, that are to be read through another KMS key of the account.
+"""Links, and blobs of deleted images, that a run moves to another KMS key of the account.
 
 Both are *uses* of an object. Those of a repository have one order: the links by digest, then the
 blobs of its deleted images by deletion time, image and digest, which is the order of an index.
@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
@@ -32,7 +32,7 @@ from registry.metadata.tables import blob_object_keys, blob_objects, repository_
 
 
 class Position(NamedTuple):
-    """Of a use."""
+    """The position of a use in the order of a repository's uses."""
 
     manifest_id: str
     """Of the deleted image; empty for a link."""
@@ -68,7 +68,7 @@ class BlobUse(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Return its place in the order of the uses."""
+        """Return its position in the order of the uses."""
         return Position(self.manifest_id, self.digest, self.deleted_at)
 
 
@@ -199,17 +199,16 @@ def uses_elsewhere(
 
 def usable_wraps(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectWrap]:
     """Return the wraps of these objects under keys that are enabled, without erased ones."""
-    rows = tx.rows(_WRAPS, account_id=account_id, ids=text_list(object_ids))
-    return [ObjectWrap(*row) for row in rows]
+    return find_all(tx, ObjectWrap, _WRAPS, account_id=account_id, ids=text_list(object_ids))
 
 
 def stored_ids(tx: Connection, account_id: str, object_ids: Sequence[str]) -> dict[str, str]:
-    """Return which stored bytes these objects have, by the objects' ids."""
+    """Return the stored ids of these objects' bytes, by object id."""
     return dict(tx.rows(_STORED, account_id=account_id, ids=text_list(object_ids)))
 
 
 def move_use(tx: Connection, repository_id: str, use: BlobUse, kms_key_id: str) -> bool:
-    """Let a use be read through another key, under which its locked object has a wrap.
+    """Move a use to another key, under which its locked object has a wrap.
 
     Return False if it is gone, or was moved meanwhile.
     """

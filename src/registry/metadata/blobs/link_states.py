@@ -1,32 +1,26 @@
-"""State of links that an answer about a blob depends on, read for many blobs by one statement.
+"""The state of a link that an answer about a blob depends on.
 
-It is read for the kept answers of a repository after each commit, so it has no column that follows
-from others: the bytes of an object, and all that is said of them, have a new `stored_id` whenever
-they are another's. Rows stay as the database gives them; to make something of each takes as long as
-to read it.
+It is read for a kept answer after each commit, so it has no column that follows from others:
+whenever an object gets other bytes, it has a new `stored_id`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, select, text
+from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement, listed, text_list
+from cloudcore.db.statement import Statement
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
 from registry.metadata.repositories.live import ID_OF_NAMED
-from registry.metadata.tables import (
-    blob_object_keys,
-    blob_objects,
-    repository_blobs,
-)
+from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 
-class SeenLink(NamedTuple):
+class LinkState(NamedTuple):
     """A row of the statement below; the fields are those of `Link`."""
 
     digest: str
@@ -59,21 +53,18 @@ _SEE: Final = Statement(
     .join(blob_objects, blob_objects.c.id == _l.object_id)
     .outerjoin(blob_object_keys, and_(_w.object_id == _l.object_id, _w.kms_key_id == _l.kms_key_id))
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .where(_l.repository_id == ID_OF_NAMED, _l.digest.in_(listed("digests")))
+    .where(_l.repository_id == ID_OF_NAMED, _l.digest == bindparam("digest"))
 )
 
 
-def see_links(
-    tx: Connection, handle: str, name: str, digests: Sequence[str]
-) -> Mapping[Hashable, Hashable]:
-    """Return the links of these sha256 digests in a live repository, each as by `seen_of`."""
-    rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
-    return {row[0]: row for row in rows}
+def find_link_state(tx: Connection, handle: str, name: str, digest: str) -> Hashable | None:
+    """Return the link of a sha256 digest in a live repository as by `link_state_of`, or None."""
+    return tx.row(_SEE, handle=handle, name=name, digest=digest)
 
 
-def seen_of(link: Link) -> SeenLink:
-    """Return the part of a link that `see_links` returns."""
-    return SeenLink(
+def link_state_of(link: Link) -> LinkState:
+    """Return the state of a link, equal to the row that `find_link_state` returns."""
+    return LinkState(
         link.digest,
         link.repository_id,
         link.touched_at,

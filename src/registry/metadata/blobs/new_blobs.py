@@ -1,13 +1,14 @@
-"""Places that were pushed to, and all rows of a small new blob, written by one statement.
+"""Cached targets of pushes, and one statement that writes all rows of a small new blob.
 
-One look in the push's own transaction, that the repository and the KMS key are those of the last
-push, stands for all that it would have to read before.
+One check in the push's own transaction, that the repository and its KMS key are unchanged since the
+last push, replaces all reads before the push.
 
 On PostgreSQL each statement is a round trip, in which two processes wake up. So the first push of
-some bytes to a place that is known makes one instead of nine: it proves the place and the upload
-session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends the
-session. If one is not as it was seen, the account has the bytes already, or the repository a link,
-it changes nothing. Then the rows are written one by one, which shows what differs.
+some bytes to a cached target runs one statement instead of nine: it verifies the target and the
+upload session, holds the KMS key, inserts the object, its wrap, its bytes and its link, and ends
+the session. If target or session has changed, or the account has the bytes already, or the
+repository the link, it changes nothing. Then the rows are written one by one, which shows the
+difference.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.objects import NewObject, Target
+from registry.metadata.blobs.objects import LinkTarget, NewObject
 from registry.metadata.blobs.upload_quota import FULL, ROOM, FullParameters, Room, room_of
 from registry.metadata.blobs.uploads import (
     FENCED,
@@ -66,8 +67,8 @@ _k = kms_keys.c
 _l = repository_blobs.c
 
 
-class Place(NamedTuple):
-    """A repository that takes pushes, and what new bytes in it are sealed under."""
+class PushTarget(NamedTuple):
+    """A repository that accepts pushes, and the KMS key that it writes under."""
 
     repository_id: str
     account_id: str
@@ -124,58 +125,59 @@ _BEGIN_PLAIN: Final = Statement(beginning(_WITH_ROOM), is_whole=True)
 _BEGIN_SEALED: Final = Statement(beginning(_WITH_ROOM.join(kms_keys, _IS_SEALED_SO)), is_whole=True)
 
 
-def hold_place(tx: Connection, place: Place, digest: str) -> Target | None:
-    """Return what the link of a digest names in a place, or None if the place is not as it was.
+def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
+    """Return the target of a digest's link, or None if the push target has changed.
 
     Its KMS key is held enabled until `tx` ends.
     """
-    row = tx.row(
-        _HOLD_PLAIN if place.kms_key_id is None else _HOLD_SEALED,
+    return find_one(
+        tx,
+        LinkTarget,
+        _HOLD_PLAIN if target.kms_key_id is None else _HOLD_SEALED,
         digest=digest,
-        **place_parameters(place),
+        **target_parameters(target),
     )
-    return None if row is None else Target(*row)
 
 
-def takes_more(
-    tx: Connection, place: Place, room: FullParameters, upload_id: str | None
+def find_room_in(
+    tx: Connection, target: PushTarget, room: FullParameters, upload_id: str | None
 ) -> Room | None:
-    """Return the room in a place that is as it was, for the row of one more upload session.
+    """Return the room for one more upload session in a target; None if a condition fails.
 
-    With `upload_id`, this one has no row and has not ended. None says nothing: look at each.
+    The target must be unchanged. With `upload_id`, that session must be open and have no row.
     """
-    parameters = room._asdict() | place_parameters(place)
+    parameters = room._asdict() | target_parameters(target)
     if upload_id is None:
-        statement = _LOOK_PLAIN if place.kms_key_id is None else _LOOK_SEALED
+        statement = _LOOK_PLAIN if target.kms_key_id is None else _LOOK_SEALED
     else:
-        statement = _NEW_PLAIN if place.kms_key_id is None else _NEW_SEALED
+        statement = _NEW_PLAIN if target.kms_key_id is None else _NEW_SEALED
         parameters["upload_id"] = upload_id
     row = tx.row(statement, **parameters)
     return None if row is None or row[0] is not None else room_of(row)
 
 
-def begin_there(
+def begin_in_target(
     tx: Connection,
-    place: Place,
+    target: PushTarget,
     room: FullParameters,
     upload: Upload,
     received: Received,
     expires_at: int,
 ) -> bool:
-    """Insert the row of a session that nobody holds, if the place `takes_more`; False if not.
+    """Insert the row of a session without a holder; return False if `find_room_in` finds no room.
 
     Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
-    statement = _BEGIN_PLAIN if place.kms_key_id is None else _BEGIN_SEALED
-    changed = tx.execute(statement, **row, **room._asdict(), **place_parameters(place))
+    statement = _BEGIN_PLAIN if target.kms_key_id is None else _BEGIN_SEALED
+    changed = tx.execute(statement, **row, **room._asdict(), **target_parameters(target))
     return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
 
 
-def place_parameters(place: Place) -> dict[str, object]:
-    """Return the parameters of the statements above for a place."""
-    found = place._asdict()
-    if place.kms_key_id is None:
+def target_parameters(target: PushTarget) -> dict[str, object]:
+    """Return the parameters of the statements above for a target."""
+    found = target._asdict()
+    if target.kms_key_id is None:
         del found["kms_key_id"], found["key_version"]
     return found
 
@@ -189,7 +191,7 @@ def _number(name: str) -> Any:  # noqa: ANN401
 
 
 class _Session(Enum):
-    """What there is of the upload session that ends."""
+    """The state of the upload session that ends with the push."""
 
     NONE = auto()
     UNWRITTEN = auto()
@@ -197,8 +199,8 @@ class _Session(Enum):
 
 
 def _statement(session: _Session, *, is_sealed: bool) -> Statement:
-    """Return the statement for a push that ends such a session."""
-    place = _place(session, is_sealed=is_sealed).cte("place")
+    """Return the statement for a push that ends a session in this state."""
+    target = _target_query(session, is_sealed=is_sealed).cte("target")
     made = {
         "id": _text("id"),
         "account_id": _text("account_id"),
@@ -216,7 +218,7 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
     }
     kept = (
         insert(blob_objects)
-        .from_select(list(made), select(*made.values()).select_from(place))
+        .from_select(list(made), select(*made.values()).select_from(target))
         .on_conflict_do_nothing(
             index_elements=["account_id", "digest"], index_where=text("is_current")
         )
@@ -252,10 +254,10 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
     )
 
 
-def _place(session: _Session, *, is_sealed: bool) -> Select[Any]:
-    """Return a query that finds a place without the link, and the session, which are locked.
+def _target_query(session: _Session, *, is_sealed: bool) -> Select[Any]:
+    """Return a query that locks and finds the target, without the link, and the session.
 
-    Whose bytes are counted or limited has no such place.
+    Places of accounts whose bytes are counted or limited are not found.
     """
     holding = (HOLDING_SEALED if is_sealed else HOLDING_PLAIN).where(
         _l.object_id.is_(None), IS_FREE
@@ -287,20 +289,20 @@ _SEALED_ROW: Final = _statement(_Session.ROW, is_sealed=True)
 
 def add_new_blob(
     tx: Connection,
-    place: Place,
+    target: PushTarget,
     made: NewObject,
     body: bytes,
     wrap: UploadWrap | None,
     ending: Ending | None,
     now: int,
 ) -> bool:
-    """Insert all rows of an inline blob in a place whose KMS key is enabled, and end a session.
+    """Insert all rows of an inline blob in a target whose KMS key is enabled, and end a session.
 
-    Return False, and change nothing, if it is not a new one, or place or session are not as they
-    were. `wrap` is under the place's KMS key. Only as the first of a change, and if
-    `tx.joins_changes`; the whole change is made then.
+    Return False, and change nothing, if the blob is not new, or target or session have changed.
+    `wrap` is under the target's KMS key. Only as the first of a change, and if `tx.joins_changes`;
+    the whole change is made then.
     """
-    parameters = place_parameters(place) | made._asdict() | {"body": body, "now": now}
+    parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:
         parameters["wrapped_data_key"] = wrap.wrapped_data_key
     if ending is None:

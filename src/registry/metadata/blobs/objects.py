@@ -13,7 +13,7 @@ from sqlalchemy import and_, bindparam, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
@@ -66,8 +66,8 @@ class Link(NamedTuple):
     """The stored bytes, if they are in a row and `find_link` found them."""
 
 
-class Target(NamedTuple):
-    """A live repository, and what its link of a digest names, if there is one."""
+class LinkTarget(NamedTuple):
+    """The object and the KMS key that a repository's link names; None without a link."""
 
     object_id: str | None
     kms_key_id: str | None
@@ -108,7 +108,7 @@ class KeptObject(NamedTuple):
     damage: str | None
     encoding: str
     allowed: Allowance = Allowance(None, None)
-    """What `keep_object` has found of the account's bytes."""
+    """The account's bytes that `keep_object` has found."""
 
 
 _KEPT_COLUMNS: Final = tuple(_o[name] for name in KeptObject._fields[:-1])
@@ -196,11 +196,7 @@ _KEEP_OBJECT: Final = Statement(
 )
 _REVIVE_OBJECT: Final = Statement(
     blob_objects.update()
-    .where(
-        given(_o.id, _o.stored_id),
-        _o.damage.is_(None),
-        _o.state != text("'shredded'"),
-    )
+    .where(given(_o.id, _o.stored_id), _o.damage.is_(None), _o.state != text("'shredded'"))
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
 _RETIRE: Final = Statement(
@@ -209,10 +205,7 @@ _RETIRE: Final = Statement(
 _TARGET: Final = Statement(
     select(_l.object_id, _l.kms_key_id)
     .select_from(repositories)
-    .outerjoin(
-        repository_blobs,
-        and_(_l.repository_id == repositories.c.id, given(_l.digest)),
-    )
+    .outerjoin(repository_blobs, and_(_l.repository_id == repositories.c.id, given(_l.digest)))
     .where(repositories.c.id == bindparam("repository_id"), repositories.c.deleted_at.is_(None))
 )
 _ADD_LINK: Final = Statement(
@@ -249,8 +242,7 @@ _LINKED_OBJECT: Final = Statement(
 )
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
-        given(_l.repository_id, _l.digest),
-        _l.manifest_refs == text("0"),
+        given(_l.repository_id, _l.digest), _l.manifest_refs == text("0")
     )
 )
 OF_ACCOUNT: Final = (
@@ -260,11 +252,7 @@ OF_ACCOUNT: Final = (
     .join(repositories, repositories.c.id == _l.repository_id)
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .where(
-        given(_o.account_id, _o.digest),
-        _CURRENT,
-        repositories.c.deleted_at.is_(None),
-    )
+    .where(given(_o.account_id, _o.digest), _CURRENT, repositories.c.deleted_at.is_(None))
 )
 """The links of an account's current object with a digest, each after its repository's name."""
 _HOLDERS: Final = Statement(page(OF_ACCOUNT))
@@ -295,14 +283,12 @@ _EQUIVALENT: Final = Statement(
 
 def find_link(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
     """Return the link of a blob, by sha256 digest, in the live repository of this name, or None."""
-    row = tx.row(_FIND, handle=handle, name=name, digest=digest)
-    return Link(*row) if row else None
+    return find_one(tx, Link, _FIND, handle=handle, name=name, digest=digest)
 
 
 def find_link_alone(tx: Connection, handle: str, name: str, digest: str) -> Link | None:
-    """Return a link like `find_link`, without stored bytes that are in a row."""
-    row = tx.row(_FIND_ALONE, handle=handle, name=name, digest=digest)
-    return Link(*row) if row else None
+    """Return a link like `find_link`, without the bytes of an inline object."""
+    return find_one(tx, Link, _FIND_ALONE, handle=handle, name=name, digest=digest)
 
 
 def canonical_digest(tx: Connection, handle: str, digest: str) -> str | None:
@@ -400,8 +386,7 @@ def has_object(tx: Connection, account_id: str, digest: str) -> bool:
 
 def find_object(tx: Connection, account_id: str, digest: str) -> KeptObject | None:
     """Return the account's current object with this sha256 digest, or None."""
-    row = tx.row(_FIND_KEPT, account_id=account_id, digest=digest)
-    return KeptObject(*row) if row else None
+    return find_one(tx, KeptObject, _FIND_KEPT, account_id=account_id, digest=digest)
 
 
 def link_object(
@@ -413,13 +398,13 @@ def link_object(
     size: int,
     now: int,
     kms_key_id: str | None = None,
-    seen: Target | None = None,
-) -> Target | None:
+    seen: LinkTarget | None = None,
+) -> LinkTarget | None:
     """Insert the link of an object in a live repository, or let the existing link name it.
 
-    It reads a sealed object through a wrap under `kms_key_id`; a plain one through none. Return
-    what the link named before, of which it is moved, or None if the repository is not live. If the
-    caller has just `seen` what it names, that is not read again.
+    It reads a sealed object through a wrap under `kms_key_id`, a plain one through none. Return the
+    former target of the link, or None if the repository is not live. If the caller has just `seen`
+    the target, it is not read again.
     """
     of = {"repository_id": repository_id, "digest": digest}
     while (before := seen or _target(tx, of)) is not None:
@@ -443,15 +428,13 @@ def link_object(
     return None
 
 
-def _target(tx: Connection, of: Mapping[str, str]) -> Target | None:
-    row = tx.row(_TARGET, **of)
-    return None if row is None else Target(*row)
+def _target(tx: Connection, of: Mapping[str, str]) -> LinkTarget | None:
+    return find_one(tx, LinkTarget, _TARGET, **of)
 
 
 def linked_object(tx: Connection, repository_id: str, digest: str) -> KeptObject | None:
     """Return the object of a repository's link, or None."""
-    row = tx.row(_LINKED_OBJECT, repository_id=repository_id, digest=digest)
-    return KeptObject(*row) if row else None
+    return find_one(tx, KeptObject, _LINKED_OBJECT, repository_id=repository_id, digest=digest)
 
 
 def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
@@ -463,7 +446,7 @@ def undelete_object(tx: Connection, object_id: str, stored_id: str) -> bool:
 
 
 def retire_object(tx: Connection, account_id: str, object_id: str) -> None:
-    """Let an object, which is locked, no longer be the account's current one with its digest.
+    """Retire a locked object: it is no longer the account's current one with its digest.
 
     Links and tombstones keep it; the next push of the same bytes makes another.
     """

@@ -1,4 +1,4 @@
-"""Maxima of open upload sessions of a repository and an account, checked as a session begins."""
+"""Maxima of open upload sessions, per repository and account, checked when a session begins."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Counted, Use
+from cloudcore.quotas.limits import Counted, QuotaUse, limit_set
 from registry.metadata.pull_through.tables import blob_fills
-from registry.metadata.quotas import IS_BEYOND, USE, limit_query, read_use
+from registry.metadata.quotas import IS_BEYOND, USE, read_use
 from registry.metadata.tables import uploads
 from registry.quotas import UPLOADS
 
@@ -35,16 +35,16 @@ class FullParameters(NamedTuple):
     of_repository: int
     of_account: int
     adding: int
-    """Bytes that come, as far as it is known."""
+    """The number of bytes to come, as far as it is known."""
 
 
 class Room(NamedTuple):
-    """What a new session finds."""
+    """The conditions that a new session finds: maxima, and the account's bytes."""
 
     full: str | None
-    """What has its maximum: ``repository`` or ``account`` of sessions, ``bytes``; None: nothing."""
-    use: Use | None
-    """What the account has and may have of bytes; None: any number."""
+    """The exhausted maximum: ``repository`` or ``account`` for sessions, ``bytes``; else None."""
+    use: QuotaUse | None
+    """Stored bytes of the account and their limit; None without a limit."""
 
 
 def _text(text: str) -> ColumnElement[str]:
@@ -54,9 +54,9 @@ def _text(text: str) -> ColumnElement[str]:
 def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
     """Return the condition that more than `beyond` sessions are open.
 
-    They are those with the value of a parameter in the `column` of its name. Those of the platform,
-    which fetch a blob from an upstream, are allowed on top: they are few and counted by themselves,
-    so that an index alone tells the rest.
+    Sessions count if their `column` has the value of the parameter of the same name. Sessions of
+    the platform, which fetch blobs from upstreams, do not count: they are few, and are subtracted,
+    so that an index alone has the rest.
     """
     fetching = uploads.alias("fetching")
     fills = (
@@ -78,7 +78,7 @@ def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
     return exists(found.limit(literal_column("1")).offset(beyond + fills))
 
 
-_SESSIONS: Final = limit_query(UPLOADS, bindparam("account_id"))
+_SESSIONS: Final = limit_set(UPLOADS)
 _OF_ACCOUNT: Final = func.coalesce(
     _SESSIONS - literal_column("1"), bindparam("of_account", type_=Integer())
 )
@@ -114,9 +114,9 @@ def find_room(
     of_account: int,
     adding: int = 0,
 ) -> Room:
-    """Return what a session finds that is to get a row, and is to bring `adding` bytes.
+    """Return the room for a session that gets a row and will receive `adding` bytes.
 
-    The maxima of sessions are `of_repository` and `of_account`; no more index entries than that are
+    The maxima of sessions are `of_repository` and `of_account`; at most as many index entries are
     read.
     """
     if of_repository <= 0 or of_account <= 0:
@@ -135,5 +135,5 @@ def find_room(
 
 
 def room_of(row: Row) -> Room:
-    """Return what a row of `ROOM` says."""
+    """Return the room in a row of `ROOM`."""
     return Room(row[0], read_use(row[1:3]))

@@ -1,11 +1,11 @@
-"""Upload sessions: what each has received, and which worker process may append to it.
+"""Upload sessions: the received bytes of each, and the worker process that may append to it.
 
-A session may have no row: then it has received nothing, and its id says the rest. A session whose
-bytes are few has them in its row (`Upload.body`).
+A session without a row has received nothing, and its id has its state. A session with few bytes has
+them in its row (`Upload.body`).
 
-Who appends holds the session's lease (`upload_leases`). A change that needs one transaction takes
-none: it names the session as it was seen, without a holder and with its token, and makes the token
-greater by one.
+A writer holds the session's lease (`upload_leases`). A change in a single transaction needs no
+lease: it requires that the session has no holder and the token that was read, and increments the
+token.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.quotas import read_use, use_of
 from registry.metadata.repositories.live import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
@@ -70,11 +70,11 @@ class Upload(NamedTuple):
     """The KMS key that wraps the data key of the received bytes, or None if they are plain."""
     wrapped_data_key: bytes | None = None
     body: bytes | None = None
-    """What was received, sealed if there is a data key; None if that is staged."""
+    """The received bytes, sealed if there is a data key; None if they are staged."""
 
 
 class FoundUpload(NamedTuple):
-    """What there is of a session in a repository."""
+    """A session in a repository: its row, and whether it has ended."""
 
     repository_id: str
     account_id: str
@@ -84,8 +84,8 @@ class FoundUpload(NamedTuple):
     """It has a row, which has expired."""
     upload: Upload | None
     """None if it has no row, or an expired one."""
-    use: Use | None
-    """What its account has and may have of bytes; None: any number."""
+    use: QuotaUse | None
+    """Stored bytes of the account and their limit; None without a limit."""
 
 
 class UploadWrap(NamedTuple):
@@ -100,12 +100,12 @@ class Lease(NamedTuple):
 
     upload_id: str
     holder: str | None
-    """None if nobody holds it: a change in one transaction was prepared for it as it was seen."""
+    """None for a change in one transaction without a lease."""
     token: int
 
 
 class Received(NamedTuple):
-    """What a session has received after a request."""
+    """The received bytes of a session after a request."""
 
     size: int
     digests: Mapping[str, str]
@@ -128,7 +128,7 @@ class Ending(NamedTuple):
 
 
 def lease_of(upload: Upload) -> Lease:
-    """Return the lease of a session as it was found."""
+    """Return the lease of a session as it was read."""
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
@@ -208,10 +208,7 @@ _FIND_HERE: Final = Statement(
     .select_from(repositories)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(uploads, and_(_u.id == _id, _u.repository_id == repositories.c.id))
-    .where(
-        given(accounts.c.handle, repositories.c.name),
-        repositories.c.deleted_at.is_(None),
-    )
+    .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
 )
 _BEGUN: Final[Mapping[str, ColumnElement[Any]]] = {
     "id": _id,
@@ -272,7 +269,7 @@ def find_upload(tx: Connection, handle: str, name: str, upload_id: str, now: int
 def find_here(
     tx: Connection, handle: str, name: str, upload_id: str, now: int
 ) -> FoundUpload | None:
-    """Return what there is of a session in this repository, or None if there is no repository."""
+    """Return a session's row and end in this repository, or None without a repository."""
     row = tx.row(_FIND_HERE, handle=handle, name=name, upload_id=upload_id, now=now)
     if row is None:
         return None
@@ -282,7 +279,7 @@ def find_here(
 
 
 def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:
-    """Set what a session has received and release its lease; return False if the lease was lost.
+    """Record the received bytes of a session and release its lease; return False if it was lost.
 
     Idempotent: run it again if its outcome is unknown.
     """
@@ -313,7 +310,7 @@ def begin_upload(
 
 
 def beginning_parameters(upload: Upload, received: Received, expires_at: int) -> dict[str, object]:
-    """Return the parameters of `beginning`, but for those that its query has too, and ``:now``."""
+    """Return the parameters of `beginning`, without those of its query and ``:now``."""
     return {
         "upload_id": upload.id,
         "algorithm": upload.algorithm,
@@ -338,7 +335,7 @@ def _kept(received: Received) -> dict[str, object]:
 
 
 def has_advanced(tx: Connection, upload_id: str, token: int, received: Received) -> bool:
-    """Return True if nobody holds a session, and it has just this: it was written before."""
+    """Return True if a session has no holder and exactly these received bytes."""
     found = tx.row(
         _HAS_ADVANCED,
         upload_id=upload_id,
@@ -350,9 +347,9 @@ def has_advanced(tx: Connection, upload_id: str, token: int, received: Received)
 
 
 def remove_upload(tx: Connection, ending: Ending, now: int) -> bool:
-    """End a session; return False if its lease was lost, or it has ended, or begun to have a row.
+    """End a session; return False if its lease was lost, or it has ended, or has got a row.
 
-    As long as its id is valid, it is remembered that it has ended.
+    Its end is recorded as long as its id is valid.
     """
     upload_id, lease, valid_until = ending
     if lease is None:

@@ -1,11 +1,11 @@
-"""Wraps: the data key of an object's stored bytes, once for each KMS key that needs it.
+"""Wraps: the data key of an object's stored bytes, encrypted under each KMS key that needs it.
 
-All wraps of an object are of the bytes that it has now. Who writes or replaces one has locked the
-object, and holds the KMS key enabled.
+All wraps of an object are of its present bytes. A transaction that writes or replaces one has
+locked the object and holds the KMS key enabled.
 
-A wrap belongs to a link or a tombstone: it is there so that these can be read through their key.
-An object that has neither keeps its wraps, so that a push or a recovery finds it readable; they go
-to the quarantine with it.
+A wrap exists for the links and tombstones that read the object through its key. An object that has
+neither keeps its wraps, so that a push or a recovery can still read it; they go to the quarantine
+with it.
 
 An object whose last wrap is gone is *shredded*: nobody can ever read its bytes. They go to the
 quarantine as bytes without a key, to be removed by the next collection. The row stays as long as
@@ -37,10 +37,7 @@ from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
 from registry.metadata.blobs.book import quarantine_bytes
-from registry.metadata.control_tables import (
-    deleted_manifest_blobs,
-    deleted_manifests,
-)
+from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.quotas import add_bytes
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
@@ -161,33 +158,30 @@ def hold_enabled(tx: Connection, account_id: str, kms_key_ids: Iterable[str]) ->
 def drop_other_wraps(
     tx: Connection, account_id: str, object_id: str, kms_key_ids: Sequence[str]
 ) -> None:
-    """Delete the wraps of an object but those under these KMS keys; nothing is read through them.
+    """Delete the wraps of an object except those under these KMS keys.
 
-    Call it when the object has other bytes, of which it has the wraps under these keys.
+    Call it when the object has got new bytes, with wraps under these keys; nothing is read through
+    the others any more.
     """
     ids = text_list(kms_key_ids)
     tx.execute(_DROP_OTHERS, account_id=account_id, object_id=object_id, kms_key_ids=ids)
 
 
 def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
-    """Delete the wraps of an object that has plain bytes now; nothing is read through them."""
+    """Delete the wraps of an object whose bytes are plain now."""
     tx.execute(_DROP_ALL, account_id=account_id, object_id=object_id)
 
 
 def find_uses(tx: Connection, account_id: str, object_id: str) -> list[Use]:
-    """Return which repositories refer to an object, and through which KMS keys."""
+    """Return the repositories that refer to an object, and their KMS keys."""
     rows = tx.rows(_USES, account_id=account_id, object_id=object_id)
     return [Use(row[0], row[1]) for row in rows]
 
 
 def seal_uses(
-    tx: Connection,
-    account_id: str,
-    object_id: str,
-    repository_ids: Sequence[str],
-    kms_key_id: str,
+    tx: Connection, account_id: str, object_id: str, repository_ids: Sequence[str], kms_key_id: str
 ) -> None:
-    """Let the plain links and tombstones of these repositories read an object through a KMS key.
+    """Set the KMS key of these repositories' plain links and tombstones to an object.
 
     The object has a wrap under it.
     """
@@ -198,7 +192,7 @@ def seal_uses(
 
 
 def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
-    """Let all links and tombstones of an object be plain."""
+    """Clear the KMS key of all links and tombstones of an object."""
     for statement in _UNSEAL:
         tx.execute(statement, account_id=account_id, object_id=object_id)
 
@@ -217,10 +211,7 @@ _IS_REFERRED: Final = or_(
 )
 _DROP: Final = Statement(
     blob_object_keys.delete().where(
-        _w.object_id.in_(listed("ids")),
-        given(_w.account_id),
-        _IS_REFERRED,
-        ~_IS_NEEDED,
+        _w.object_id.in_(listed("ids")), given(_w.account_id), _IS_REFERRED, ~_IS_NEEDED
     )
 )
 _IS_UNREADABLE: Final = and_(
@@ -248,7 +239,7 @@ _SHRED: Final = Statement(
 
 
 def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]) -> None:
-    """Delete the wraps of these objects that no link or tombstone needs; shred what none can open.
+    """Delete the wraps of these objects that no link or tombstone needs; shred objects without any.
 
     The caller has locked the objects, and has changed their links, tombstones or wraps. An object
     that has neither links nor tombstones keeps its wraps.
@@ -259,9 +250,10 @@ def drop_unused_wraps(tx: Connection, account_id: str, object_ids: Iterable[str]
 
 
 def shred_unreadable(tx: Connection, account_id: str, object_ids: Sequence[str]) -> tuple[int, int]:
-    """Shred those of the objects that are sealed and have no wrap that is not erased.
+    """Shred those of the objects that are sealed and have no wrap left.
 
-    Return how many, and their stored bytes. The caller has locked the objects.
+    Erased wraps do not count. Return how many were shredded, and their stored bytes. The caller has
+    locked the objects.
     """
     of = {"account_id": account_id, "ids": text_list(object_ids)}
     found = tx.rows(_FIND_UNREADABLE, **of)

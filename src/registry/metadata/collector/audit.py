@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
@@ -61,7 +61,7 @@ class SessionRow(NamedTuple):
     expires_at: int
     is_sealed: bool
     body: bytes | None
-    """What was received, plain or sealed; None if that is staged."""
+    """The received bytes, plain or sealed; None if they are staged."""
 
 
 class ManifestBody(NamedTuple):
@@ -118,8 +118,8 @@ def _documents(
 ) -> Select[Any]:
     """Return a query for manifests, live or deleted, and the number of their edges.
 
-    `blobs`, `missing` and `children` are the columns of the edges' parents. A blob that the cache
-    has yet to fetch is an edge too, like a child that it has yet to fetch.
+    `blobs`, `missing` and `children` are the columns of the edges' parents. Blobs and children that
+    the cache has yet to fetch are edges too.
     """
     m = of.c
     return (
@@ -261,12 +261,12 @@ def owned(tx: Connection, ids: Sequence[str]) -> set[str]:
 
 def sessions(tx: Connection, after: str, limit: int) -> list[SessionRow]:
     """Return a page of upload sessions, by id."""
-    return [SessionRow(*row) for row in tx.rows(_UPLOADS, after=after, limit=limit)]
+    return find_all(tx, SessionRow, _UPLOADS, after=after, limit=limit)
 
 
 def manifest_documents(tx: Connection, after: str, limit: int) -> list[ManifestBody]:
     """Return a page of manifests, by id."""
-    return [ManifestBody(*row) for row in tx.rows(_MANIFESTS, after=after, limit=limit)]
+    return find_all(tx, ManifestBody, _MANIFESTS, after=after, limit=limit)
 
 
 def sample_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestBody]:

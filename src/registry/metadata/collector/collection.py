@@ -1,11 +1,11 @@
-"""Delete what nothing references: links, then objects, then their bytes.
+"""Delete unreferenced content: links, then objects, then their bytes.
 
 There are four steps, each in its own transaction. Until the last, a push or `entrepot gc recover`
 undoes them:
 
 - a link that no manifest references is deleted when its grace period is over;
-- an object without links and tombstones is *condemned*; if others are left, those of its wrapped
-  data keys go that they do not need;
+- an object without links and tombstones is *condemned*; if some are left, the wraps that they do
+  not need are deleted;
 - after a delay its row is *swept*: moved to the quarantine. Foreign keys prevent that while
   anything references the object. The bytes stay, and can be recovered;
 - after another delay the bytes are *removed*, then the row of the quarantine; those of an inline
@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -102,11 +102,7 @@ _IS_REFERRED: Final = or_(
 _UNREFERENCED: Final = Statement(
     page(
         select(_l.repository_id, _l.digest, _l.object_id)
-        .where(
-            given(_l.account_id),
-            _IS_UNREFERENCED,
-            _l.touched_at <= bindparam("before"),
-        )
+        .where(given(_l.account_id), _IS_UNREFERENCED, _l.touched_at <= bindparam("before"))
         .order_by(_l.touched_at)
     )
 )
@@ -127,33 +123,21 @@ _UNLINK: Final = Statement(
 _CONDEMN: Final = Statement(
     blob_objects.update()
     .where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _o.state == text("'live'"),
-        ~_IS_REFERRED,
+        given(_o.account_id), _o.id.in_(listed("ids")), _o.state == text("'live'"), ~_IS_REFERRED
     )
     .values(state=text("'condemned'"), condemned_at=bindparam("now"))
 )
 _CONDEMNED: Final = Statement(
     page(
         select(*(_o[name] for name in Swept._fields))
-        .where(
-            given(_o.account_id),
-            _IS_CONDEMNED,
-            _o.condemned_at <= bindparam("before"),
-        )
+        .where(given(_o.account_id), _IS_CONDEMNED, _o.condemned_at <= bindparam("before"))
         .order_by(_o.condemned_at)
         .with_for_update(skip_locked=True)
     )
 )
 _UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
-    .where(
-        given(_o.account_id),
-        _o.id.in_(listed("ids")),
-        _IS_CONDEMNED,
-        _IS_REFERRED,
-    )
+    .where(given(_o.account_id), _o.id.in_(listed("ids")), _IS_CONDEMNED, _IS_REFERRED)
     .values(state=text("'live'"), condemned_at=text("NULL"))
     .returning(_o.id)
 )
@@ -176,10 +160,7 @@ _QUARANTINE_KEYS: Final = Statement(
 )
 _QUARANTINED_WRAPS: Final = Statement(
     select(_qk.kms_key_id, _qk.wrapped_data_key, kms_keys.c.state)
-    .join(
-        kms_keys,
-        and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id),
-    )
+    .join(kms_keys, and_(kms_keys.c.id == _qk.kms_key_id, kms_keys.c.account_id == _qk.account_id))
     .where(given(_qk.account_id), _qk.quarantined_id == bindparam("id"))
     .order_by(_qk.kms_key_id)
 )
@@ -199,7 +180,7 @@ _BEGIN_REMOVAL: Final = Statement(
                 .order_by(_q.swept_at)
                 .with_for_update(skip_locked=True)
             )
-        ),
+        )
     )
     .values(removal_began_at=func.coalesce(_q.removal_began_at, bindparam("now")))
     .returning(_q.stored_id, _q.is_inline)
@@ -218,10 +199,7 @@ _RECOVERABLE: Final = Statement(
 )
 _LOCK_RECOVERABLE: Final = Statement(
     select(_q.id)
-    .where(
-        given(_q.account_id, _q.id),
-        _q.removal_began_at.is_(None),
-    )
+    .where(given(_q.account_id, _q.id), _q.removal_began_at.is_(None))
     .with_for_update()
 )
 _RELEASE: Final = Statement(quarantined_objects.delete().where(given(_q.account_id, _q.id)))
@@ -251,7 +229,7 @@ _COUNT_QUARANTINED: Final = _amount(quarantined_objects, _q.stored_size)
 
 
 def _due() -> Select[Any]:
-    """Return a query for accounts in which something is due for collection."""
+    """Return a query for accounts with content that is due for collection."""
     account_id = accounts.c.id
     return (
         select(account_id)
@@ -288,8 +266,9 @@ def unreferenced_links(
     tx: Connection, account_id: str, before: int, limit: int
 ) -> list[UnreferencedLink]:
     """Return up to `limit` unreferenced links, last touched at `before` or earlier."""
-    rows = tx.rows(_UNREFERENCED, account_id=account_id, before=before, limit=limit)
-    return [UnreferencedLink(*row) for row in rows]
+    return find_all(
+        tx, UnreferencedLink, _UNREFERENCED, account_id=account_id, before=before, limit=limit
+    )
 
 
 def unlink_unreferenced(
@@ -337,8 +316,7 @@ def forget_shredded(tx: Connection, account_id: str, object_ids: Sequence[str]) 
 
 def lock_condemned(tx: Connection, account_id: str, before: int, limit: int) -> list[Swept]:
     """Lock and return up to `limit` objects that were condemned at `before` or earlier."""
-    rows = tx.rows(_CONDEMNED, account_id=account_id, before=before, limit=limit)
-    return [Swept(*row) for row in rows]
+    return find_all(tx, Swept, _CONDEMNED, account_id=account_id, before=before, limit=limit)
 
 
 def unmark_referred(tx: Connection, account_id: str, object_ids: Sequence[str]) -> set[str]:
@@ -380,8 +358,9 @@ def begin_removal(
 
     Once that is committed, they cannot be recovered, and their bytes may be deleted.
     """
-    rows = tx.rows(_BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit)
-    return [Removable(*row) for row in rows]
+    return find_all(
+        tx, Removable, _BEGIN_REMOVAL, account_id=account_id, before=before, now=now, limit=limit
+    )
 
 
 def finish_removal(tx: Connection, stored_ids: Sequence[str]) -> Amount:
@@ -402,7 +381,7 @@ def list_recoverable(tx: Connection, account_id: str, digest: str) -> list[Swept
     There are several if the same bytes were pushed and swept again, or were replaced by a push.
     Sealed bytes that no key opens any more cannot be recovered.
     """
-    return [Swept(*row) for row in tx.rows(_RECOVERABLE, account_id=account_id, digest=digest)]
+    return find_all(tx, Swept, _RECOVERABLE, account_id=account_id, digest=digest)
 
 
 def lock_recoverable(tx: Connection, account_id: str, object_id: str) -> bool:
@@ -451,7 +430,7 @@ def accounts_due(
     after: str,
     limit: int,
 ) -> list[str]:
-    """Return up to `limit` ids, after `after`, of accounts in which something is due."""
+    """Return up to `limit` ids, after `after`, of accounts with content that is due."""
     rows = tx.rows(
         _DUE,
         touched_before=touched_before,

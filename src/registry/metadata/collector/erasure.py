@@ -1,10 +1,10 @@
 """Erase the data keys that a deleted KMS key has wrapped, of objects and of those in quarantine.
 
-The material of the KMS key is erased when it is deleted, so from then on nothing opens these wraps.
-They are erased all the same: an object without another wrap is shredded, which frees its bytes.
+The material of a KMS key is erased when it is deleted, so nothing can open these wraps any more.
+Erasing them as well shreds objects without another wrap, which frees their bytes.
 
-What is left to do is in two indexes: of the deleted keys, and of the wraps that are not erased. So
-there is no other record of how far it has come.
+Two indexes have the remaining work: deleted keys, and wraps that are not erased. So no other record
+of progress is needed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, exists, literal_column, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
@@ -91,7 +91,7 @@ _END_QUARANTINE: Final = Statement(
 
 def keys_to_erase(tx: Connection, after: str, limit: int) -> list[DeletedKey]:
     """Return up to `limit` deleted keys, by id after `after`, that have wraps to erase."""
-    return [DeletedKey(*row) for row in tx.rows(_FIND_KEYS, after=after, limit=limit)]
+    return find_all(tx, DeletedKey, _FIND_KEYS, after=after, limit=limit)
 
 
 def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
@@ -113,7 +113,8 @@ def erase_wraps(tx: Connection, key: DeletedKey, limit: int) -> Erased:
 def erase_quarantined_wraps(tx: Connection, key: DeletedKey, limit: int) -> int:
     """Delete the wraps under a deleted key of up to `limit` objects in quarantine; return how many.
 
-    The quarantine of objects that no other key opens is over: nobody could recover them.
+    Objects in quarantine that no other key opens become due for removal, since nobody can recover
+    them.
     """
     ids = [row[0] for row in tx.rows(_LIST_QUARANTINED, kms_key_id=key.id, limit=limit)]
     if ids:

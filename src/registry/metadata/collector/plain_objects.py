@@ -1,25 +1,17 @@
-"""Queries of the run that seals plain objects: which are left, and under which keys.
+"""Queries of the run that seals plain objects: the remaining objects, and their KMS keys.
 
-``ix_blob_objects_plain`` lists the plain objects by account and id. An object that was sealed has
-left it, so whoever continues a run needs no other record of where it stopped.
+``ix_blob_objects_plain`` lists the plain objects by account and id. A sealed object leaves it, so
+no other record of a run's progress is needed.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    bindparam,
-    func,
-    literal_column,
-    select,
-    text,
-    tuple_,
-)
+from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, text, tuple_
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.objects.book import ObjectRow
 from registry.metadata.blobs.book import BLOB_BOOK
@@ -42,7 +34,7 @@ _ANY_ACCOUNT: Final = _o.account_id > literal_column("''")
 
 
 class PlainTotals(NamedTuple):
-    """How much is stored plain."""
+    """The number and bytes of plain objects."""
 
     object_count: int
     stored_bytes: int
@@ -85,8 +77,7 @@ _OF_ACCOUNT: Final = _bounded(given(_o.account_id))
 
 def next_plain(tx: Connection, after: Position, limit: int) -> list[ObjectRow]:
     """Return a page of the plain objects behind `after` that are not known to be damaged."""
-    rows = tx.rows(_NEXT, after_account=after[0], after_id=after[1], limit=limit)
-    return [ObjectRow(*row) for row in rows]
+    return find_all(tx, ObjectRow, _NEXT, after_account=after[0], after_id=after[1], limit=limit)
 
 
 def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[SharedKey]:
@@ -96,21 +87,21 @@ def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[Shared
 
 
 def count_plain(tx: Connection) -> PlainTotals:
-    """Count what is stored plain, in all accounts; reads the row of each such object."""
+    """Count the plain objects of all accounts; reads the row of each."""
     row = tx.row(_TOTALS)
     assert row is not None
     return PlainTotals(*map(int, row))
 
 
 def estimate_plain(tx: Connection) -> PlainTotals:
-    """Count what is stored plain, at most `MOST_COUNTED` objects; damaged ones are not told."""
+    """Count at most `MOST_COUNTED` plain objects, without the number of damaged ones."""
     row = tx.row(_ESTIMATE)
     assert row is not None
     return PlainTotals(*map(int, row))
 
 
 def estimate_plain_of(tx: Connection, account_id: str) -> PlainTotals:
-    """Count what an account has stored plain, as `estimate_plain`."""
+    """Count the plain objects of an account, like `estimate_plain`."""
     row = tx.row(_OF_ACCOUNT, account_id=account_id)
     assert row is not None
     return PlainTotals(*map(int, row))

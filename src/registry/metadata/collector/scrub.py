@@ -1,8 +1,7 @@
 """Queries of the scrub: objects and manifests in the order in which they are verified.
 
-``ix_blob_objects_verified_at`` lists the objects that are not known to be damaged, the one whose
-bytes were verified longest ago first (0: never, or that is unknown). So whoever continues a scrub
-needs no other record of where it stopped.
+``ix_blob_objects_verified_at`` lists the objects without a mark of damage, those verified longest
+ago first (0: never, or unknown). So no other record of a scrub's progress is needed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, literal_column, select, tuple_
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.book import ObjectRow
@@ -45,7 +44,7 @@ class StoredManifest(NamedTuple):
 
 
 class ManifestUse(NamedTuple):
-    """An image with some manifest."""
+    """An image that has a given manifest."""
 
     handle: str
     repository: str
@@ -101,10 +100,7 @@ _IMAGES: Final = Statement(
         .select_from(manifests)
         .join(repositories, _r.id == _m.repository_id)
         .join(accounts, accounts.c.id == _r.account_id)
-        .where(
-            given(_m.account_id, _m.digest),
-            _r.deleted_at.is_(None),
-        )
+        .where(given(_m.account_id, _m.digest), _r.deleted_at.is_(None))
     )
 )
 
@@ -113,20 +109,21 @@ def objects_of_repository(
     tx: Connection, repository_id: str, verified_before: int, after: str, limit: int
 ) -> list[ObjectRow]:
     """Return a page of a repository's objects, last verified before a moment, by digest."""
-    rows = tx.rows(
+    return find_all(
+        tx,
+        ObjectRow,
         _OF_REPOSITORY,
         repository_id=repository_id,
         verified_before=verified_before,
         after=after,
         limit=limit,
     )
-    return [ObjectRow(*row) for row in rows]
 
 
 def oldest_verified_at(tx: Connection) -> int | None:
     """Return the earliest moment at which an undamaged object was verified; None without one.
 
-    The moment of an object that was never verified is that of its storing.
+    An object that was never verified counts as verified when it was stored.
     """
     rows = tx.rows(_OLDEST, limit=1)
     return int(rows[0][0]) if rows else None
@@ -134,18 +131,23 @@ def oldest_verified_at(tx: Connection) -> int | None:
 
 def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredManifest]:
     """Return a page of the manifests' bytes, of deleted ones too, by account id and digest."""
-    rows = tx.rows(_BODIES, after_account=after[0], after_digest=after[1], limit=limit)
-    return [StoredManifest(*row) for row in rows]
+    return find_all(
+        tx, StoredManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
+    )
 
 
 def manifests_of_repository(
     tx: Connection, repository_id: str, after: str, limit: int
 ) -> list[StoredManifest]:
     """Return a page of the bytes of a repository's manifests, by digest."""
-    rows = tx.rows(
-        _BODIES_OF_REPOSITORY, repository_id=repository_id, after_digest=after, limit=limit
+    return find_all(
+        tx,
+        StoredManifest,
+        _BODIES_OF_REPOSITORY,
+        repository_id=repository_id,
+        after_digest=after,
+        limit=limit,
     )
-    return [StoredManifest(*row) for row in rows]
 
 
 def images_with(tx: Connection, account_id: str, digest: str, limit: int) -> list[ManifestUse]:

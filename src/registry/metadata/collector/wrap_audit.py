@@ -1,4 +1,4 @@
-"""Queries of fsck: whether links, wrapped data keys and sealed objects agree."""
+"""Queries of fsck: contradictions between links, wrapped data keys and sealed objects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs
@@ -40,7 +40,7 @@ _IS_REFERRED: Final = or_(
 
 
 class ObjectFault(NamedTuple):
-    """An object for which something holds that never should."""
+    """An object in a state that should never occur."""
 
     object_id: str
     digest: str
@@ -163,7 +163,7 @@ _IS_WRAP: Final = Statement(
 
 
 def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
-    """Return what is wrong, and with which objects; up to `limit` of each fault."""
+    """Return faults with their objects, up to `limit` of each fault."""
     return {
         (problem, ObjectFault(*row))
         for problem, statement in _FAULTS.items()
@@ -173,7 +173,7 @@ def key_faults(tx: Connection, limit: int) -> set[tuple[str, ObjectFault]]:
 
 def unerased_wraps(tx: Connection, limit: int) -> list[ObjectFault]:
     """Return up to `limit` objects with a wrap under a deleted key that is still to be erased."""
-    return [ObjectFault(*row) for row in tx.rows(_UNERASED, limit=limit)]
+    return find_all(tx, ObjectFault, _UNERASED, limit=limit)
 
 
 def stored_wraps(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredWrap]:

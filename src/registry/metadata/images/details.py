@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, listed, page, page_planned_once, text_list, unseen
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import manifest_bodies, manifests, tags
@@ -150,8 +150,9 @@ def find_by_prefix(tx: Connection, repository_id: str, prefix: str, limit: int) 
 
 def find_document(tx: Connection, repository_id: str, manifest_id: str) -> ManifestDocument | None:
     """Return a manifest's bytes, or None if the repository has no such manifest."""
-    row = tx.row(_DOCUMENT, repository_id=repository_id, manifest_id=manifest_id)
-    return ManifestDocument(*row) if row else None
+    return find_one(
+        tx, ManifestDocument, _DOCUMENT, repository_id=repository_id, manifest_id=manifest_id
+    )
 
 
 def list_images_about(

@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -28,7 +28,7 @@ _m = manifests.c
 _b = manifest_bodies.c
 _MAX_PARENTS: Final = 20
 SMALL_BYTES: Final = 64 * 1024
-"""The largest manifest whose bytes are read together with what else a pull needs."""
+"""The largest manifest whose bytes are read by the same statement as its row."""
 
 
 class StoredManifest(NamedTuple):
@@ -112,10 +112,7 @@ def _served() -> Select[Any]:
         .select_from(manifests)
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
-        .where(
-            given(accounts.c.handle, repositories.c.name),
-            repositories.c.deleted_at.is_(None),
-        )
+        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
     )
 
 
@@ -264,13 +261,12 @@ def find_by_digest(tx: Connection, handle: str, name: str, digest: str) -> Store
 
 
 def see_by_tag(tx: Connection, handle: str, name: str, tag: str) -> StoredManifest | None:
-    """Return what `find_by_tag` finds, without its bytes."""
-    row = tx.row(_SEE_BY_TAG, handle=handle, name=name, tag=tag)
-    return StoredManifest(*row) if row else None
+    """Return the manifest of `find_by_tag` without its bytes."""
+    return find_one(tx, StoredManifest, _SEE_BY_TAG, handle=handle, name=name, tag=tag)
 
 
 def see_by_digest(tx: Connection, handle: str, name: str, digest: str) -> StoredManifest | None:
-    """Return what `find_by_digest` finds, without its bytes."""
+    """Return the manifest of `find_by_digest` without its bytes."""
     row = tx.row(_SEE_BY_DIGEST, handle=handle, name=name, digest=digest)
     return _of_digest(row) if row else None
 
@@ -280,9 +276,8 @@ def _of_digest(row: Row) -> StoredManifest:
 
 
 def find_manifest(tx: Connection, repository_id: str, digest: str) -> ManifestRow | None:
-    """Return what a change needs to know of a manifest, or None."""
-    row = tx.row(_ROW, repository_id=repository_id, digest=digest)
-    return ManifestRow(*row) if row else None
+    """Return the columns of a manifest that a change needs, or None."""
+    return find_one(tx, ManifestRow, _ROW, repository_id=repository_id, digest=digest)
 
 
 def find_manifests(
@@ -326,7 +321,7 @@ def keep_body(tx: Connection, account_id: str, digest: str, body: bytes) -> Kept
 def add_blob_edges(
     tx: Connection, manifest_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Record which blobs of its repository a manifest references."""
+    """Insert the edges of a manifest to blobs of its repository."""
     tx.execute(
         _ADD_BLOB_EDGES,
         manifest_id=manifest_id,
@@ -338,7 +333,7 @@ def add_blob_edges(
 def add_child_edges(
     tx: Connection, parent_id: str, repository_id: str, digests: Sequence[str]
 ) -> None:
-    """Record which manifests of its repository an index lists."""
+    """Insert the edges of an index to manifests of its repository."""
     tx.execute(
         _ADD_CHILD_EDGES,
         parent_id=parent_id,

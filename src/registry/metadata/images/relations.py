@@ -1,9 +1,9 @@
-"""What stands around images: what is attached to them, lists them, pins them; what an index lists.
+"""Relations of images: referrers, indexes that list them, pins; and the trees of indexes.
 
-Around the images of a page, each is a bounded range of an index. What needs the manifests under an
-index costs by their number and their references, not by the repository. The walk that measures a
-tree runs inside a write transaction, so it stops one beyond its bounds; the caller compares the
-counts with the bounds.
+For the images of a page, each relation is a bounded range of an index. The cost of a tree depends
+on its manifests and their references, not on the repository. The walk that measures a tree runs
+inside a write transaction, so it stops one beyond its bounds; the caller compares the counts with
+the bounds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, given, insert_or_change
+from cloudcore.db.rows import deletion, find_all, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import (
@@ -62,9 +62,7 @@ _PARENTS: Final = Statement(
 _DETACH: Final = Statement(
     manifest_children.update()
     .where(
-        given(_c.repository_id),
-        _c.child_id.in_(listed("ids")),
-        _c.parent_id.in_(listed("parents")),
+        given(_c.repository_id), _c.child_id.in_(listed("ids")), _c.parent_id.in_(listed("parents"))
     )
     .values(child_id=literal_column("NULL"))
 )
@@ -148,11 +146,7 @@ _MEMBERS: Final = Statement(
         .exists(),
     ).where(given(_m.repository_id), _m.id.in_(select(_tree.c.id)))
 )
-_in_repository = (
-    given(_m.repository_id),
-    _m.id.in_(listed("ids")),
-    given(_r.repository_id),
-)
+_in_repository = (given(_m.repository_id), _m.id.in_(listed("ids")), given(_r.repository_id))
 _REFERRERS: Final = Statement(
     select(_r.id, _m.id)
     .select_from(manifests)
@@ -184,7 +178,7 @@ def parent_edges(tx: Connection, repository_id: str, ids: Sequence[str]) -> list
 def detach_children(
     tx: Connection, repository_id: str, ids: Sequence[str], parents: Sequence[str]
 ) -> None:
-    """Let the indexes `parents` lack the manifests `ids`, which are about to be deleted."""
+    """Detach the manifests `ids`, which are about to be deleted, from the indexes `parents`."""
     tx.execute(_DETACH, repository_id=repository_id, ids=text_list(ids), parents=text_list(parents))
 
 
@@ -306,8 +300,7 @@ def list_unexpired_pins(
     tx: Connection, repository_id: str, manifest_id: str, now: int
 ) -> list[Pin]:
     """Return the pins of an image that are in force, by name; their number is small."""
-    rows = tx.rows(_LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
-    return [Pin(*row) for row in rows]
+    return find_all(tx, Pin, _LIST, repository_id=repository_id, manifest_id=manifest_id, now=now)
 
 
 def upsert_pin(tx: Connection, pin: Pin) -> None:

@@ -1,7 +1,7 @@
 """Tombstones: deleted images that can be restored.
 
-A tombstone references the image's objects and the manifest's body by foreign keys, so nothing that
-a restore needs is collected before it. Reads of live images do not look at tombstones.
+A tombstone references the image's objects and the manifest's body by foreign keys, so the collector
+cannot delete what a restore needs. Reads of live images do not look at tombstones.
 """
 
 from __future__ import annotations
@@ -144,8 +144,7 @@ _LIST: Final = Statement(
             _IS_RESTORABLE,
             tuple_(_d.deleted_at, _d.id)
             < tuple_(
-                bindparam("deleted_at", type_=_d.deleted_at.type),
-                bindparam("id", type_=_d.id.type),
+                bindparam("deleted_at", type_=_d.deleted_at.type), bindparam("id", type_=_d.id.type)
             ),
         )
         .order_by(_d.deleted_at.desc(), _d.id.desc())
@@ -162,10 +161,7 @@ _COUNT: Final = Statement(
 )
 _CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
-    .where(
-        given(deleted_manifest_children.c.manifest_id),
-        ~deleted_manifest_children.c.is_missing,
-    )
+    .where(given(deleted_manifest_children.c.manifest_id), ~deleted_manifest_children.c.is_missing)
     .order_by(deleted_manifest_children.c.child_digest)
 )
 _BLOBS: Final = Statement(select(_b.digest).where(given(_b.manifest_id)).order_by(_b.digest))
@@ -223,10 +219,7 @@ _UNCOUNT: Final = Statement(
     .where(repositories.c.id == bindparam("repository"))
     .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
 )
-_SAME_DIGESTS: Final = (
-    given(_d.repository_id),
-    _d.digest.in_(listed("digests")),
-)
+_SAME_DIGESTS: Final = (given(_d.repository_id), _d.digest.in_(listed("digests")))
 _OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
 _REMOVE_OLDER: Final = Statement(deleted_manifests.delete().where(*_SAME_DIGESTS))
 _IS_EXPIRED: Final = _d.restorable_until <= bindparam("now")
@@ -310,9 +303,9 @@ def children_of(tx: Connection, tombstone_id: str) -> list[str]:
 def undelete(tx: Connection, tombstone: Tombstone, now: int) -> list[str]:
     """Insert the manifest again, and links to its blobs; return the digests of the blobs.
 
-    A blob that the repository links meanwhile keeps that link. The caller has locked the objects;
-    it adds the edges and tags of the manifest, counts it, and lets go of what only the tombstone
-    needed when that is removed.
+    A blob that the repository has linked meanwhile keeps that link. The caller has locked the
+    objects; it adds the edges and tags of the manifest, counts it, and releases the objects of the
+    tombstone when it removes that.
     """
     tx.execute(_UNCONDEMN_OBJECTS, manifest_id=tombstone.id)
     tx.execute(_RELINK, manifest_id=tombstone.id, now=now)
@@ -349,7 +342,7 @@ def find_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> li
 def remove_older(tx: Connection, repository_id: str, digests: Sequence[str]) -> None:
     """Remove the tombstones that images of these digests left earlier; a digest may have one.
 
-    The caller corrects the counter, and takes care of the objects that they referenced.
+    The caller corrects the counter, and condemns objects that nothing references any more.
     """
     tx.execute(_REMOVE_OLDER, repository_id=repository_id, digests=text_list(digests))
 

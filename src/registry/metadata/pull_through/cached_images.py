@@ -1,4 +1,4 @@
-"""What a rule has cached: its blobs, and its images, those pulled longest ago first."""
+"""The cached content of a rule: its blobs, and its images, those pulled longest ago first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, find_one, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import image_pins
@@ -62,7 +62,7 @@ _LINKS: Final = Statement(
 
 
 class Retention(NamedTuple):
-    """What a rule keeps of what it has cached."""
+    """The limits of age and size for the cached images of a rule."""
 
     rule_id: str
     account_id: str
@@ -112,14 +112,13 @@ _STILL: Final = Statement(_unneeded().where(given(_m.id)))
 
 
 def list_retentions(tx: Connection) -> list[Retention]:
-    """Return what all rules keep that do not keep everything."""
-    return [Retention(*row) for row in tx.rows(_ALL)]
+    """Return the limits of all rules that have any."""
+    return find_all(tx, Retention, _ALL)
 
 
 def find_retention(tx: Connection, rule_id: str) -> Retention | None:
-    """Return what a rule keeps, or None if it was deleted."""
-    row = tx.row(_FIND, rule_id=rule_id)
-    return Retention(*row) if row else None
+    """Return the limits of a rule, or None if it was deleted."""
+    return find_one(tx, Retention, _FIND, rule_id=rule_id)
 
 
 def cached_bytes(tx: Connection, rule: Retention) -> int:
@@ -139,8 +138,7 @@ def oldest_images(
 
     Images that an index lists or that are pinned are left out.
     """
-    rows = tx.rows(_OLDEST, **_names(rule), before=before, now=now, limit=limit)
-    return [CachedImage(*row) for row in rows]
+    return find_all(tx, CachedImage, _OLDEST, **_names(rule), before=before, now=now, limit=limit)
 
 
 def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int) -> bool:
@@ -150,18 +148,14 @@ def is_still_unneeded(tx: Connection, image: CachedImage, before: int, now: int)
 
 def _names(rule: Retention) -> dict[str, str]:
     # In byte order, "0" comes next to "/".
-    return {
-        "account_id": rule.account_id,
-        "first": f"{rule.prefix}/",
-        "last": f"{rule.prefix}0",
-    }
+    return {"account_id": rule.account_id, "first": f"{rule.prefix}/", "last": f"{rule.prefix}0"}
 
 
 def links_of_rule(tx: Connection, rule: CacheRule, digest: str, limit: int) -> list[Link]:
     """Return up to `limit` links of a blob, by sha256 digest, in the repositories of a rule.
 
-    Nobody has pushed there: the repositories were created by the cache since there is the rule. One
-    that an earlier rule has left behind may have taken pushes in between, and is left out.
+    Nobody has pushed to these repositories: the cache created them under this rule. A repository
+    that an earlier rule has left behind may have had pushes in between, and is left out.
     """
     rows = tx.rows(
         _LINKS,

@@ -1,8 +1,8 @@
-"""The blobs that are being fetched from an upstream, and what of them is staged.
+"""Fills: blobs that are being fetched from an upstream, and their staged bytes.
 
-A fill is an upload session of the platform with a row in `blob_fills`, which there is once per
-account and key: who inserts it fetches, and all others follow. The row ends with the session. The
-key, in the column `digest`, is a hash of the blob's digest and of where it comes from.
+A fill is an upload session of the platform with a row in `blob_fills`, unique per account and key:
+the worker that inserts it fetches, all others follow. The row ends with the session. The key, in
+the column `digest`, is a hash of the blob's digest and of its source.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, literal_column, select
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.quotas import USE, read_use
@@ -29,16 +29,16 @@ class Fill(NamedTuple):
     """A blob that is being fetched."""
 
     size: int | None
-    """Of the blob. None until the upstream has told it and the bytes are staged in a file."""
+    """Of the blob. None until the upstream has stated it and the bytes are staged in a file."""
     expires_at: int
     upload: Upload
 
 
 class NewFill(NamedTuple):
-    """What a new fill finds."""
+    """A new fill, with the stored bytes of its account."""
 
-    use: Use | None
-    """What the account has and may have of bytes; None: any number."""
+    use: QuotaUse | None
+    """Stored bytes of the account and their limit; None without a limit."""
 
 
 _ADD: Final = Statement(
@@ -86,9 +86,9 @@ def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:
 def note_staged(
     tx: Connection, lease: Lease, received: Received, size: int | None, expires_at: int
 ) -> bool:
-    """Note what is staged durably, and the blob's size; return False if the lease was lost.
+    """Record the durably staged bytes and the blob's size; return False if the lease was lost.
 
-    The lease stays. Idempotent.
+    Keep the lease. Idempotent.
     """
     wrap, stage_id, digests = received.wrap, received.stage_id, received.digests
     changed = tx.execute(

@@ -1,7 +1,7 @@
-"""Answers of upstreams that are kept: absent references, fresh tags, referrers, lists of tags.
+"""Stored answers of upstreams: absent references, fresh tags, referrers, lists of tags.
 
-Of a tag, `fresh_until` says until when the upstream is not asked. It is moved ahead before it is
-asked, so that one caller asks and all others have the old answer meanwhile.
+Until a tag's `fresh_until`, the upstream is not asked. One caller moves that ahead before it asks,
+and all others get the stored answer meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, given, insert_or_change
+from cloudcore.db.rows import bound, deletion, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement
 from registry.metadata.pull_through.tables import (
     cached_referrers,
@@ -26,7 +26,7 @@ from registry.metadata.tables import tags
 _u = upstream_lookups.c
 _KEY: Final = given(_u.rule_id, _u.repository, _u.reference)
 _new = insert(upstream_lookups).values(
-    **bound(("rule_id", "repository", "reference", "fetching_until", "absent_until", "ends_at")),
+    **bound(("rule_id", "repository", "reference", "fetching_until", "absent_until", "ends_at"))
 )
 _ANSWER: Final = {
     name: _new.excluded[name] for name in ("fetching_until", "absent_until", "ends_at")
@@ -58,7 +58,7 @@ _FORGET: Final = deletion(_u.ends_at)
 def begin_fetch(
     tx: Connection, rule_id: str, repository: str, reference: str, now: int, until: int
 ) -> bool:
-    """Claim a reference, to fetch it until some moment; return False if another one does.
+    """Claim a reference to fetch, until a moment; return False if another process has the claim.
 
     A process that dies loses its claim at that moment.
     """
@@ -68,46 +68,46 @@ def begin_fetch(
 
 
 def renew_fetch(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Keep a claim, unless it has ended, until a later moment."""
+    """Extend a claim to a later moment, unless it has ended."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     tx.execute(_RENEW, **of, until=until)
 
 
 def end_fetch(tx: Connection, rule_id: str, repository: str, reference: str) -> None:
-    """Forget the claim of a reference."""
+    """Delete the claim of a reference."""
     tx.execute(_END, rule_id=rule_id, repository=repository, reference=reference)
 
 
 def note_absence(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Remember until some moment that an upstream does not have a reference, and end its claim."""
+    """Record until a moment that an upstream does not have a reference, and end its claim."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     tx.execute(_NOTE, **of, fetching_until=None, absent_until=until, ends_at=until)
 
 
 def is_absent(tx: Connection, rule_id: str, repository: str, reference: str, now: int) -> bool:
-    """Return True if the upstream has said a moment ago that it does not have a reference."""
+    """Return True if it is recorded that the upstream does not have a reference."""
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     return tx.row(_IS_ABSENT, **of, now=now) is not None
 
 
 def forget_absences(tx: Connection, rule_id: str) -> None:
-    """Forget what the upstream of a rule does not have."""
+    """Delete the absences of a rule's upstream."""
     tx.execute(_FORGET_ABSENT, rule_id=rule_id)
 
 
 def forget_lookups(tx: Connection, now: int) -> int:
-    """Delete a batch of what is known no longer; return how many rows."""
+    """Delete a batch of expired claims and absences; return how many rows."""
     return tx.execute(_FORGET, before=now)
 
 
 _t = tags.c
 _TAG_KEY: Final = (_t.repository_id == bindparam("of"), _t.name == bindparam("tag"))
 _CACHED: Final = (*_TAG_KEY, _t.fresh_until.is_not(None))
-"""A tag that was pushed after a rule was deleted stays as it is."""
+"""A tag that was pushed after a rule was deleted is not changed."""
 
 
 class LastLook(NamedTuple):
-    """What the upstream told of a tag when it was last asked."""
+    """The upstream's last answer about a tag."""
 
     pushed_digest: str
     etag: str | None
@@ -141,25 +141,24 @@ _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_
 
 
 def claim_look(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
-    """Put off the next look at a tag; return False if another one has, since `seen` was read."""
+    """Claim the next look at a tag; return False if another process has, since `seen` was read."""
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 
 
 def last_look(tx: Connection, repository_id: str, tag: str) -> LastLook | None:
-    """Return what the upstream told last of a tag, or None if there is no such tag."""
-    row = tx.row(_LAST, of=repository_id, tag=tag)
-    return LastLook(*row) if row else None
+    """Return the upstream's last answer about a tag, or None if there is no such tag."""
+    return find_one(tx, LastLook, _LAST, of=repository_id, tag=tag)
 
 
 def renew(
     tx: Connection, repository_id: str, tag: str, now: int, until: int, etag: str | None
 ) -> None:
-    """Record that a tag is what the upstream has now, and is taken for that until some moment."""
+    """Record that a tag equals the upstream's, and is fresh until a moment."""
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
 def stay_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
-    """Record that the upstream could not be asked, and is asked again after some moment.
+    """Record that the upstream could not be asked, and is asked again after a moment.
 
     Return when it last confirmed the tag, or None if there is no such tag of an upstream.
     """
@@ -173,7 +172,7 @@ _KEPT: Final = 7 * 24 * 3600 * MICROSECONDS
 
 
 class CachedReferrers(NamedTuple):
-    """An index of referrers as it was told."""
+    """An index of referrers as the upstream sent it."""
 
     body: bytes
     checked_at: int
@@ -190,18 +189,17 @@ _FORGET_REFERRERS: Final = deletion(_c.fresh_until)
 
 
 def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedReferrers | None:
-    """Return what an upstream told of the referrers of a digest, or None."""
-    row = tx.row(_FIND, repository_id=repository_id, subject=subject)
-    return CachedReferrers(*row) if row else None
+    """Return the stored index of the referrers of a digest, or None."""
+    return find_one(tx, CachedReferrers, _FIND, repository_id=repository_id, subject=subject)
 
 
 def put_referrers(tx: Connection, repository_id: str, subject: str, told: CachedReferrers) -> None:
-    """Insert or replace what an upstream told; the repository is locked."""
+    """Insert or replace an index of referrers; the repository is locked."""
     tx.execute(_PUT, repository_id=repository_id, subject=subject, **told._asdict())
 
 
 def forget_referrers(tx: Connection, now: int) -> int:
-    """Delete a batch of the answers that nobody asked for in a long time; return how many."""
+    """Delete a batch of indexes that nobody has read for long; return how many."""
     return tx.execute(_FORGET_REFERRERS, before=now - _KEPT)
 
 
@@ -241,17 +239,17 @@ _REMOVE: Final = Statement(upstream_tag_lists.delete().where(_OF_NAME))
 _REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_lists.rule_id)))
 _FORGET_TAGS: Final = deletion(_lists.fresh_until)
 _ROW_BYTES: Final = 512
-"""What a list costs besides its names, roughly."""
+"""The approximate size of a list without its names, in bytes."""
 
 
 def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
-    """Return what an upstream told of the tags of a repository under a rule, or None."""
+    """Return the stored list of tags of a repository under a rule, or None."""
     row = tx.row(_FIND_TAGS, rule_id=rule_id, repository=repository)
     return KeptTags(*row)._replace(is_whole=bool(row[1])) if row else None
 
 
 def keep_tags(tx: Connection, rule_id: str, repository: str, told: KeptTags) -> None:
-    """Insert or replace what an upstream told; drop the oldest lists of the rule over the bound."""
+    """Insert or replace a list of tags; delete the oldest lists of the rule over the bound."""
     tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **told._asdict())
     total = 0
     for name, size in tx.rows(_SIZES, rule_id=rule_id):
@@ -261,15 +259,15 @@ def keep_tags(tx: Connection, rule_id: str, repository: str, told: KeptTags) -> 
 
 
 def remove_tags(tx: Connection, rule_id: str, repository: str) -> None:
-    """Forget what an upstream told of a repository."""
+    """Delete the list of tags of a repository."""
     tx.execute(_REMOVE, rule_id=rule_id, repository=repository)
 
 
 def remove_lists(tx: Connection, rule_id: str) -> None:
-    """Forget what was told of all repositories of a rule."""
+    """Delete the lists of tags of all repositories of a rule."""
     tx.execute(_REMOVE_ALL, rule_id=rule_id)
 
 
 def forget_tags(tx: Connection, now: int) -> int:
-    """Delete a batch of the lists that nobody asked for in a long time; return how many."""
+    """Delete a batch of lists that nobody has read for long; return how many."""
     return tx.execute(_FORGET_TAGS, before=now - _KEPT)

@@ -1,4 +1,4 @@
-"""What cached manifests list and their repository does not have yet: blobs and children."""
+"""Blobs and children that cached manifests list and their repository does not have yet."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given, insert_new
+from cloudcore.db.rows import count, find_all, given, insert_new
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
-from registry.metadata.tables import (
-    manifest_blobs,
-    manifest_children,
-    manifests,
-    repository_blobs,
-)
+from registry.metadata.tables import manifest_blobs, manifest_children, manifests, repository_blobs
 
 _x = missing_blobs.c
 _c = manifest_children.c
@@ -44,10 +39,7 @@ _ADD: Final = Statement(
     insert_new(missing_blobs, ("manifest_id", "digest", "repository_id", "size"))
 )
 _SIZE: Final = Statement(select(func.max(_x.size)).where(given(_x.repository_id, _x.digest)))
-_OF_DIGESTS: Final = (
-    given(_x.repository_id),
-    _x.digest.in_(listed("digests")),
-)
+_OF_DIGESTS: Final = (given(_x.repository_id), _x.digest.in_(listed("digests")))
 _WANTING: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
 _FOUND: Final = Statement(missing_blobs.delete().where(*_OF_DIGESTS))
 _ADD_EDGES: Final = Statement(
@@ -55,9 +47,7 @@ _ADD_EDGES: Final = Statement(
     .from_select(
         ["manifest_id", "digest", "repository_id"],
         select(
-            _m.id,
-            bindparam("digest", type_=manifest_blobs.c.digest.type),
-            _m.repository_id,
+            _m.id, bindparam("digest", type_=manifest_blobs.c.digest.type), _m.repository_id
         ).where(given(_m.repository_id), _m.id.in_(listed("ids"))),
     )
     .on_conflict_do_nothing()
@@ -89,11 +79,7 @@ _ADD_CHILD: Final = Statement(
 )
 _FOUND_CHILD: Final = Statement(
     manifest_children.update()
-    .where(
-        given(_c.repository_id),
-        _c.child_digest.in_(listed("digests")),
-        _c.child_id.is_(None),
-    )
+    .where(given(_c.repository_id), _c.child_digest.in_(listed("digests")), _c.child_id.is_(None))
     .values(child_id=bindparam("manifest_id"))
 )
 _PARENTS: Final = Statement(
@@ -136,10 +122,7 @@ _KEPT: Final = Statement(
 )
 _KEPT_CHILDREN: Final = Statement(
     select(deleted_manifest_children.c.child_digest)
-    .where(
-        given(deleted_manifest_children.c.manifest_id),
-        deleted_manifest_children.c.is_missing,
-    )
+    .where(given(deleted_manifest_children.c.manifest_id), deleted_manifest_children.c.is_missing)
     .order_by(deleted_manifest_children.c.child_digest)
 )
 
@@ -147,7 +130,7 @@ _KEPT_CHILDREN: Final = Statement(
 def add_missing_blobs(
     tx: Connection, manifest_id: str, repository_id: str, missing: Sequence[MissingBlob]
 ) -> None:
-    """Record which of the blobs that a manifest lists its repository does not have."""
+    """Insert the blobs that a manifest lists and its repository does not have."""
     for each in missing:
         tx.execute(_ADD, manifest_id=manifest_id, repository_id=repository_id, **each._asdict())
 
@@ -159,7 +142,7 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
 
 
 def take_wanting(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[Wanting]:
-    """Return the manifests that lack a blob, by any of its `digests`, and forget that they do.
+    """Delete and return the records of manifests that lack a blob, by any of its `digests`.
 
     The caller holds the repository's lock.
     """
@@ -199,7 +182,7 @@ def add_missing_children(
 def add_found_child(
     tx: Connection, repository_id: str, digests: Sequence[str], manifest_id: str
 ) -> bool:
-    """Let the indexes that lack a child, by any of its `digests`, have it; return False if none.
+    """Add a child to the indexes that lack it, by any of its `digests`; return False if none do.
 
     The caller holds the repository's lock.
     """
@@ -228,13 +211,13 @@ def missing_under(tx: Connection, manifest_id: str) -> list[str]:
 
 
 def keep_missing(tx: Connection, ids: Sequence[str]) -> None:
-    """Note in the tombstones of these manifests which blobs they lack."""
+    """Copy the missing blobs of these manifests to their tombstones."""
     tx.execute(_KEEP, ids=text_list(ids))
 
 
 def kept_missing(tx: Connection, tombstone_id: str) -> list[MissingBlob]:
     """Return the blobs that a deleted manifest lacks."""
-    return [MissingBlob(*row) for row in tx.rows(_KEPT, manifest_id=tombstone_id)]
+    return find_all(tx, MissingBlob, _KEPT, manifest_id=tombstone_id)
 
 
 def kept_missing_children(tx: Connection, tombstone_id: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Rules of the pull-through cache, which map names to upstreams, and what each has saved."""
+"""Rules of the pull-through cache, which map names to upstreams, and the totals of each."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ _CHANGEABLE: Final = (
 
 
 class RuleDetails(NamedTuple):
-    """A rule, what it has saved, and what it holds."""
+    """A rule, its totals, and the numbers and bytes of its cached content."""
 
     rule: CacheRule
     handle: str
@@ -362,7 +362,7 @@ def add_rule(tx: Connection, rule: CacheRule) -> None:
 
 
 def save_rule(tx: Connection, rule: CacheRule) -> None:
-    """Update what can change in a rule."""
+    """Update the changeable columns of a rule."""
     values = {f"new_{name}": getattr(rule, name) for name in _CHANGEABLE}
     tx.execute(_UPDATE, rule_id=rule.id, **values)
 

@@ -8,7 +8,6 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
-    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -19,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, metadata
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
 from registry.metadata.tables import repositories, uploads
@@ -125,11 +124,7 @@ missing_blobs = Table(
     Column("digest", DigestText, primary_key=True),  # as listed, of any algorithm
     Column("repository_id", Id, nullable=False),
     Column("size", BigInteger, nullable=False),  # as listed
-    ForeignKeyConstraint(
-        ["manifest_id", "repository_id"],
-        ["manifests.id", "manifests.repository_id"],
-        ondelete="CASCADE",
-    ),
+    foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     Index(None, "digest", "repository_id"),
 )
 

@@ -1,4 +1,4 @@
-"""Rows of what is known of upstreams, by rule."""
+"""Rows of the states and faults of upstreams, by rule."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given, insert_or_change
+from cloudcore.db.rows import bound, find_all, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.pull_through.tables import (
     pull_through_cache_rules,
@@ -23,7 +23,7 @@ _f = upstream_faults.c
 
 
 class UpstreamState(NamedTuple):
-    """When the upstream of a rule may be asked, and what it says of its limit."""
+    """The state of a rule's upstream: pauses, failures, and its rate limit."""
 
     rule_id: str
     paused_until: int | None = None
@@ -41,7 +41,7 @@ class UpstreamState(NamedTuple):
 
 
 class UpstreamFault(NamedTuple):
-    """What went wrong with the upstream of a rule, counted."""
+    """A fault of a rule's upstream, with its count."""
 
     rule_id: str
     code: str
@@ -91,21 +91,19 @@ _SUCCESS: Final = Statement(
 
 
 def find_state(tx: Connection, rule_id: str) -> UpstreamState | None:
-    """Return what is known of the upstream of a rule, or None."""
-    row = tx.row(_STATE, rule_id=rule_id)
-    return UpstreamState(*row) if row else None
+    """Return the state of a rule's upstream, or None."""
+    return find_one(tx, UpstreamState, _STATE, rule_id=rule_id)
 
 
 def find_states(tx: Connection, rule_ids: Sequence[str]) -> dict[str, UpstreamState]:
-    """Return what is known of the upstreams of some rules, by rule."""
+    """Return the states of the upstreams of some rules, by rule."""
     rows = tx.rows(_STATES, rule_ids=text_list(rule_ids))
     return {row[0]: UpstreamState(*row) for row in rows}
 
 
 def list_faults(tx: Connection, rule_ids: Sequence[str], since: int) -> list[UpstreamFault]:
     """Return the faults of some rules that occurred since a time, the latest of a rule first."""
-    rows = tx.rows(_FAULTS, rule_ids=text_list(rule_ids), since=since)
-    return [UpstreamFault(*row) for row in rows]
+    return find_all(tx, UpstreamFault, _FAULTS, rule_ids=text_list(rule_ids), since=since)
 
 
 def lock_rule(tx: Connection, rule_id: str) -> bool:
@@ -114,12 +112,12 @@ def lock_rule(tx: Connection, rule_id: str) -> bool:
 
 
 def put_state(tx: Connection, state: UpstreamState) -> None:
-    """Insert or replace what is known of an upstream; the caller has locked the rule."""
+    """Insert or replace the state of an upstream; the caller has locked the rule."""
     tx.execute(_PUT_STATE, **state._asdict())
 
 
 def forget_state(tx: Connection, rule_id: str) -> None:
-    """Forget what is known of an upstream; the caller has locked the rule."""
+    """Delete the state of an upstream; the caller has locked the rule."""
     tx.execute(_FORGET, rule_id=rule_id)
 
 

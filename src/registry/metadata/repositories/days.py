@@ -1,4 +1,4 @@
-"""The size and the pulls of repositories and accounts by day, in UTC; and what grew."""
+"""The size and the pulls of repositories and accounts by day in UTC, and their growth."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, func, literal_column, select
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, given
+from cloudcore.db.rows import bound, deletion, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.control_tables import (
-    account_days,
-    repository_days,
-    repository_growth,
-)
+from registry.metadata.control_tables import account_days, repository_days, repository_growth
 from registry.metadata.repositories.stale import note_uses
 from registry.metadata.tables import manifests, repositories
 
@@ -53,7 +40,7 @@ _ACCOUNTS_OF: Final = Statement(select(_r.id, _r.account_id).where(_r.id.in_(lis
 
 
 def _upsert(*which: ColumnElement[bool]) -> Insert:
-    """Return the insertion of a row of today for each live repository that is `which`."""
+    """Return the insertion of today's row for each live repository that meets `which`."""
     found = select(
         _r.id,
         bindparam("day", type_=_d.day.type),
@@ -73,17 +60,13 @@ _ADD_PULLS: Final = Statement(
 _measured = _upsert(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
 _MEASURE: Final = Statement(
     _measured.on_conflict_do_update(
-        index_elements=["repository_id", "day"],
-        set_={"size_bytes": _measured.excluded.size_bytes},
+        index_elements=["repository_id", "day"], set_={"size_bytes": _measured.excluded.size_bytes}
     )
 )
 _NEXT: Final = Statement(page(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id)))
 _of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
 _SUMS: Final = Statement(
-    select(
-        _r.account_id,
-        func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=_NONE)),
-    )
+    select(_r.account_id, func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=_NONE)))
     .where(_of_batch)
     .group_by(_r.account_id)
 )
@@ -91,9 +74,7 @@ _SUMS: Final = Statement(
 
 def _upsert_account_day(size_bytes: ColumnElement[int], pulls: ColumnElement[int]) -> Insert:
     return insert(account_days).values(
-        **bound(("account_id", "day")),
-        size_bytes=size_bytes,
-        pulls=pulls,
+        **bound(("account_id", "day")), size_bytes=size_bytes, pulls=pulls
     )
 
 
@@ -167,20 +148,13 @@ _LIST_GROWTH: Final = Statement(
         select(_r.id, _r.name, _g.size_bytes, _g.size_before)
         .select_from(repository_growth)
         .join(repositories, _r.id == _g.repository_id)
-        .where(
-            given(_g.account_id, _g.span),
-            _r.deleted_at.is_(None),
-        )
+        .where(given(_g.account_id, _g.span), _r.deleted_at.is_(None))
         .order_by(_g.change_bytes.desc(), _g.repository_id.desc())
     )
 )
 _BY_DAY: Final = Statement(
     select(_a.day, _a.size_bytes, _a.pulls)
-    .where(
-        given(_a.account_id),
-        _a.day >= bindparam("first"),
-        _a.day <= bindparam("last"),
-    )
+    .where(given(_a.account_id), _a.day >= bindparam("first"), _a.day <= bindparam("last"))
     .order_by(_a.day)
 )
 _FORGET: Final = deletion(_d.day)
@@ -188,7 +162,7 @@ _FORGET_ACCOUNT: Final = deletion(_a.day)
 
 
 class AccountDay(NamedTuple):
-    """What an account's repositories held on a day, and how often they were pulled."""
+    """The sizes of an account's repositories on a day, and the number of pulls."""
 
     day: int
     """Since the epoch."""
@@ -197,7 +171,7 @@ class AccountDay(NamedTuple):
 
 
 class Growth(NamedTuple):
-    """How the size of a repository has changed; `before` is 0 if it did not exist."""
+    """The change of a repository's size; `before` is 0 if it did not exist."""
 
     repository_id: str
     name: str
@@ -282,8 +256,7 @@ def list_growth(tx: Connection, account_id: str, span: int, limit: int) -> list[
 
     The cost is that of the repositories returned.
     """
-    rows = tx.rows(_LIST_GROWTH, account_id=account_id, span=span, limit=limit)
-    return [Growth(*row) for row in rows]
+    return find_all(tx, Growth, _LIST_GROWTH, account_id=account_id, span=span, limit=limit)
 
 
 def forget_days(tx: Connection, now: int) -> int:

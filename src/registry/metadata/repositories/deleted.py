@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
@@ -110,8 +110,15 @@ def list_deleted_repositories(
     tx: Connection, account_id: str, now: int, before: str | None, limit: int
 ) -> list[DeletedRepository]:
     """Return up to `limit` restorable repositories with ids below `before`, newest first."""
-    rows = tx.rows(_LIST, account_id=account_id, now=now, before=before or _LAST, limit=limit)
-    return [DeletedRepository(*row) for row in rows]
+    return find_all(
+        tx,
+        DeletedRepository,
+        _LIST,
+        account_id=account_id,
+        now=now,
+        before=before or _LAST,
+        limit=limit,
+    )
 
 
 def count_deleted_repositories(tx: Connection, account_id: str, now: int) -> int:
@@ -123,16 +130,14 @@ def find_deleted_repository(
     tx: Connection, account_id: str, repository_id: str, now: int
 ) -> DeletedRepository | None:
     """Return a restorable repository of an account, or None."""
-    row = tx.row(_FIND, account_id=account_id, id=repository_id, now=now)
-    return DeletedRepository(*row) if row else None
+    return find_one(tx, DeletedRepository, _FIND, account_id=account_id, id=repository_id, now=now)
 
 
 def lock_deleted_repository(
     tx: Connection, account_id: str, repository_id: str, now: int
 ) -> DeletedRepository | None:
     """Return a restorable repository, or None; lock it so that its purge waits."""
-    row = tx.row(_LOCK, account_id=account_id, id=repository_id, now=now)
-    return DeletedRepository(*row) if row else None
+    return find_one(tx, DeletedRepository, _LOCK, account_id=account_id, id=repository_id, now=now)
 
 
 def undelete_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
@@ -172,10 +177,7 @@ class PurgedBlob(NamedTuple):
 _ROOTS: Final = Statement(
     page(
         select(*(_m[name] for name in ManifestRow._fields))
-        .where(
-            given(_m.repository_id),
-            ~exists().where(manifest_children.c.child_id == _m.id),
-        )
+        .where(given(_m.repository_id), ~exists().where(manifest_children.c.child_id == _m.id))
         .order_by(_m.id)
     )
 )
@@ -231,14 +233,12 @@ def lock_deleted(tx: Connection, repository_id: str, now: int) -> Repository | N
 
 def root_manifests(tx: Connection, repository_id: str, limit: int) -> list[ManifestRow]:
     """Return up to `limit` manifests that no index lists."""
-    rows = tx.rows(_ROOTS, repository_id=repository_id, limit=limit)
-    return [ManifestRow(*row) for row in rows]
+    return find_all(tx, ManifestRow, _ROOTS, repository_id=repository_id, limit=limit)
 
 
 def list_links(tx: Connection, repository_id: str, limit: int) -> list[PurgedBlob]:
     """Return up to `limit` links of a repository."""
-    rows = tx.rows(_LINKS, repository_id=repository_id, limit=limit)
-    return [PurgedBlob(*row) for row in rows]
+    return find_all(tx, PurgedBlob, _LINKS, repository_id=repository_id, limit=limit)
 
 
 def unlink_blobs(tx: Connection, repository_id: str, links: Sequence[PurgedBlob]) -> None:

@@ -14,13 +14,9 @@ from cloudcore.db.rows import bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.encryption_bindings import (
-    OF_ACCOUNT,
-    OF_PLATFORM,
-    BindingSource,
-    BoundKey,
-)
-from registry.metadata.quotas import check_added, limit_query
+from cloudcore.quotas.limits import limit_set
+from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
+from registry.metadata.quotas import check_added
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
 from registry.metadata.repositories.live import Repository
 from registry.metadata.tables import (
@@ -177,7 +173,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
-    .returning(limit_query(REPOSITORIES, bindparam("account_id")))
+    .returning(limit_set(REPOSITORIES))
 )
 _FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))

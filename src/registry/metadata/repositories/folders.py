@@ -26,9 +26,7 @@ _ADD: Final = Statement(
     .from_select(
         ["account_id", "folder", "repository_count"],
         select(
-            bindparam("account_id", type_=_f.account_id.type),
-            _folders.c.value,
-            literal_column("1"),
+            bindparam("account_id", type_=_f.account_id.type), _folders.c.value, literal_column("1")
         )
         .where(text("true"))  # else SQLite reads ON CONFLICT as a join's ON
         .order_by(_folders.c.value),

@@ -10,12 +10,12 @@ from sqlalchemy import ColumnElement, Select, bindparam, exists, literal_column,
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse, limit_set
 from registry.metadata.control_tables import event_rules
-from registry.metadata.quotas import check_added, limit_query, read_use, use_of
+from registry.metadata.quotas import check_added, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
 from registry.metadata.repositories.policies import Target
 from registry.metadata.tables import repositories, resource_policies
@@ -29,10 +29,7 @@ PULL_THROUGH_CACHE: Final = "pull_through_cache"
 ID_OF_NAMED: Final = (
     select(_r.id)
     .join(accounts, accounts.c.id == _r.account_id)
-    .where(
-        given(accounts.c.handle, _r.name),
-        _r.deleted_at.is_(None),
-    )
+    .where(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
     .scalar_subquery()
 )
 """The id of the live repository ``:name`` of the account ``:handle``, as a part of a query."""
@@ -75,7 +72,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
-    .returning(limit_query(REPOSITORIES, bindparam("account_id")))
+    .returning(limit_set(REPOSITORIES))
 )
 _COUNT: Final = (
     repositories.update()
@@ -95,7 +92,7 @@ _COUNT: Final = (
 _OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
 _COUNT_FEWER: Final = Statement(_COUNT)
 _COUNT_MORE: Final = Statement(
-    _COUNT.returning(_r.account_id, limit_query(IMAGES, _OWNER), limit_query(TAGS, _OWNER))
+    _COUNT.returning(_r.account_id, limit_set(IMAGES, _OWNER), limit_set(TAGS, _OWNER))
 )
 _SET_SPARSE: Final = Statement(
     repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))
@@ -103,10 +100,7 @@ _SET_SPARSE: Final = Statement(
 _REVISION: Final = Statement(
     select(_r.id, _r.account_id, _r.revision, _r.updated_at)
     .join(accounts, accounts.c.id == _r.account_id)
-    .where(
-        given(accounts.c.handle, _r.name),
-        _r.deleted_at.is_(None),
-    )
+    .where(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
 )
 _LIST: Final = Statement(
     page_planned_once(
@@ -153,7 +147,7 @@ class Repository(NamedTuple):
 
 
 class Revision(NamedTuple):
-    """The state of a repository's tags and images: while it is the same, they are."""
+    """The revision of a repository's tags and images; it changes whenever they do."""
 
     repository_id: str
     account_id: str
@@ -200,17 +194,10 @@ def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
     return RegistryAccount(row[0], row[1], bool(row[2])) if row else None
 
 
-def add_account(
-    tx: Connection, account_id: str, handle: str, now: int, *, auto_create_repositories: bool = True
-) -> None:
+def add_account(tx: Connection, account_id: str, handle: str, now: int) -> None:
     """Insert an account; do nothing if one has this handle."""
-    tx.execute(
-        _ADD_ACCOUNT,
-        id=account_id,
-        handle=handle,
-        auto_create_repositories=auto_create_repositories,
-        now=now,
-    )
+    values = {"id": account_id, "handle": handle, "auto_create_repositories": True}
+    tx.execute(_ADD_ACCOUNT, **values, now=now)
 
 
 def find_repository(tx: Connection, handle: str, name: str) -> Repository | None:
@@ -219,16 +206,17 @@ def find_repository(tx: Connection, handle: str, name: str) -> Repository | None
     return repository_of(row) if row else None
 
 
-def find_with_use(tx: Connection, handle: str, name: str) -> tuple[Repository, Use | None] | None:
-    """Return a repository as `find_repository`, and what its account has and may have of bytes."""
+def find_with_use(
+    tx: Connection, handle: str, name: str
+) -> tuple[Repository, QuotaUse | None] | None:
+    """Return a repository like `find_repository`, with its account's bytes and their limit."""
     row = tx.row(_FIND_WITH_USE, handle=handle, name=name)
     return None if row is None else (repository_of(row), read_use(row[-2:]))
 
 
 def find_revision(tx: Connection, handle: str, name: str) -> Revision | None:
     """Return the revision of the live repository with this name, or None."""
-    row = tx.row(_REVISION, handle=handle, name=name)
-    return Revision(*row) if row else None
+    return find_one(tx, Revision, _REVISION, handle=handle, name=name)
 
 
 def lock_repository(tx: Connection, repository_id: str) -> Repository | None:
@@ -306,7 +294,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
 
 def set_sparse(tx: Connection, repository_id: str) -> None:
-    """Note that an index of a repository lacks a child; the caller holds its lock."""
+    """Record that an index of a repository lacks a child; the caller holds its lock."""
     tx.execute(_SET_SPARSE, repository_id=repository_id)
 
 

@@ -82,7 +82,7 @@ class NewPolicy(NamedTuple):
 
 
 class Target(NamedTuple):
-    """A repository as access decisions need it; what does not exist is None."""
+    """The rows of a repository that access decisions need, each None if missing."""
 
     account_id: str | None
     repository_id: str | None

@@ -1,6 +1,6 @@
 """The index of parts of names: read a page of matches, and bring the index up to date.
 
-`registry.metadata.search_tables` tells how the tables are made and what writes them.
+`registry.metadata.search_tables` describes the tables and what writes them.
 """
 
 from __future__ import annotations
@@ -13,12 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, listed, page, text_list
-from registry.metadata.search_tables import (
-    IS_UNSETTLED,
-    TERM_LENGTH,
-    search_names,
-    search_terms,
-)
+from registry.metadata.search_tables import IS_UNSETTLED, TERM_LENGTH, search_names, search_terms
 from registry.metadata.tables import repositories
 
 KINDS: Final = ("repository", "tag")
@@ -48,18 +43,11 @@ _LIST: Final = Statement(
     .outerjoin(
         search_names,
         and_(
-            _n.id == _page.c.name_id,
-            given(_n.account_id),
-            _n.state == literal_column("'indexed'"),
+            _n.id == _page.c.name_id, given(_n.account_id), _n.state == literal_column("'indexed'")
         ),
     )
     .outerjoin(
-        repositories,
-        and_(
-            _r.id == _n.repository_id,
-            given(_r.account_id),
-            _r.deleted_at.is_(None),
-        ),
+        repositories, and_(_r.id == _n.repository_id, given(_r.account_id), _r.deleted_at.is_(None))
     )
 )
 _unsettled = page(
@@ -69,21 +57,12 @@ _unsettled = page(
 ).subquery("unsettled")
 _LIST_UNSETTLED: Final = Statement(
     select(
-        _unsettled.c.id,
-        _unsettled.c.kind,
-        _unsettled.c.name,
-        _unsettled.c.state,
-        _r.id,
-        _r.name,
+        _unsettled.c.id, _unsettled.c.kind, _unsettled.c.name, _unsettled.c.state, _r.id, _r.name
     )
     .select_from(_unsettled)
     .outerjoin(
         repositories,
-        and_(
-            _r.id == _unsettled.c.repository_id,
-            given(_r.account_id),
-            _r.deleted_at.is_(None),
-        ),
+        and_(_r.id == _unsettled.c.repository_id, given(_r.account_id), _r.deleted_at.is_(None)),
     )
 )
 _TAKE: Final = Statement(
@@ -98,8 +77,7 @@ _TAKE: Final = Statement(
 _terms = listed("terms").subquery("terms")
 _ADD: Final = Statement(
     insert(search_terms).from_select(
-        ["term", "name_id"],
-        select(_terms.c.value, bindparam("name_id", type_=_s.name_id.type)),
+        ["term", "name_id"], select(_terms.c.value, bindparam("name_id", type_=_s.name_id.type))
     )
 )
 _REMOVE_TERMS: Final = Statement(
@@ -119,7 +97,7 @@ class Position(NamedTuple):
     kind: str
     """``repository`` sorts before ``tag``."""
     characters: str
-    """What begins at the match, at most `TERM_LENGTH` characters in lower case."""
+    """The characters from the match on, at most `TERM_LENGTH`, in lower case."""
     name_id: int
 
 

@@ -1,4 +1,4 @@
-"""When repositories were last used, as last measured, and which have not been used for long."""
+"""The last uses of repositories, as last measured, and repositories without use for long."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _COUNT: Final = Statement(select(func.count()).select_from(repository_activity).
 
 
 class LastUse(NamedTuple):
-    """When a repository was last pushed to or pulled from, or else made, as last measured."""
+    """The last push, pull or creation of a repository, as last measured."""
 
     used_at: int
     repository_id: str

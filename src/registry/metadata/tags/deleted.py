@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import count, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.live import lock_repositories
@@ -203,8 +203,7 @@ def remove_detached(tx: Connection, repository_id: str, digest: str) -> None:
 
 def find_deleted_tag(tx: Connection, repository_id: str, name: str, now: int) -> DeletedTag | None:
     """Return a restorable deleted tag, whether or not its image exists, or None."""
-    row = tx.row(_FIND, repository_id=repository_id, name=name, now=now)
-    return DeletedTag(*row) if row else None
+    return find_one(tx, DeletedTag, _FIND, repository_id=repository_id, name=name, now=now)
 
 
 def created_at_of(tx: Connection, repository_id: str, name: str, digest: str) -> int | None:
@@ -220,14 +219,15 @@ def list_deleted_tags(
 
     The page begins behind the event number `before`.
     """
-    rows = tx.rows(
+    return find_all(
+        tx,
+        DeletedTag,
         _LIST,
         repository_id=repository_id,
         now=now,
         before=_LAST if before is None else before,
         limit=limit,
     )
-    return [DeletedTag(*row) for row in rows]
 
 
 def count_deleted_tags(tx: Connection, repository_id: str, now: int) -> int:

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import bound, count, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -138,8 +138,7 @@ _LIST: Final = Statement(
 _COUNT: Final = Statement(
     select(
         func.coalesce(
-            _ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + _ONE,
-            _NONE,
+            _ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + _ONE, _NONE
         )
     )
 )
@@ -200,14 +199,15 @@ def list_tag_events(
     tx: Connection, repository_id: str, tag: str, before: int | None, limit: int
 ) -> list[TagEvent]:
     """Return up to `limit` changes of a tag, newest first, before the event number `before`."""
-    rows = tx.rows(
+    return find_all(
+        tx,
+        TagEvent,
         _LIST,
         repository_id=repository_id,
         tag=tag,
         before=_LAST if before is None else before,
         limit=limit,
     )
-    return [TagEvent(*row) for row in rows]
 
 
 def count_tag_events(tx: Connection, repository_id: str, tag: str) -> int:

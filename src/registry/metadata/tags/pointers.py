@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, exists, s
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import bound, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
@@ -67,14 +67,11 @@ class Tag(NamedTuple):
 
 
 def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
-    """Return what a column says of the repository of a name."""
+    """Return a column of the repository with a name."""
     return (
         select(column)
         .join_from(repositories, accounts, accounts.c.id == repositories.c.account_id)
-        .where(
-            given(accounts.c.handle, repositories.c.name),
-            repositories.c.deleted_at.is_(None),
-        )
+        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
         .scalar_subquery()
     )
 
@@ -95,8 +92,7 @@ _LIST: Final = Statement(
 
 def find_tag(tx: Connection, repository_id: str, name: str) -> Tag | None:
     """Return a tag of a repository, or None."""
-    row = tx.row(_FIND, repository_id=repository_id, name=name)
-    return Tag(*row) if row else None
+    return find_one(tx, Tag, _FIND, repository_id=repository_id, name=name)
 
 
 def upsert_tag(
@@ -183,18 +179,14 @@ def _columns() -> Select[Any]:
     )
 
 
-_in_range = (
-    _t.name >= unseen("first", _t.name.type),
-    _t.name <= unseen("last", _t.name.type),
-)
+_in_range = (_t.name >= unseen("first", _t.name.type), _t.name <= unseen("last", _t.name.type))
 _FIND_SHOWN: Final = Statement(_columns().where(given(_t.name)))
 _LIST_SHOWN: Final = Statement(page_planned_once(_columns().where(*_in_range).order_by(_t.name)))
 
 
 def find_tag_details(tx: Connection, repository_id: str, name: str) -> TagDetails | None:
     """Return a tag, or None."""
-    row = tx.row(_FIND_SHOWN, repository_id=repository_id, name=name)
-    return TagDetails(*row) if row else None
+    return find_one(tx, TagDetails, _FIND_SHOWN, repository_id=repository_id, name=name)
 
 
 def list_tag_details(
@@ -204,7 +196,12 @@ def list_tag_details(
     # One lower bound, so that the index range begins where the page does. No tag sorts between
     # `after` and `after` followed by a control character.
     first = after + "\x01" if after else prefix
-    rows = tx.rows(
-        _LIST_SHOWN, repository_id=repository_id, first=first, last=prefix + _END, limit=limit
+    return find_all(
+        tx,
+        TagDetails,
+        _LIST_SHOWN,
+        repository_id=repository_id,
+        first=first,
+        last=prefix + _END,
+        limit=limit,
     )
-    return [TagDetails(*row) for row in rows]

@@ -1,4 +1,4 @@
-"""The images that have a tag with a prefix: all of them, or what changed since an event.
+"""The images that have a tag with a prefix: all of them, or the changes since an event.
 
 Each query is one statement, so that it reads one state of the database.
 """
@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
@@ -85,10 +85,7 @@ _CHANGES: Final = Statement(
             _e.manifest_id,
             _has_tag(_e.manifest_id),
         )
-        .where(
-            given(_e.repository_id),
-            _e.sequence >= bindparam("since"),
-        )
+        .where(given(_e.repository_id), _e.sequence >= bindparam("since"))
         .order_by(_e.sequence)
     )
 )
@@ -120,8 +117,7 @@ _ALL: Final = Statement(
 
 def find_position(tx: Connection, repository_id: str) -> Position | None:
     """Return the last event of the repository's tags, or None."""
-    row = tx.row(_LAST, repository_id=repository_id)
-    return Position(*row) if row else None
+    return find_one(tx, Position, _LAST, repository_id=repository_id)
 
 
 def find_tagged_images(

@@ -1,4 +1,4 @@
-"""Sign and verify bearer tokens of the data plane: five minutes, one registry, rights included.
+"""Sign and verify bearer tokens of the data plane, which carry rights for five minutes.
 
 Neither needs the database, so that ``/v2`` authorizes a request without a read.
 """
@@ -41,7 +41,7 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
     """The container password it was exchanged for, if neither."""
     acc: str | None = None
     src: tuple[str, str, str | None] | None = None
-    """Who is behind the principal (`Source`)."""
+    """The source identity behind the principal (`Source`)."""
     access: list[dict[str, Any]]
 
 

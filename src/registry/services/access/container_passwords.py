@@ -13,11 +13,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.container_passwords import ContainerPassword, find_container_password
-from cloudcore.identity.services.container_passwords import (
-    id_of,
-    is_admitted,
-    principal_of,
-)
+from cloudcore.identity.services.container_passwords import id_of, is_admitted, principal_of
 from registry.metadata.logins import Login
 from registry.services.access.logins import KnownLogin, RefusedLogin
 
@@ -32,7 +28,7 @@ def password_id(password: str) -> str:
 def find_password(
     tx: Connection, password_id: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> KnownLogin | None:
-    """Return what is stored of a container password, or None if there is none."""
+    """Return the stored container password, or None."""
     password = find_container_password(tx, password_id)
     if password is None:
         return None

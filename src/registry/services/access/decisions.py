@@ -1,4 +1,4 @@
-"""Decide who may do what with a repository: actions, resource names, verdicts."""
+"""Decisions about repositories: actions, resource names, and verdicts by policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.patterns import Patterns, Work
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.iam.principal import Principal, Source
-from cloudcore.identity.rights.documents import is_meant, read_stored
+from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.resource_names import Crn
 from registry.metadata.repositories.policies import Target
 from registry.oci.reference import Name
@@ -41,7 +41,7 @@ class Rights(Protocol):
 
     @property
     def source(self) -> Source | None:
-        """Return who is behind the principal."""
+        """Return the source identity behind the principal."""
         ...
 
     @property
@@ -139,5 +139,5 @@ def _caller(principal: Principal, target: Target) -> Caller:
     The policy refers to the principal that had a name when it was written. A later principal of
     the same name gets an empty CRN here, so that no statement matches it.
     """
-    meant = is_meant(target.principal_ids or "{}", principal.crn, principal.id)
+    meant = names_principal(target.principal_ids or "{}", principal.crn, principal.id)
     return Caller(principal.crn if meant else "", principal.account_id)

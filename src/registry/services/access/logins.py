@@ -1,10 +1,10 @@
 """Login credentials of container clients: issued to a signed-in principal, and revoked with it.
 
-How often long-lived ones are tried at ``/v2/token`` is bounded. Failures count against two budgets,
-as those of sign-ins do. If that of a credential from an address is exhausted, the credential is
-refused there, whatever the secret. That of the address only turns further failures into 429, so
-that one machine with an old secret does not stop the others behind the same proxy. It is counted
-first: an address cannot fill the table of budgets with ids it makes up.
+Attempts with long-lived credentials at ``/v2/token`` are limited. Failures count against two
+budgets, as those of sign-ins do. If that of a credential from an address is exhausted, the
+credential is refused there, whatever the secret. That of the address only turns further failures
+into 429, so that one machine with an old secret does not stop the others behind the same proxy. It
+is counted first: an address cannot fill the table of budgets with ids it makes up.
 
 In accounts that allow it, an access key itself is one: its id is the user name, and its secret the
 password. Whether the account allows it is read at every exchange, as are the states of the key, its
@@ -51,13 +51,13 @@ _LENGTH: Final = 43  # of 62 letters: 256 bits, so a plain hash is enough
 
 
 def login_permission(region: str, account_id: str) -> LoginPermission:
-    """Return what a principal of an account must be allowed, to log container clients in."""
+    """Return the permission that a principal of an account needs to log container clients in."""
     resource = str(Crn("registry", region, account_id, "authorization-token", "own"))
     return LoginPermission(LOG_IN, resource)
 
 
 class ClientCredential(NamedTuple):
-    """What a container client sends as user name and password."""
+    """The user name and password that a container client sends."""
 
     username: str
     password: str
@@ -77,7 +77,7 @@ def new_password() -> str:
 
 
 def hash_of(password: str) -> str:
-    """Return the sha256 of a password as hex, which is all that is stored of it."""
+    """Return the sha256 of a password as hex; nothing else of it is stored."""
     return hashlib.sha256(password.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -157,7 +157,7 @@ CREDENTIAL_BUDGET: Final = Budget(limit=10, window_seconds=300, is_extended=Fals
 """Failures per client address and credential."""
 
 NAMED_LOGIN: Final = "ecp_"
-"""What passwords begin with that persons make for container clients."""
+"""Prefix of the passwords that persons make for container clients."""
 _ENDPOINT: Final = "access-key-login"
 
 
@@ -173,7 +173,7 @@ class RefusedLogin(NamedTuple):
 
 
 def seconds_refused(tx: Connection, credential_id: str, source: str, now: int) -> int:
-    """Return the seconds until a credential may be tried from an address again; 0: now."""
+    """Return the seconds until a credential may be tried again from an address; 0 means now."""
     return seconds_exhausted(tx, _ENDPOINT, _subject(credential_id, source), CREDENTIAL_BUDGET, now)
 
 
@@ -196,13 +196,13 @@ def wrong_login() -> Unauthenticated:
 
 
 class KnownLogin(NamedTuple):
-    """What is stored of a long-lived credential whose id a client sends."""
+    """The stored row of a long-lived credential that a client names by its id."""
 
     secret_sha256: str
     login: Login | None
     """None if it may not log in (any more)."""
     refused: RefusedLogin
-    """What is noted if it is refused."""
+    """The record for the audit log if it is refused."""
 
 
 FindLogin = Callable[[Connection, str, IPv4Address | IPv6Address | None, int], KnownLogin | None]
@@ -266,7 +266,7 @@ def is_access_key_id(username: str) -> bool:
 def find_key(
     tx: Connection, access_key_id: str, _source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> KnownLogin | None:
-    """Return what is stored of an access key, or None if there is none."""
+    """Return the stored access key, or None."""
     owner = find_key_owner(tx, access_key_id)
     # For an unknown key, the same reads find nothing.
     account_id = _NOBODY if owner is None else owner.account_id

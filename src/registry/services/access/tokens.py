@@ -65,19 +65,19 @@ SLICE_DECISIONS: Final = 10
 Address = IPv4Address | IPv6Address
 
 
-class DecisionTurns:
-    """Limits the steps of one request, and yields to other requests in between."""
+class DecisionBudget:
+    """Limits the policy steps of one request, and yields to other requests in between."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
         self.work = Work(steps)
         self._next = steps - SLICE_STEPS
         self._decisions = 0
 
-    async def give(self) -> None:
+    async def pause(self) -> None:
         """Yield to other requests before a decision, if the last ones took long.
 
-        They did if they used `SLICE_STEPS`. Of decisions about what others do not share the steps
-        are not counted (`verdict_on`); so there are at most `SLICE_DECISIONS` between two turns.
+        Yields after `SLICE_STEPS` steps. Steps of some decisions are not counted (`verdict_on`), so
+        it also yields after `SLICE_DECISIONS` decisions.
         """
         self._decisions += 1
         if self.work.left <= self._next or self._decisions > SLICE_DECISIONS:
@@ -108,7 +108,7 @@ class Bearer(NamedTuple):
     access_key_id: str | None = None
     """The access key that it was exchanged for, if not a login."""
     source: Source | None = None
-    """Who is behind the principal; None for an unauthenticated client."""
+    """The source identity behind the principal; None for an unauthenticated client."""
     account_id: str | None = None
     """The principal's account."""
     container_password_id: str | None = None
@@ -196,10 +196,10 @@ class BearerTokens:
         return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted, source)
 
     async def rights_of(self, login: Login | None, name: Name) -> Entry:
-        """Return whether a role may pull from a repository, by the policies that `exchange` asks.
+        """Return a role's rights to pull from a repository, by the same policies as `exchange`.
 
-        It is for what runs as a role on a machine of the platform: its `login` is in no table, and
-        leaves this process in no form. Without one, the rights are those of public access.
+        For workloads that run as a role on a machine of the platform: their `login` is in no table
+        and never leaves this process. Without a login, the rights are those of public access.
 
         Raises:
             Unauthenticated: the role may not log container clients in.
@@ -248,12 +248,12 @@ class BearerTokens:
             return frozenset()
         targets = await self.database.read(_targets, names)
         now = self.clock()
-        turns = DecisionTurns()
+        budget = DecisionBudget()
         allowed = set()
         for name, target in zip(names, targets, strict=True):
-            await turns.give()
+            await budget.pause()
             verdict = verdict_on(
-                found[0], action, target, name.repository, self.region, now, turns.work
+                found[0], action, target, name.repository, self.region, now, budget.work
             )
             if verdict.is_allowed:
                 allowed.add(name)
@@ -281,19 +281,19 @@ class BearerTokens:
         return await self._subject(login, source_ip), login
 
     async def may_describe(
-        self, subject: AccessSubject, login: Login, turns: DecisionTurns, name: Name
+        self, subject: AccessSubject, login: Login, budget: DecisionBudget, name: Name
     ) -> bool:
         """Return True if `subject` may see a repository of its own account.
 
         Raises:
-            PolicyTooCostly: the policies take more steps than `turns` has left.
+            PolicyTooCostly: the policies take more steps than `budget` has left.
 
         """
-        await turns.give()
+        await budget.pause()
         target = Target(login.account_id, None, None, None)
         now = self.clock()
         of = (subject, DESCRIBE, target, name.repository, self.region)
-        return verdict_on(*of, now, turns.work).is_allowed
+        return verdict_on(*of, now, budget.work).is_allowed
 
     async def _login(
         self,
@@ -341,19 +341,19 @@ class BearerTokens:
         names = [name for name in requested if name != CATALOG]
         targets, uncounted = await self.database.read(_targets_and_uncounted, names)
         crn = "" if subject.principal is None else subject.principal.crn
-        turns = DecisionTurns()
+        budget = DecisionBudget()
         entries = {}
         for name, target in zip(names, targets, strict=True):
             verdicts: dict[str, Verdict] = {}
             for action in requested[name]:
-                await turns.give()
+                await budget.pause()
                 permission = PERMISSIONS[action]
                 verdicts[action] = verdict_on(
-                    subject, permission, target, name.repository, self.region, now, turns.work
+                    subject, permission, target, name.repository, self.region, now, budget.work
                 )
             # Of what may not be used nothing is told, nor charged: it would tell what exists.
             counts = not any(each.is_allowed for each in verdicts.values()) or _counts(
-                crn, uncounted.get(target.account_id or "", ()), turns.work
+                crn, uncounted.get(target.account_id or "", ()), budget.work
             )
             entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
         if CATALOG in requested:
@@ -367,7 +367,7 @@ def _is_own(subject: AccessSubject, target: Target) -> bool:
 
 
 def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
-    """Return an entry; reasons only for the own account, as they reveal what exists."""
+    """Return an entry; with reasons only for the own account, since they reveal what exists."""
     granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
     denied = tuple(action for action in verdicts if action not in granted)
     reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()

@@ -1,4 +1,4 @@
-"""Handle damaged files: mark and log them once, and answer as if the blob were absent.
+"""Damaged blobs: mark and log them once, and treat them as absent until a push heals them.
 
 To a client, a marked blob is absent: 404 to GET and HEAD, no source for a mount, unknown to a new
 manifest. So the next push sends its bytes, to which the object is switched.
@@ -14,12 +14,7 @@ from typing import Final
 from cloudcore.db.base import Connection
 from cloudcore.objects import damage
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
-from registry.metadata.blobs.damage import (
-    DamagedImage,
-    DamagedObject,
-    damaged_objects,
-    images_of,
-)
+from registry.metadata.blobs.damage import DamagedImage, DamagedObject, damaged_objects, images_of
 from registry.metadata.blobs.objects import Link
 
 MAX_LISTED: Final = 100
@@ -44,7 +39,7 @@ async def find_damage(reader: BlobReader, stored_id: str, stored_size: int) -> s
 
 
 def find_body_damage(body: bytes | None, stored_size: int) -> str | None:
-    """Return what is wrong with an inline object's bytes (`body`, None if lost), or None."""
+    """Return the damage of an inline object's bytes (`body`, None if lost), or None."""
     if body is None:
         return damage.ABSENT
     return None if len(body) == stored_size else damage.SIZE
@@ -78,7 +73,7 @@ class BrokenWraps:
         self._logged: set[tuple[str, str | None]] = set()
 
     def log(self, link: Link) -> None:
-        """Log that the wrap of a link does not open, unless that was logged before."""
+        """Log that the wrap of a link does not open, once for each stored id and KMS key."""
         wrap = link.stored_id, link.kms_key_id
         if wrap in self._logged:
             return

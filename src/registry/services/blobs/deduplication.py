@@ -1,7 +1,7 @@
-"""Check the copy of equal bytes that an account has before another repository reads it; replace it.
+"""Check an account's stored copy of pushed bytes before another repository shares it; replace it.
 
-The copy must be whole, and its data key must open, to be wrapped under the KMS key of that
-repository.
+The copy must be whole. If it is sealed, its data key is opened and wrapped under the KMS key of
+that repository too.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from registry.services.blobs.damage import find_body_damage, find_damage
 from registry.services.context import ServiceContext
 
 
-class SeenBytes(NamedTuple):
-    """Stored bytes that were checked."""
+class CheckedCopy(NamedTuple):
+    """An account's copy of pushed bytes, and the result of its check."""
 
     stored_id: str
     damage: str | None
-    """What is wrong with them, by presence, size and the header of a sealed object, or None."""
+    """Their damage by presence, size and the header of a sealed object, or None."""
     kms_key_id: str
     """That the repository writes under."""
     wrapped: bytes | None = None
     """Their data key under that KMS key. None if they are plain, or it cannot be wrapped so now."""
 
 
-async def see_kept_bytes(
+async def check_copy(
     ctx: ServiceContext, account_id: str, repository_id: str, digest: str
-) -> SeenBytes | None:
+) -> CheckedCopy | None:
     """Check the account's copy of these bytes for a repository; None if it has none."""
     found = await ctx.database.read(_find_kept, account_id, repository_id, digest)
     if found is None:
         return None
     kept, kms_key_id, own, body = found
-    seen = SeenBytes(kept.stored_id, None, kms_key_id)
+    seen = CheckedCopy(kept.stored_id, None, kms_key_id)
     try:
         found_damage = await _find_damage(ctx, kept, body)
     except StoreUnavailable:
@@ -176,11 +176,11 @@ def replace_bytes(
     quarantined_id: str,
     now: int,
 ) -> bool:
-    """Let the object `new.id`, which is locked, have the bytes `new.stored_id` instead of `old_id`.
+    """Switch the locked object `new.id` from the bytes `old_id` to the bytes `new.stored_id`.
 
     `made` are the wraps of the new bytes' data key; none if they are plain. Each link and tombstone
-    gets one under the KMS key that it has, or if it was plain, under the one that its repository
-    writes under. The old bytes go to the quarantine under `quarantined_id`, with their own wraps.
+    keeps its KMS key, or if it was plain, gets the one that its repository writes under. The old
+    bytes go to the quarantine under `quarantined_id`, with their wraps.
 
     Return False, and change nothing, if one of these KMS keys cannot be used, or the object has
     other bytes than `old_id`.
@@ -218,7 +218,7 @@ def replace_bytes(
 def needed_keys(tx: Connection, account_id: str, object_id: str) -> dict[str, list[str]]:
     """Return the KMS keys that the links and tombstones of an object need to read sealed bytes.
 
-    Each has the ids of the repositories that read plain bytes as yet.
+    Return them with the ids of the repositories that still read plain bytes.
     """
     uses = wraps.find_uses(tx, account_id, object_id)
     needed: dict[str, list[str]] = {each.kms_key_id: [] for each in uses if each.kms_key_id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudcore.db.base import Connection
 from registry.errors import BlobReferenced, BlobUnknown
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.objects import Link, Target
+from registry.metadata.blobs.objects import Link, LinkTarget
 from registry.metadata.blobs.wraps import drop_unused_wraps
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.repositories import live as repositories
@@ -72,8 +72,8 @@ def unknown(name: Name, digest: str) -> BlobUnknown:
     return BlobUnknown(f"{name} has no blob {digest}", digest=str(digest))
 
 
-def leave(tx: Connection, account_id: str, before: Target, after: Target, now: int) -> None:
-    """Drop the wrap and condemn the object that a link named before, if nothing needs them now."""
+def leave(tx: Connection, account_id: str, before: LinkTarget, after: LinkTarget, now: int) -> None:
+    """Drop the wrap and condemn the object that a link has left, if nothing else needs them."""
     if before.object_id is None or before == after:
         return
     lock_objects(tx, account_id, [before.object_id])

@@ -1,8 +1,8 @@
 """Mount blobs: link a blob of the same account into a repository without copying bytes.
 
-Most mounts find nothing, so the first look is a read. A sealed blob needs a wrap under the KMS key
-of the target. It is made after that look, and the transaction that links the blob checks that it
-still has the bytes that the wrap belongs to.
+Most mounts find nothing, so the search is a read transaction. A sealed blob needs a wrap under the
+KMS key of the target. It is made after the search, and the transaction that links the blob checks
+that the blob still has the bytes of that wrap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cloudcore.errors import Unavailable
 from registry.blobstore.base import PLAIN
 from registry.errors import BlobUnknown, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.objects import Link, Target
+from registry.metadata.blobs.objects import Link, LinkTarget
 from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
 from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.pull_through import cached_images
@@ -69,11 +69,7 @@ class _NotWrappedError(Exception):
 
 
 async def mount_blob(
-    ctx: ServiceContext,
-    name: Name,
-    digest: Digest,
-    source: Name | None,
-    rights: Rights,
+    ctx: ServiceContext, name: Name, digest: Digest, source: Name | None, rights: Rights
 ) -> Link | None:
     """Link a blob of the same account into a repository without copying bytes (end-11).
 
@@ -199,7 +195,7 @@ def _mount(
     to = target.id, target.account_id, canonical, found.object_id, found.size
     before = blobs.link_object(tx, *to, now, kms_key_id)
     if before is not None:
-        leave(tx, target.account_id, before, Target(found.object_id, kms_key_id), now)
+        leave(tx, target.account_id, before, LinkTarget(found.object_id, kms_key_id), now)
     if target.is_cached:
         names = list(dict.fromkeys((canonical, str(digest))))
         complete_blob(tx, target.id, names, found.size, now)
@@ -230,9 +226,9 @@ def _source_link(
 ) -> Link | None:
     """Return the link to mount from: the one in `source`, or the first that may be pulled.
 
-    It comes without the bytes of an inline blob, which nobody needs here. A link whose KMS key
-    cannot be used is none, even if the key of another repository opens the blob: else the mount
-    would give what the key has shut to those who could read it before.
+    The link comes without the bytes of an inline blob. Links whose KMS key cannot be used are
+    skipped, even if the key of another repository opens the blob: disabling a key must also stop
+    mounts from the repositories that use it.
     """
     if source is not None:
         if source.handle != name.handle or not (source == name or may_pull(source)):

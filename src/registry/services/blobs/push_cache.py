@@ -1,8 +1,7 @@
-"""Remember the repositories and KMS keys of recent pushes, so that small ones need no look-up.
+"""A cache of the repositories and KMS keys of recent pushes, which saves small pushes a look-up.
 
-The transaction that writes a push's rows verifies that both are as they were, or writes nothing
-(`registry.metadata.blobs.new_blobs`). Then the push looks them up, and is refused or goes on as if
-nothing had been kept here.
+The transaction that writes a push's rows verifies that both are unchanged, or writes nothing
+(`registry.metadata.blobs.new_blobs`). In that case the push looks them up, as without a cache.
 """
 
 from __future__ import annotations
@@ -11,33 +10,33 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from cloudcore.kms.vault import LookedAt
-from registry.metadata.blobs.new_blobs import Place
+from registry.metadata.blobs.new_blobs import PushTarget
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.blobs.writing_keys import WritingKey
 
-MOST_PLACES: Final = 1000
+MOST_TARGETS: Final = 1000
 """Of one process; the one that was kept first goes first."""
 
 
-class KnownPlace(NamedTuple):
-    """A place, and its KMS key for use."""
+class CachedTarget(NamedTuple):
+    """A push target, and its KMS key for use."""
 
-    place: Place
+    target: PushTarget
     writing: WritingKey | None
 
 
-class WritingPlaces:
-    """The places of one process, by repository name."""
+class PushCache:
+    """The push targets of one process, by repository name."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[Name, KnownPlace] = OrderedDict()
+        self._known: OrderedDict[Name, CachedTarget] = OrderedDict()
 
     def keep(self, name: Name, repository: Repository, writing: WritingKey | None) -> None:
-        """Keep a place that was just found to take pushes.
+        """Keep a target that was just found to accept pushes.
 
-        Not one that a rule of the pull-through cache has left behind, which is never proved: each
-        push would fail in its transaction once, before it takes the long way.
+        A repository that a rule of the pull-through cache has left behind is not kept: the check
+        in the transaction refuses it, so each push would be tried twice.
         """
         if repository.is_cached:
             return
@@ -46,15 +45,15 @@ class WritingPlaces:
             (ref,) = writing.looked_at.refs
             key_id, version = writing.kms_key_id, ref.version
             kept = writing._replace(looked_at=LookedAt([ref], {ref: None}))
-        at = Place(repository.id, repository.account_id, *name, key_id, version)
-        self._known[name] = KnownPlace(at, kept)
-        if len(self._known) > MOST_PLACES:
+        at = PushTarget(repository.id, repository.account_id, *name, key_id, version)
+        self._known[name] = CachedTarget(at, kept)
+        if len(self._known) > MOST_TARGETS:
             self._known.popitem(last=False)
 
-    def find(self, name: Name) -> KnownPlace | None:
-        """Return the place of a repository, or None; its KMS key may be closed by now."""
+    def find(self, name: Name) -> CachedTarget | None:
+        """Return the target of a repository, or None; its KMS key may be closed by now."""
         return self._known.get(name)
 
     def forget(self, name: Name) -> None:
-        """Forget a place that has changed."""
+        """Forget a target that has changed."""
         self._known.pop(name, None)

@@ -7,7 +7,7 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -35,7 +35,7 @@ from registry.errors import (
 )
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.link_states import see_links
+from registry.metadata.blobs.link_states import find_link_state
 from registry.metadata.blobs.objects import Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -100,25 +100,18 @@ async def stat_blob(
 
 
 def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
-    """Return all that `stat_blob` and `open_blob` of a blob in a row depend on; None if absent.
+    """Return everything that the answer for an inline blob depends on; None if it is absent.
 
-    While it is the same, the state of the KMS key too, they do the same until `kept_until`.
+    While it is unchanged, `stat_blob` and `open_blob` give the same result until `kept_until`.
     """
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if canonical is None:
         return None
-    return look_at_blobs(tx, name, [Digest(canonical)]).get(canonical)
-
-
-def look_at_blobs(
-    tx: Connection, name: Name, digests: Sequence[Digest]
-) -> Mapping[Hashable, Hashable]:
-    """Return what `look_at_blob` returns, by digest, of those that are there; all are sha256."""
-    return see_links(tx, name.handle, name.repository, [str(each) for each in digests])
+    return find_link_state(tx, name.handle, name.repository, canonical)
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
-    """Return until when `look_at_blob` alone may answer for a blob, or None without a limit."""
+    """Return until when `look_at_blob` proves the answer for a blob, or None without a limit."""
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:
         ends.append(found.link.touched_at + _touch_after(ctx))
@@ -152,9 +145,9 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
 
 
 async def link_to_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> str | None:
-    """Return a URL at which a client can fetch the bytes of a blob itself; None if there is none.
+    """Return a URL at which a client can fetch the bytes of a blob from the store, or None.
 
-    Only plain bytes that are in the store have one, as all others are to be opened here.
+    Only plain bytes in the store have one; sealed ones must be decrypted here.
 
     Raises:
         BlobUnknown, StoreUnavailable: as `open_blob`.
@@ -179,7 +172,7 @@ async def begin_range(
 ) -> AsyncIterator[bytes]:
     """Read the first part of a range of an open blob; return all parts of the range.
 
-    So damage of a small blob is known before its answer begins. The blob is closed if it raises.
+    So damage of a small blob is detected before the response begins. Closes the blob if it raises.
 
     Raises:
         BlobUnknown: the first part does not open, and was marked as damaged.

@@ -35,8 +35,8 @@ from registry.errors import KmsKeyDeleted, KmsKeyDisabled, NameUnknown
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.inline import add_body
-from registry.metadata.blobs.new_blobs import Place, add_new_blob, hold_place
-from registry.metadata.blobs.objects import KeptObject, NewObject, Target
+from registry.metadata.blobs.new_blobs import PushTarget, add_new_blob, hold_target
+from registry.metadata.blobs.objects import KeptObject, LinkTarget, NewObject
 from registry.metadata.blobs.upload_leases import lock_holder
 from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
 from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_wrap
@@ -45,11 +45,11 @@ from registry.metadata.collector.collection import condemn
 from registry.metadata.quotas import NotCounted, begin_counting, count_new
 from registry.metadata.repositories.live import lock_repository
 from registry.services.blobs.deduplication import (
+    CheckedCopy,
     NotWrapped,
-    SeenBytes,
     Wraps,
+    check_copy,
     replace_bytes,
-    see_kept_bytes,
     wrap_under,
 )
 from registry.services.blobs.links import leave
@@ -75,7 +75,7 @@ class NewBytes(NamedTuple):
     """Only the wrap if the data key was not opened; None if they are plain."""
     is_cached: bool = False
     """True if the pull-through cache fetched them: manifests may list them already."""
-    place: Place | None = None
+    target: PushTarget | None = None
     """Where they go, if that is still to be proved by the transaction that writes their rows."""
 
 
@@ -90,20 +90,20 @@ class _Kept(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """What was found out for a transaction before it began."""
+    """The results of the reads before the transaction."""
 
-    seen: SeenBytes | None = None
+    seen: CheckedCopy | None = None
     """The kept bytes."""
     made: Wraps = MappingProxyType({})
     """Wraps of the new bytes' data key, for links of others."""
 
 
 class _NotSeenError(Exception):
-    """The account keeps bytes that were not checked."""
+    """The account has a copy of these bytes that was not checked."""
 
 
-class PlaceChangedError(Exception):
-    """The place has changed since it was read; nothing is written."""
+class TargetChangedError(Exception):
+    """The repository or its KMS key has changed since it was cached; nothing is written."""
 
 
 class _NoRepositoryError(Exception):
@@ -111,7 +111,7 @@ class _NoRepositoryError(Exception):
 
 
 _REFUSALS: Final = (
-    *(_NoRepositoryError, PlaceChangedError, UploadLeaseLost),
+    *(_NoRepositoryError, TargetChangedError, UploadLeaseLost),
     *(KmsKeyDeleted, KmsKeyDisabled, QuotaExceeded),
 )
 
@@ -139,7 +139,7 @@ async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None =
             stay.
         QuotaExceeded: the account may not have so many bytes. With a session, the bytes stay.
         NameUnknown: the repository was deleted meanwhile. With a session, the bytes stay.
-        PlaceChangedError: `NewBytes.place` is not so. Inline bytes only may have one.
+        TargetChangedError: `NewBytes.target` is outdated. Only inline bytes may have a target.
         NotWrapped: the data key must be opened, to wrap it under more KMS keys.
         StoreUnavailable: the store failed.
 
@@ -169,7 +169,7 @@ async def drop_stored(ctx: ServiceContext, stored: Stored) -> None:
 
 
 async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
-    """Return True if an object names these bytes, though another is the account's current one."""
+    """Return True if another object than the account's current one has these bytes."""
     return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
@@ -182,7 +182,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
             kept = await _write_rows(ctx, new, ending, looked)
         except _NotSeenError:
             of = new.account_id, new.repository_id, new.stored.digest
-            looked = looked._replace(seen=await see_kept_bytes(ctx, *of))
+            looked = looked._replace(seen=await check_copy(ctx, *of))
         except NotWrapped as error:
             looked = looked._replace(
                 made={**looked.made, **await _wrap_for_others(ctx, new, error)}
@@ -219,14 +219,14 @@ async def _after_loss(
     ctx: ServiceContext,
     new: NewBytes,
     lease: Lease | None,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
     lost: OutcomeUnknown,
     refusal: Exception,
 ) -> _Kept:
-    """Return the bytes that the first try has recorded, if the end of its session tells so.
+    """Return the bytes that the first try has recorded, if it ended its session.
 
     Raises:
-        OutcomeUnknown: that is not known; the first try may have written the object's row.
+        OutcomeUnknown: the first try may or may not have written the object's row.
         UploadLeaseLost: another request has the session.
 
     """
@@ -248,7 +248,7 @@ async def _find_recorded(
     ctx: ServiceContext,
     new: NewBytes,
     lease: Lease,
-    seen: SeenBytes | None,
+    seen: CheckedCopy | None,
     error: OutcomeUnknown,
 ) -> _Kept:
     """Return the bytes that a transaction of unknown outcome has recorded; else raise `error`."""
@@ -257,7 +257,7 @@ async def _find_recorded(
 
 
 async def _find_linked(
-    ctx: ServiceContext, new: NewBytes, seen: SeenBytes | None, error: OutcomeUnknown
+    ctx: ServiceContext, new: NewBytes, seen: CheckedCopy | None, error: OutcomeUnknown
 ) -> _Kept:
     """Return the bytes that the blob has, if they are the new ones or may stay; else raise."""
     there = await ctx.database.read(blobs.linked_object, new.repository_id, new.stored.digest)
@@ -284,7 +284,7 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
         raise UploadLeaseLost
 
 
-def _may_stay(kept: KeptObject, seen: SeenBytes | None, now: int) -> bool:
+def _may_stay(kept: KeptObject, seen: CheckedCopy | None, now: int) -> bool:
     """Return True if the kept bytes were found whole, and need not be replaced."""
     is_whole = seen is not None and seen.stored_id == kept.stored_id and seen.damage is None
     return is_whole and not _must_go(kept, now)
@@ -313,7 +313,7 @@ def _record_rows(
         QuotaExceeded: the account may not have so many.
         NotWrapped: the new data key must be wrapped under more KMS keys.
         _NoRepositoryError: the repository was deleted.
-        PlaceChangedError: the place has changed since it was read.
+        TargetChangedError: the target has changed since it was read.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
         UploadLeaseLost: the session has changed since it was read, or another holds its lease.
 
@@ -337,14 +337,14 @@ def _record_rows(
 
 def _record_at_once(tx: Connection, new: NewBytes, ending: Ending | None, now: int) -> bool:
     """Write all rows by one statement; return False if more is needed than for a plain new blob."""
-    stored, place, wrap = new.stored, new.place, _wrap_of(new)
-    if not tx.joins_changes or place is None or stored.body is None:
+    stored, target, wrap = new.stored, new.target, _wrap_of(new)
+    if not tx.joins_changes or target is None or stored.body is None:
         return False
     if new.is_cached or stored.alias is not None:
         return False
-    if place.kms_key_id != (None if wrap is None else wrap.kms_key_id):
+    if target.kms_key_id != (None if wrap is None else wrap.kms_key_id):
         return False
-    return add_new_blob(tx, place, new_object(stored), stored.body, wrap, ending, now)
+    return add_new_blob(tx, target, new_object(stored), stored.body, wrap, ending, now)
 
 
 def _record_each(
@@ -352,19 +352,19 @@ def _record_each(
 ) -> _Kept:
     """Write the rows of object, wrap, bytes and link; see `_record_rows`."""
     account_id, stored = new.account_id, new.stored
-    seen = None if new.place is None else hold_place(tx, new.place, stored.digest)
-    if new.place is not None and seen is None:
-        raise PlaceChangedError
+    seen = None if new.target is None else hold_target(tx, new.target, stored.digest)
+    if new.target is not None and seen is None:
+        raise TargetChangedError
     made = new_object(stored)
     kept = blobs.keep_object(tx, account_id, made, now)
-    result, object_id, kms_key_id = _place(tx, new, made, kept, looked, new_id, now)
+    result, object_id, kms_key_id = _choose(tx, new, made, kept, looked, new_id, now)
     if stored.body is not None and result.stored_id == made.stored_id:
         add_body(tx, made.stored_id, stored.body)
     link = new.repository_id, account_id, stored.digest, object_id, stored.size
     before = blobs.link_object(tx, *link, now, kms_key_id, seen)
     if before is None:
         raise _NoRepositoryError
-    leave(tx, account_id, before, Target(object_id, kms_key_id), now)
+    leave(tx, account_id, before, LinkTarget(object_id, kms_key_id), now)
     if object_id != kept.id:
         condemn(tx, account_id, [kept.id], now)
     elif kept.stored_id != made.stored_id and kept.encoding != PLAIN:
@@ -374,7 +374,7 @@ def _record_each(
     return result
 
 
-def _place(
+def _choose(
     tx: Connection,
     new: NewBytes,
     made: NewObject,
@@ -423,7 +423,7 @@ def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     wrap = _wrap_of(new)
     if wrap is None:
         return None
-    if new.place is not None and new.place.kms_key_id == wrap.kms_key_id:
+    if new.target is not None and new.target.kms_key_id == wrap.kms_key_id:
         put_held_wrap(tx, new.account_id, object_id, *wrap)
     elif not put_wrap(tx, new.account_id, object_id, *wrap):
         if hold_key(tx, new.account_id, wrap.kms_key_id) == "deleted":

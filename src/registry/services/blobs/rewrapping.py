@@ -1,7 +1,7 @@
-"""Rewrap: let all blobs of a repository be read through the key that it writes under now.
+"""Rewrap the blobs of a repository under the KMS key that it writes under now.
 
-What moves (`cloudcore.objects.rewrapping`) are links, and blobs of deleted images, that are read
-through another key.
+The uses that move (`cloudcore.objects.rewrapping`) are links, and blobs of deleted images, that are
+read through another key.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run
 from cloudcore.kms.rows import key_to_use
 from cloudcore.objects import rewrapping as steps
-from cloudcore.objects.rewrapping import COUNTS, Portion, changed_meanwhile
+from cloudcore.objects.rewrapping import COUNTS, UsePage, changed_meanwhile
 from cloudcore.objects.wraps import WrappedKey, rewrap
 from registry.metadata.blobs import key_moves
 from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
@@ -48,7 +48,7 @@ PORTION: Final = 100
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """Where a run is: the key it moves to, and the last use that it has looked at."""
+    """The position of a run: the key it moves to, and the last use that it has handled."""
 
     kms_key_id: str
     after: key_moves.Position = key_moves.FIRST
@@ -110,7 +110,7 @@ async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
     return await steps.run_step(ctx.database, anew, run, job, _read, _write, unusable)
 
 
-def _read(tx: Connection, run: Run, at: object) -> Portion[_Use]:
+def _read(tx: Connection, run: Run, at: object) -> UsePage[_Use]:
     cursor = None if at is None else msgspec.convert(at, Cursor)
     _check_live(tx, run)
     key = effective_key(tx, run.account_id, run.scope_id)
@@ -124,13 +124,14 @@ def _read(tx: Connection, run: Run, at: object) -> Portion[_Use]:
     is_last = len(found) < PORTION
     following = None if is_last else msgspec.to_builtins(Cursor(target, found[-1].position))
     uses = _with_wraps(tx, run.account_id, found)
-    return Portion(target, uses, len(found), following, total)
+    return UsePage(target, uses, len(found), following, total)
 
 
 def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_Use]:
     """Return uses with the wraps of their objects, the one under a use's own key first.
 
-    A wrap under the key to move to is made anew too: it may not open, and the one that does may go.
+    An existing wrap under the new key is replaced too: it may be broken, and the wrap that opens
+    may be dropped afterwards.
     """
     wraps: dict[str, list[ObjectWrap]] = defaultdict(list)
     for each in key_moves.usable_wraps(tx, account_id, sorted({use.object_id for use in found})):

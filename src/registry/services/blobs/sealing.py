@@ -1,10 +1,10 @@
-"""Under which KMS key a push writes, and the data keys of what it stages."""
+"""The KMS key that a push writes under, and the data keys of the bytes that it stages."""
 
 from __future__ import annotations
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Upload, UploadWrap
@@ -13,14 +13,10 @@ from registry.metadata.repositories import live as repositories
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights
-from registry.services.blobs.push_cache import KnownPlace
+from registry.services.blobs.push_cache import CachedTarget
 from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
-from registry.services.repositories.names import (
-    name_unknown,
-    refuse_push,
-    repository_for_push,
-)
+from registry.services.repositories.names import name_unknown, refuse_push, repository_for_push
 
 
 def find_writing_key(
@@ -44,10 +40,10 @@ def find_writing_key(
 
 async def repository_and_key(
     ctx: ServiceContext, name: Name, rights: Rights
-) -> tuple[Repository, WritingKey | None, Use | None]:
+) -> tuple[Repository, WritingKey | None, QuotaUse | None]:
     """Return the repository to push to, and the KMS key that it writes under if blobs are sealed.
 
-    Return too what its account has and may have of bytes; None: any number. Raise as
+    Also return the account's stored bytes and their limit, or None without a limit. Raise as
     `find_writing_key` and `repository_for_push`.
     """
     found = await ctx.database.read(_find, ctx, name)
@@ -59,9 +55,9 @@ async def repository_and_key(
     return found
 
 
-def known_place(ctx: ServiceContext, name: Name) -> KnownPlace | None:
-    """Return where pushes have just written, if its KMS key is open in this process; or None."""
-    known = ctx.places.find(name)
+def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
+    """Return the cached target of a repository if its KMS key is open in this process, or None."""
+    known = ctx.push_cache.find(name)
     if known is None or (known.writing is not None) != ctx.seals:
         return None
     if known.writing is None:
@@ -76,7 +72,7 @@ def find_upload_keys(
 ) -> UploadKeys:
     """Return the keys to continue an upload session with.
 
-    Without `opens`, what it has received stays sealed, and its key is not looked for.
+    Without `opens`, the received bytes stay sealed, and their key is not looked up.
 
     Raises:
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used,
@@ -100,7 +96,7 @@ def find_upload_keys(
 async def new_seal(
     ctx: ServiceContext, account_id: str, writing: WritingKey | None, stored_id: str
 ) -> Seal | None:
-    """Return a new data key for bytes, wrapped under the KMS key; None if they are to be plain.
+    """Return a new data key, wrapped under the KMS key; None if the bytes are stored plain.
 
     Raises:
         Unavailable: the provider of the KMS key's material is not there.
@@ -117,10 +113,10 @@ async def new_seal(
 
 
 async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None) -> Seal | None:
-    """Return the data key of what an upload session has received; None if that is plain.
+    """Return the data key of the received bytes of an upload session; None if they are plain.
 
     Raises:
-        ObjectUnknown: it does not open, so what was received is lost.
+        ObjectUnknown: it does not open, so the received bytes are lost.
         Unavailable: the provider of the KMS key's material is not there.
 
     """
@@ -147,12 +143,12 @@ async def seal_under(
 
 
 def key_of(seal: Seal | None) -> DataKey | None:
-    """Return the data key to stage bytes with, or None if they are to be plain."""
+    """Return the data key to stage bytes with, or None if they are stored plain."""
     return None if seal is None else seal.data_key
 
 
 def wrap_for_row(seal: Seal | None) -> UploadWrap | None:
-    """Return what the row of an upload session keeps of a seal."""
+    """Return the wrapped data key of a seal for the row of an upload session."""
     return None if seal is None else UploadWrap(seal.kms_key_id, seal.wrapped)
 
 
@@ -166,7 +162,7 @@ async def _wrap(
 
 def _find(
     tx: Connection, ctx: ServiceContext, name: Name
-) -> tuple[Repository, WritingKey | None, Use | None] | None:
+) -> tuple[Repository, WritingKey | None, QuotaUse | None] | None:
     found = repositories.find_with_use(tx, name.handle, name.repository)
     if found is None:
         return None

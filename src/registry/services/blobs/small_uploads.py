@@ -1,9 +1,10 @@
-"""Upload sessions whose bytes are few: kept in the session's row, and written without a lease.
+"""Upload sessions with few bytes, which are in the session's row and written without a lease.
 
-What a request brings is read into memory, joined with what the row has, sealed anew, and written
-together with the row's progress, or with the blob's rows, in one transaction. That transaction
-checks that the session is still as it was seen. A last request without bytes seals nothing: what
-the row has becomes the object as it is, by the digests that are kept with it.
+The body of a request is read into memory, appended to the bytes in the row, sealed under a new data
+key, and written with the row's progress, or with the blob's rows, in one transaction. That
+transaction checks that the session has not changed since it was read. A last request without a body
+seals nothing: the sealed bytes in the row become the object, verified by the digests that are
+stored with them.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from registry.blobstore.inline import (
 from registry.blobstore.sealed.frame_format import sealed_bytes
 from registry.errors import DigestMismatch, KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.new_blobs import Place
-from registry.metadata.blobs.new_blobs import begin_there as begin_row
+from registry.metadata.blobs.new_blobs import PushTarget
+from registry.metadata.blobs.new_blobs import begin_in_target as begin_row
 from registry.metadata.blobs.uploads import (
     FIRST_TOKEN,
     Ending,
@@ -34,11 +35,11 @@ from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.deduplication import NotWrapped
-from registry.services.blobs.push_cache import KnownPlace
-from registry.services.blobs.recording import NewBytes, PlaceChangedError, record_blob
+from registry.services.blobs.push_cache import CachedTarget
+from registry.services.blobs.recording import NewBytes, TargetChangedError, record_blob
 from registry.services.blobs.sealing import (
+    cached_target,
     key_of,
-    known_place,
     new_seal,
     open_seal,
     seal_under,
@@ -49,10 +50,10 @@ from registry.services.blobs.upload_ids import Session, unknown
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     ending_of,
+    ids_of,
     lost_session,
-    place_of,
+    room_in_target,
     room_of,
-    room_there,
     unwritten_session,
 )
 from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
@@ -60,9 +61,9 @@ from registry.services.context import ServiceContext
 
 
 def room_for_few(ctx: ServiceContext, session: Session) -> int:
-    """Return how many bytes more a session may receive and stay small; -1 if it is not small.
+    """Return how many more bytes a session may receive and stay small; -1 if it is not small.
 
-    A session that a request holds, or has held while it had no bytes, may have staged ones.
+    A session that is or was held by a request may have staged bytes.
     """
     upload, limit = session.upload, ctx.limits.inline_max_bytes
     if limit <= 0 or upload.lease_holder is not None:
@@ -96,7 +97,7 @@ async def keep_few(
 async def seal_received(
     ctx: ServiceContext, upload: Upload, writing: WritingKey | None, data: bytes
 ) -> Received:
-    """Return all that a small session has received as its row has it.
+    """Return the received bytes of a small session, sealed as they are in its row.
 
     Raises:
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
@@ -113,7 +114,7 @@ async def seal_received(
 
 
 def has_digests(session: Session) -> bool:
-    """Return True if `finish_as_it_is` can do without the data key of what was received."""
+    """Return True if `finish_as_it_is` needs no data key: the row has the digests of its bytes."""
     return session.upload.body is not None and bool(session.upload.digests)
 
 
@@ -123,20 +124,20 @@ async def finish_as_it_is(
     session: Session,
     writing: WritingKey | None,
     expected: Digest,
-    place: Place | None = None,
+    target: PushTarget | None = None,
 ) -> bool:
     """Make the sealed bytes of a small session an inline object, and end the session.
 
-    Return False if they must be opened for that: to verify another digest, to wrap their data key
-    under another KMS key, or because they are damaged; or if a `place` that is still to be proved
-    is not as it was, or not that of the session.
+    Return False if that is not possible: if the bytes must be opened, to verify another digest or
+    to wrap their data key under another KMS key; if they are damaged; or if an unproved `target`
+    has changed, or is not that of the session.
 
     Raises:
         UploadUnknown, UploadBusy.
 
     """
     upload = session.upload
-    if place is not None and (place.repository_id, place.account_id) != _place(upload):
+    if target is not None and (target.repository_id, target.account_id) != _ids_of(upload):
         return False
     wrap = UploadWrap(upload.kms_key_id or "", upload.wrapped_data_key or b"")
     if upload.body is None or writing is None or wrap.kms_key_id != writing.kms_key_id:
@@ -146,9 +147,9 @@ async def finish_as_it_is(
     if stored is None:
         return False
     try:
-        new = NewBytes(*_place(upload), stored, wrap, place=place)
+        new = NewBytes(*_ids_of(upload), stored, wrap, target=target)
         await _record(ctx, name, session, new)
-    except (NotWrapped, PlaceChangedError):
+    except (NotWrapped, TargetChangedError):
         return False
     return True
 
@@ -182,7 +183,7 @@ async def finish_few(
         await end_small(ctx, name, session)
         raise
     seal = await seal_under(ctx, keys.writing, seal, stage_id)
-    await _record(ctx, name, session, NewBytes(*_place(upload), stored, seal))
+    await _record(ctx, name, session, NewBytes(*_ids_of(upload), stored, seal))
 
 
 async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
@@ -198,10 +199,10 @@ async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
 
 
 async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys | None) -> bytes:
-    """Return what a small session has received, opened.
+    """Return the received bytes of a small session, decrypted.
 
     Raises:
-        UploadUnknown: it is lost, as its row was damaged, and the session has ended.
+        UploadUnknown: the row was damaged, so the bytes are lost, and the session has ended.
         KmsKeyDeleted, KmsKeyDisabled: the KMS key that seals it cannot be used.
 
     """
@@ -211,7 +212,7 @@ async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys
 async def _open_received(
     ctx: ServiceContext, session: Session, keys: UploadKeys | None
 ) -> tuple[bytes, Seal | None]:
-    """Return what a small session has received, opened, and how it was sealed; see above."""
+    """Return the received bytes of a small session, decrypted, and their seal; see above."""
     upload = session.upload
     if upload.body is None:
         return b"", None
@@ -235,7 +236,7 @@ async def _record(ctx: ServiceContext, name: Name, session: Session, new: NewByt
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock()) from None
 
 
-def _place(upload: Upload) -> tuple[str, str]:
+def _ids_of(upload: Upload) -> tuple[str, str]:
     return upload.repository_id, upload.account_id
 
 
@@ -250,53 +251,48 @@ def _keep(
     return uploads.begin_upload(tx, session.upload, received, now, expires_at)
 
 
-def place_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> KnownPlace | None:
-    """Return where the body of a request may be written as a whole, or None if that is not known.
+def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | None:
+    """Return the cached target to write a whole body to, or None if it is unknown.
 
-    Others look first, so that they are refused before they are received.
+    Other requests look the repository up first, so that they are refused before the body arrives.
     """
     has_few = 0 < (chunk.declared_bytes or 0) <= ctx.limits.inline_max_bytes
     if not has_few or chunk.give_back is None:
         return None
-    return known_place(ctx, name)
+    return cached_target(ctx, name)
 
 
 def find_unwritten(
-    tx: Connection,
-    ctx: ServiceContext,
-    known: KnownPlace,
-    upload_id: str,
-    now: int,
-    adding: int,
+    tx: Connection, ctx: ServiceContext, known: CachedTarget, upload_id: str, now: int, adding: int
 ) -> tuple[Session, UploadKeys] | None:
-    """Return a session that has no row and may get one, and the keys to seal its bytes with.
+    """Return a session without a row that may get one, and the keys to seal its bytes with.
 
-    There is room for `adding` bytes. Return None if that is not so, or not known: look at each.
+    There is room for `adding` bytes. Return None if a check failed: the caller must find out which.
     """
-    session = unwritten_session(ctx, place_of(known.place), upload_id, now)
+    session = unwritten_session(ctx, ids_of(known.target), upload_id, now)
     if session is None or room_for_few(ctx, session) < 0:
         return None
-    room = room_there(tx, ctx, known.place, now, upload_id, adding)
+    room = room_in_target(tx, ctx, known.target, now, upload_id, adding)
     if room is None:
         return None
     return session._replace(use=room.use), UploadKeys(known.writing, None)
 
 
-async def begin_there(
-    ctx: ServiceContext, name: Name, known: KnownPlace, upload_id: str, chunk: Chunk
+async def begin_in_target(
+    ctx: ServiceContext, name: Name, known: CachedTarget, upload_id: str, chunk: Chunk
 ) -> int | None:
-    """Keep a whole small body in the row of a session that gets it now; return how long it is.
+    """Insert the row of a session with a whole small body in it; return the body's length.
 
-    Return None if nothing was written, as `push_there`; the body is given back then.
+    Return None, and give the body back, if nothing was written; see `push_to_target`.
 
     Raises:
         SizeInvalid: the body is not as long as its span.
         OutcomeUnknown: the session may have the body or not.
 
     """
-    place, writing = known
+    target, writing = known
     now = ctx.clock()
-    session = unwritten_session(ctx, place_of(place), upload_id, now)
+    session = unwritten_session(ctx, ids_of(target), upload_id, now)
     if session is None or room_of(ctx, now) is None or chunk.give_back is None:
         return None
     few = await chunk.few(room_for_few(ctx, session))
@@ -307,7 +303,7 @@ async def begin_there(
         upload, expires_at = session.upload, now + ctx.limits.upload_idle
         try:
             received = await seal_received(ctx, upload, writing, few.data)
-            row = place, room, upload, received, expires_at
+            row = target, room, upload, received, expires_at
             try:
                 is_begun = await ctx.database.write(begin_row, *row)
             except OutcomeUnknown:
@@ -317,23 +313,23 @@ async def begin_there(
             if is_begun:
                 return len(few.data)
         except (KmsKeyDeleted, KmsKeyDisabled):
-            ctx.places.forget(name)
+            ctx.push_cache.forget(name)
     chunk.give_back(few)
     return None
 
 
-async def push_there(
+async def push_to_target(
     ctx: ServiceContext,
     name: Name,
-    known: KnownPlace,
+    known: CachedTarget,
     chunk: Chunk,
     expected: Digest,
     ending: Ending | None = None,
 ) -> bool:
-    """Make a whole small body a blob, and end its session; return False if nothing was written.
+    """Make a whole small body a blob and end its session; return False if nothing was written.
 
-    That is so if the place or the session is not as assumed, or the body not whole, too large, or
-    of another digest: whoever looks at each tells why. The body is given back then.
+    Nothing is written if the target or the session has changed, or the body is incomplete, too
+    large, or of another digest. Then the body is given back, and the caller must find the reason.
 
     Raises:
         SizeInvalid: the body is not as long as its span.
@@ -354,20 +350,20 @@ async def push_there(
 async def _push(
     ctx: ServiceContext,
     name: Name,
-    known: KnownPlace,
+    known: CachedTarget,
     data: bytes,
     expected: Digest,
     ending: Ending | None,
 ) -> bool:
-    place, writing = known
+    target, writing = known
     stage_id = ctx.new_id()
     try:
-        seal = await new_seal(ctx, place.account_id, writing, stage_id)
+        seal = await new_seal(ctx, target.account_id, writing, stage_id)
         stored = store_inline(data, expected, stage_id, key_of(seal))
-        new = NewBytes(place.repository_id, place.account_id, stored, seal, place=place)
+        new = NewBytes(target.repository_id, target.account_id, stored, seal, target=target)
         await record_blob(ctx, new, ending)
-    except (PlaceChangedError, KmsKeyDeleted, KmsKeyDisabled):
-        ctx.places.forget(name)
+    except (TargetChangedError, KmsKeyDeleted, KmsKeyDisabled):
+        ctx.push_cache.forget(name)
         return False
     except (DigestMismatch, UploadLeaseLost):
         return False

@@ -1,12 +1,12 @@
-"""Upload sessions whose bytes are staged in the store, by the holder of the session's lease.
+"""Upload sessions with bytes staged in the store, written by the holder of the session's lease.
 
-The row says what a session has received: the bytes are flushed before the row is committed, and
-the row before the answer. Bytes beyond the row were never acknowledged; the next writer cuts them
-off. Only the holder of a session's lease writes (`upload_leases`). It uses the row as it was when
-it took the lease, and each of its transactions checks the lease's token.
+The row says what a session has received: the bytes are flushed before the row is committed, and the
+row before the answer. Bytes beyond the row were never acknowledged; the next writer cuts them off.
+Only the holder of a session's lease writes (`upload_leases`). It works with the row that it read
+when it took the lease, and each of its transactions checks the lease's token.
 
-The staged bytes of an upload session: opened in place or in a copy, and deleted.
-A session's first bytes get a data key of their own, and so does each copy.
+Staged bytes are opened in place or in a copy. A session's first bytes get a data key of their own,
+and so does each copy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from cloudcore.db.base import Connection, OutcomeUnknown
 from cloudcore.errors import QuotaExceeded
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import ObjectUnknown, StageBusy, Staged, Stored
 from registry.errors import (
     DigestMismatch,
@@ -53,7 +53,7 @@ from registry.services.context import ServiceContext
 
 
 class _Progress(NamedTuple):
-    """What a session has after a chunk."""
+    """The progress of a session after a chunk."""
 
     is_complete: bool
     received_bytes: int
@@ -64,12 +64,7 @@ class _Progress(NamedTuple):
 async def stage_chunk(ctx: ServiceContext, name: Name, session: Session, chunk: Chunk) -> int:
     """Append a chunk to a session's staged bytes; return how many bytes the session has received.
 
-    Raises:
-        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
-        QuotaExceeded: the account has no room for the bytes.
-        SizeInvalid: the body is not as long as its span, and none of it counts; or the client
-            disconnected, and what arrived counts.
-
+    Raise as `registry.services.blobs.uploads.append_chunk`.
     """
     async with _held(ctx, name, session, chunk.declared_bytes) as hold:
         async with _opened(ctx, hold, chunk) as staged:
@@ -92,12 +87,7 @@ async def finish_staged(
 ) -> None:
     """Append the last chunk, if any, and make the staged bytes a blob of the repository.
 
-    Raises:
-        DigestMismatch: the bytes hash to another digest; the session has ended.
-        SizeInvalid: the body ended early; what arrived counts, and the session stays open.
-        UploadUnknown, UploadBusy, UploadOutOfOrder, BlobTooLarge, TooManyUploads, StoreUnavailable.
-        QuotaExceeded: the account has no room for the bytes.
-
+    Raise as `registry.services.blobs.uploads.finish_upload`.
     """
     async with _held(ctx, name, session, chunk.declared_bytes, expected) as hold:
         async with _opened(ctx, hold, chunk) as staged:
@@ -146,7 +136,7 @@ async def _held(
 ) -> AsyncIterator[UploadHold]:
     """Hold the lease of a session, with its keys; one without a row gets it.
 
-    It may bring `adding` bytes, if that is known, to be a blob with a digest that is known or not.
+    `adding` is the number of bytes to come, and `digest` that of the blob, where they are known.
     """
     upload, use = session.upload, session.use
     if not session.is_written:
@@ -164,13 +154,15 @@ async def _held(
         yield hold
 
 
-def use_unless_there(tx: Connection, account_id: str, digest: Digest, use: Use) -> Use | None:
-    """Return what an account has and may have of bytes; None if it has this blob already."""
+def use_unless_there(
+    tx: Connection, account_id: str, digest: Digest, use: QuotaUse
+) -> QuotaUse | None:
+    """Return the account's stored bytes and their limit; None if it has this blob already."""
     return None if has_object(tx, account_id, digest) else use
 
 
 class _Move:
-    """A chunk on its way to staged bytes, after what the session had in its row, if anything."""
+    """A chunk on its way to staged bytes, behind the bytes in the session's row, if any."""
 
     def __init__(self, ctx: ServiceContext, hold: UploadHold, staged: Staged, chunk: Chunk) -> None:
         self._ctx = ctx
@@ -241,7 +233,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
 
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
-    """Record what was received, and release the lease."""
+    """Record the received bytes, and release the lease."""
     received = Received(
         progress.received_bytes, progress.digests, hold.stage_id, wrap_for_row(hold.seal)
     )
@@ -364,7 +356,7 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 
 async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
-    """Begin to stage the bytes of a session that has had them in its row."""
+    """Begin to stage the bytes of a session, which are in its row so far."""
     session = Session(hold.upload, is_written=True)
     hold.before = await received_bytes(ctx, session, hold.keys)
     hold.stage_id = ctx.new_id()
@@ -388,8 +380,8 @@ async def discard_stage(staged: Staged) -> None:
 async def drop_received(ctx: ServiceContext, hold: UploadHold) -> None:
     """Delete the bytes that the session had when the lease was taken; no row names them now.
 
-    A holder that lost the lease may have them open, or may have made them an object, or the store
-    fails. Then leave them to the orphan scan.
+    If a former holder still has them open, or has made them an object, or if the store fails, they
+    are left to the orphan scan.
     """
     if hold.upload.lease_token == FIRST_TOKEN or hold.upload.body is not None:
         return  # nothing was staged before

@@ -1,4 +1,4 @@
-"""The body of a request that uploads bytes: how it is declared, moved to a file, or read whole."""
+"""The body of an upload request: its declared length and position, and ways to receive it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FewBytes(NamedTuple):
 
     data: bytes
     is_complete: bool
-    """False if the client left before its end; `data` is what has arrived."""
+    """False if the client left before the end; `data` has the bytes that arrived."""
 
 
 ReadFew = Callable[[int], Awaitable[FewBytes | None]]
@@ -50,7 +50,7 @@ class Chunk(NamedTuple):
     """Reads the same body into memory. If it has more bytes than the given number, it returns None,
     and `body` has all of them still. None if the body can only be moved."""
     give_back: Callable[[FewBytes], None] | None = None
-    """Takes back what `read` has returned, so that the body can be received once more."""
+    """Takes back the result of `read`, so that the body can be received again."""
 
     async def few(self, limit: int) -> FewBytes | None:
         """Return the body if it has at most `limit` bytes, else None; `body` has it then.

@@ -1,13 +1,12 @@
-"""Ids of upload sessions, which also say what a session is that has no row.
+"""Ids of upload sessions, which carry the state of a session before it has a row.
 
-Before there is a row, the id says what it would say. It is a UUIDv7: 48 bits of time
-(milliseconds), 34 random bits, and 40 bits of a MAC over these, the repository and the hash
-algorithm (HMAC-SHA-256, cut off). So ``POST`` writes nothing, and every process of an install that
-has the key recognizes the session.
+An id is a UUIDv7: 48 bits of time (milliseconds), 34 random bits, and 40 bits of a MAC over these,
+the repository and the hash algorithm (HMAC-SHA-256, cut off). So ``POST`` writes no row, and every
+process of an install that has the key recognizes the session.
 
-The MAC tells ids that were given out from others. It protects no right: every request is authorized
-for its repository, and who may push there gets an id for the asking. So 40 bits are plenty, and an
-id stays a UUID, which clients expect in ``Docker-Upload-UUID``.
+The MAC only distinguishes issued ids from others. It protects no right: every request is authorized
+for its repository, and anyone who may push there can get an id. So 40 bits are plenty, and an id
+stays a UUID, which clients expect in ``Docker-Upload-UUID``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import os
 import uuid
 from typing import Final, NamedTuple
 
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.errors import UploadBusy, UploadUnknown
 from registry.metadata.blobs.uploads import Upload
 from registry.oci.digest import ALGORITHMS
@@ -36,8 +35,8 @@ class Session(NamedTuple):
     upload: Upload
     is_written: bool
     """It has a row. Otherwise it has received nothing yet."""
-    use: Use | None = None
-    """What its account has and may have of bytes, as far as it was read; None: any number."""
+    use: QuotaUse | None = None
+    """Stored bytes of its account and their limit, if they were read; None without a limit."""
 
 
 def unknown(upload_id: str) -> UploadUnknown:
@@ -50,15 +49,15 @@ def busy() -> UploadBusy:
     return UploadBusy("another request is writing to this upload; try again")
 
 
-class Place(NamedTuple):
+class RepositoryIds(NamedTuple):
     """The repository of a session."""
 
     repository_id: str
     account_id: str
 
 
-class Given(NamedTuple):
-    """What an id says."""
+class ParsedId(NamedTuple):
+    """The content of an id."""
 
     algorithm: str | None
     """The hash algorithm that the client announced, or None."""
@@ -70,28 +69,28 @@ class UploadIds:
     """Makes and recognizes the ids of one install."""
 
     def __init__(self, key: bytes = _OPEN_KEY) -> None:
-        """Sign with `key`; the default is no secret, and is for ``entrepot dev`` without keys."""
+        """Sign with `key`; the default is public, for ``entrepot dev`` without keys."""
         self._key = key
 
-    def new(self, place: Place, algorithm: str | None, now: int) -> str:
+    def new(self, ids: RepositoryIds, algorithm: str | None, now: int) -> str:
         """Return the id of a session that starts `now`, in microseconds since the epoch."""
         random = int.from_bytes(os.urandom(5), "big") >> (40 - _RANDOM_BITS)
         time = now // 1000 & ((1 << 48) - 1)
         value = time << 80 | 0x7 << 76 | (random >> _LOW_BITS) << 64
         value |= 0b10 << 62 | (random & ((1 << _LOW_BITS) - 1)) << _MAC_BITS
-        return str(uuid.UUID(int=value | self._mac(value, place, algorithm)))
+        return str(uuid.UUID(int=value | self._mac(value, ids, algorithm)))
 
-    def read(self, upload_id: str, place: Place) -> Given | None:
-        """Return what an id says, or None if `new` did not make it for this repository."""
+    def read(self, upload_id: str, ids: RepositoryIds) -> ParsedId | None:
+        """Return the content of an id, or None if `new` did not make it for this repository."""
         number = _number(upload_id)
         mac = number & ((1 << _MAC_BITS) - 1)
         for algorithm in (None, *ALGORITHMS):
-            if self._mac(number - mac, place, algorithm) == mac:
-                return Given(algorithm, started_at(upload_id))
+            if self._mac(number - mac, ids, algorithm) == mac:
+                return ParsedId(algorithm, started_at(upload_id))
         return None
 
-    def _mac(self, value: int, place: Place, algorithm: str | None) -> int:
-        parts = value.to_bytes(16, "big"), *(text.encode() for text in (*place, algorithm or ""))
+    def _mac(self, value: int, ids: RepositoryIds, algorithm: str | None) -> int:
+        parts = value.to_bytes(16, "big"), *(text.encode() for text in (*ids, algorithm or ""))
         made = hmac.digest(self._key, b"\0".join(parts), "sha256")
         return int.from_bytes(made[: _MAC_BITS // 8], "big")
 

@@ -26,7 +26,7 @@ from typing import Final, Protocol
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.errors import Unavailable
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.blobs import upload_leases as rows
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, Received, Upload
@@ -55,9 +55,9 @@ class UploadHold:
     seal: Seal | None = None
     """How the bytes under `stage_id` are sealed. None if they are plain, or not open yet."""
     before: bytes = b""
-    """What the session had in its row, to be staged before the next bytes."""
-    use: Use | None = None
-    """What the account has and may have of bytes; None: any number, or the blob counts already."""
+    """The bytes in the session's row, to be staged before the next bytes."""
+    use: QuotaUse | None = None
+    """Stored bytes of the account and their limit; None without one or if the blob counts."""
     is_over: bool = False
     """True once a transaction was tried that releases the lease or ends the session."""
 
@@ -283,7 +283,7 @@ class Leases:
     def _take(self, tx: Connection, claim: _Claim, now: int) -> UploadHold:
         """Take the lease of a session after the transactions that have locked its row.
 
-        Raise UploadUnknown if there is none any more, UploadBusy if another request holds it.
+        Raise UploadUnknown if the session has ended, UploadBusy if another request holds it.
         """
         upload_id = claim.upload.id
         before = rows.lock_upload(tx, *claim.name, upload_id, now)

@@ -1,11 +1,11 @@
-"""Find an upload session: by its row, or by its id alone while it has received nothing."""
+"""Find upload sessions: by their rows, or by their ids alone while they have received nothing."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.errors import TooManyUploads, UploadBusy
 from registry.metadata.blobs import new_blobs, upload_quota, uploads
 from registry.metadata.blobs.upload_quota import Room
@@ -13,7 +13,7 @@ from registry.metadata.blobs.uploads import Ending, Lease, Upload
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories.live import Repository
 from registry.oci.reference import Name
-from registry.services.blobs.upload_ids import Place, Session, busy, started_at, unknown
+from registry.services.blobs.upload_ids import RepositoryIds, Session, busy, started_at, unknown
 from registry.services.context import ServiceContext
 
 _RETRY_SECONDS: Final = 60
@@ -29,27 +29,27 @@ def get_session(
         raise unknown(upload_id)
     if found.upload is not None:
         return Session(found.upload, is_written=True, use=found.use)
-    place = Place(found.repository_id, found.account_id)
-    session = None if found.has_ended else unwritten_session(ctx, place, upload_id, now)
+    ids = RepositoryIds(found.repository_id, found.account_id)
+    session = None if found.has_ended else unwritten_session(ctx, ids, upload_id, now)
     if session is None:
         raise unknown(upload_id)
     return session._replace(use=found.use)
 
 
 def unwritten_session(
-    ctx: ServiceContext, place: Place, upload_id: str, now: int
+    ctx: ServiceContext, ids: RepositoryIds, upload_id: str, now: int
 ) -> Session | None:
-    """Return a session of this id as it is without a row; None if it was not given out, or expired.
+    """Return the rowless session of an id; None if the id was not issued here, or has expired.
 
     It may have a row, or have ended.
     """
-    given = ctx.upload_ids.read(upload_id, place)
+    given = ctx.upload_ids.read(upload_id, ids)
     if given is None or given.started_at + ctx.limits.upload_idle <= now:
         return None
     upload = Upload(
         id=upload_id,
-        repository_id=place.repository_id,
-        account_id=place.account_id,
+        repository_id=ids.repository_id,
+        account_id=ids.account_id,
         algorithm=given.algorithm,
         received_bytes=0,
         digests={},
@@ -69,12 +69,12 @@ def check_room(
     account_id: str,
     now: int,
     adding: int = 0,
-) -> Use | None:
+) -> QuotaUse | None:
     """Check that a repository and its account may have one more session with a row.
 
-    It is to bring `adding` bytes, as far as it is known. Return what the account has and may have
-    of bytes. This is a read before the write transaction, so that a refusal does not occupy
-    SQLite's writer; concurrent requests may exceed the maximum of sessions by a few.
+    `adding` is the number of bytes to come, if known. Return the account's stored bytes and their
+    limit. This is a read before the write transaction, so that a refusal does not occupy SQLite's
+    writer; concurrent requests may exceed the maximum of sessions by a few.
 
     Raises:
         TooManyUploads: one of them has its maximum.
@@ -98,20 +98,21 @@ def check_room(
     return use
 
 
-def room_there(
+def room_in_target(
     tx: Connection,
     ctx: ServiceContext,
-    place: new_blobs.Place,
+    target: new_blobs.PushTarget,
     now: int,
     upload_id: str | None = None,
     adding: int = 0,
 ) -> Room | None:
-    """Return the room in a place that is unchanged, and where `check_room` raises nothing.
+    """Return the room in a target that is unchanged and passes `check_room`, or None.
 
-    With `upload_id`, the session has no row and has not ended. None says nothing: look at each.
+    With `upload_id`, None too if the session has a row or has ended. None gives no reason: the
+    caller must check each condition.
     """
     room = room_of(ctx, now, adding)
-    return None if room is None else new_blobs.takes_more(tx, place, room, upload_id)
+    return None if room is None else new_blobs.find_room_in(tx, target, room, upload_id)
 
 
 def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.FullParameters | None:
@@ -123,10 +124,10 @@ def room_of(ctx: ServiceContext, now: int, adding: int = 0) -> upload_quota.Full
     return upload_quota.FullParameters(now, most[0] - 1, most[1] - 1, adding)
 
 
-def place_of(found: Repository | new_blobs.Place) -> Place:
-    """Return the place that the ids of sessions are bound to."""
+def ids_of(found: Repository | new_blobs.PushTarget) -> RepositoryIds:
+    """Return the ids that the ids of a repository's sessions are bound to."""
     repository_id = found.id if isinstance(found, Repository) else found.repository_id
-    return Place(repository_id, found.account_id)
+    return RepositoryIds(repository_id, found.account_id)
 
 
 def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Ending:

@@ -1,8 +1,8 @@
-"""Upload sessions: start, append, finish and cancel them, on any worker; and pushes without one.
+"""Upload sessions: start, append, finish and cancel them on any worker; push a blob without one.
 
-``POST`` writes nothing: the session's id says all there is (`upload_ids`). A session gets its row
-with the first bytes that are kept. Few bytes are kept in the row itself (`small_uploads`), more are
-staged in the store (`staged_uploads`).
+``POST`` writes nothing: the session's id is its state (`upload_ids`). A session gets its row with
+its first bytes. Few bytes are stored in the row itself (`small_uploads`), more are staged in the
+store (`staged_uploads`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import aclosing
 from functools import partial
 
 from cloudcore.db.base import Connection
-from cloudcore.quotas.limits import Use
+from cloudcore.quotas.limits import QuotaUse
 from registry.blobstore.base import Staged, Stored
 from registry.blobstore.inline import store_inline
 from registry.errors import UploadOutOfOrder
@@ -22,27 +22,27 @@ from registry.metadata.repositories.live import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights
-from registry.services.blobs.push_cache import KnownPlace
+from registry.services.blobs.push_cache import CachedTarget
 from registry.services.blobs.recording import NewBytes, record_blob
 from registry.services.blobs.sealing import (
+    cached_target,
     find_upload_keys,
     key_for,
     key_of,
-    known_place,
     new_seal,
     repository_and_key,
 )
 from registry.services.blobs.small_uploads import (
-    begin_there,
+    begin_in_target,
     end_small,
     find_unwritten,
     finish_as_it_is,
     finish_few,
     has_digests,
     keep_few,
-    place_for,
-    push_there,
+    push_to_target,
     room_for_few,
+    target_for,
 )
 from registry.services.blobs.staged_uploads import (
     cancel_staged,
@@ -57,8 +57,8 @@ from registry.services.blobs.upload_sessions import (
     check_room,
     ending_of,
     get_session,
-    place_of,
-    room_there,
+    ids_of,
+    room_in_target,
     unwritten_session,
 )
 from registry.services.blobs.writing_keys import UploadKeys, WritingKey
@@ -80,15 +80,18 @@ async def start_upload(
 
     """
     now = ctx.clock()
-    known = known_place(ctx, name)
-    if known is not None and await ctx.database.read(room_there, ctx, known.place, now) is not None:
-        return ctx.upload_ids.new(place_of(known.place), algorithm, now)
+    known = cached_target(ctx, name)
+    if (
+        known is not None
+        and await ctx.database.read(room_in_target, ctx, known.target, now) is not None
+    ):
+        return ctx.upload_ids.new(ids_of(known.target), algorithm, now)
     found = await ctx.database.read(_may_start, ctx, name, now)
     if found is None:
         repository = await repository_for_push(ctx, name, rights)
         found = await ctx.database.read(_check_may_start, ctx, repository, now)
-    ctx.places.keep(name, *found)
-    return ctx.upload_ids.new(place_of(found[0]), algorithm, now)
+    ctx.push_cache.keep(name, *found)
+    return ctx.upload_ids.new(ids_of(found[0]), algorithm, now)
 
 
 def _may_start(
@@ -101,7 +104,7 @@ def _may_start(
 def _check_may_start(
     tx: Connection, ctx: ServiceContext, repository: Repository, now: int
 ) -> tuple[Repository, WritingKey | None]:
-    """Check that a repository takes pushes, and that it may have one more open session."""
+    """Check that a repository accepts pushes and may have one more open session."""
     refuse_push(tx, repository)
     writing = key_for(tx, ctx, repository)
     check_room(tx, ctx, repository.id, repository.account_id, now)
@@ -118,15 +121,15 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
             disconnected, and what arrived counts.
 
     """
-    known = None if chunk.span is not None and chunk.span.first else known_place(ctx, name)
+    known = None if chunk.span is not None and chunk.span.first else cached_target(ctx, name)
     if known is not None:
-        begun = await begin_there(ctx, name, known, upload_id, chunk)
+        begun = await begin_in_target(ctx, name, known, upload_id, chunk)
         if begun is not None:
             return begun
     adding = chunk.declared_bytes or 0
     session, keys = await _find_to_append(ctx, name, upload_id, known, adding)
     if keys is not None:
-        _check_place(session, chunk)
+        _check_offset(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
         if few is not None:
             received = await keep_few(ctx, name, session, keys, few.data)
@@ -137,11 +140,11 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 
 
 async def _find_to_append(
-    ctx: ServiceContext, name: Name, upload_id: str, known: KnownPlace | None, adding: int
+    ctx: ServiceContext, name: Name, upload_id: str, known: CachedTarget | None, adding: int
 ) -> tuple[Session, UploadKeys | None]:
     if known is not None:
-        place = known, upload_id, ctx.clock(), adding
-        found = await ctx.database.read(find_unwritten, ctx, *place)
+        of = known, upload_id, ctx.clock(), adding
+        found = await ctx.database.read(find_unwritten, ctx, *of)
         if found is not None:
             return found
     return await ctx.database.read(
@@ -162,23 +165,23 @@ async def finish_upload(
 
     """
     brings, now = chunk.declared_bytes != 0, ctx.clock()
-    known = place_for(ctx, name, chunk)
-    unwritten = known and unwritten_session(ctx, place_of(known.place), upload_id, now)
+    known = target_for(ctx, name, chunk)
+    unwritten = known and unwritten_session(ctx, ids_of(known.target), upload_id, now)
     if known and unwritten and (chunk.span is None or not chunk.span.first):
         ending = ending_of(ctx, upload_id, None)
-        if await push_there(ctx, name, known, chunk, expected, ending):
+        if await push_to_target(ctx, name, known, chunk, expected, ending):
             return
-    known = None if brings else known_place(ctx, name)
+    known = None if brings else cached_target(ctx, name)
     found = await ctx.database.read(
         _find, ctx, name, upload_id, now, known=known, brings_bytes=brings
     )
     session, keys = found
     if keys is not None:
-        _check_place(session, chunk)
+        _check_offset(session, chunk)
         few = await chunk.few(room_for_few(ctx, session))
         if few is not None:
             if not brings and has_digests(session):
-                proved = None if known is None else known.place
+                proved = None if known is None else known.target
                 if await finish_as_it_is(ctx, name, session, keys.writing, expected, proved):
                     return
                 keys = await ctx.database.read(partial(find_upload_keys, ctx), session.upload)
@@ -187,8 +190,8 @@ async def finish_upload(
                 return
             if not session.is_written:
                 upload = session.upload
-                place = upload.repository_id, upload.account_id
-                await ctx.database.read(check_room, ctx, *place, ctx.clock())
+                ids = upload.repository_id, upload.account_id
+                await ctx.database.read(check_room, ctx, *ids, ctx.clock())
             await keep_few(ctx, name, session, keys, few.data)
             raise cut_short()
     await finish_staged(ctx, name, session, expected, chunk)
@@ -204,14 +207,13 @@ def _find(
     may_count: bool = False,
     adding: int = 0,
     brings_bytes: bool = True,
-    known: KnownPlace | None = None,
+    known: CachedTarget | None = None,
 ) -> tuple[Session, UploadKeys | None]:
     """Return a session, and if it is small, the keys to continue it with.
 
     If `may_count`, check that there is room for the row of one that has none, and for `adding`
-    bytes. If the request brings
-    no bytes, what was received need not be opened (`finish_as_it_is`), and the place may be `known`
-    and proved later.
+    bytes. If the request has no body, the received bytes need not be decrypted
+    (`finish_as_it_is`), and the target may be `known` and proved later.
     """
     session = get_session(tx, ctx, name, upload_id, now)
     upload = session.upload
@@ -225,8 +227,8 @@ def _find(
     return session, find_upload_keys(ctx, tx, upload, opens=opens)
 
 
-def _check_place(session: Session, chunk: Chunk) -> None:
-    """Raise UploadOutOfOrder if the chunk does not begin where the session is."""
+def _check_offset(session: Session, chunk: Chunk) -> None:
+    """Raise UploadOutOfOrder unless the chunk begins at the received offset."""
     received = session.upload.received_bytes
     if chunk.span is not None and chunk.span.first != received:
         raise UploadOutOfOrder(received)
@@ -244,11 +246,11 @@ async def push_blob(
 
     """
     check_limit(ctx, chunk.declared_bytes or 0)
-    known = place_for(ctx, name, chunk)
-    if known is not None and await push_there(ctx, name, known, chunk, expected):
+    known = target_for(ctx, name, chunk)
+    if known is not None and await push_to_target(ctx, name, known, chunk, expected):
         return
     repository, writing, use = await repository_and_key(ctx, name, rights)
-    ctx.places.keep(name, repository, writing)
+    ctx.push_cache.keep(name, repository, writing)
     if use is not None:
         of = repository.account_id, expected, use
         use = await ctx.database.read(use_unless_there, *of)
@@ -292,7 +294,9 @@ async def cancel_upload(ctx: ServiceContext, name: Name, upload_id: str) -> None
         await end_small(ctx, name, session)
 
 
-def _limited(ctx: ServiceContext, staged: Staged, use: Use | None) -> Callable[[memoryview], None]:
+def _limited(
+    ctx: ServiceContext, staged: Staged, use: QuotaUse | None
+) -> Callable[[memoryview], None]:
     """Return a sink that writes to `staged`; it raises BlobTooLarge or QuotaExceeded."""
 
     def sink(view: memoryview) -> None:

@@ -18,7 +18,7 @@ class WritingKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """How staged or stored bytes are sealed."""
+    """The data key of staged or stored bytes, and its wrap."""
 
     kms_key_id: str
     data_key: DataKey
@@ -27,12 +27,12 @@ class Seal:
 
 
 class UploadKeys(NamedTuple):
-    """What a request to an upload session needs to seal bytes."""
+    """The keys with which a request to an upload session seals bytes."""
 
     writing: WritingKey | None
     """None if bytes are stored plain."""
     received: LookedAt | None
-    """To open the data key of what was received.
+    """To open the data key of the received bytes.
 
     None if that is plain, if its wrap is broken, or if it is not to be opened.
     """

@@ -80,13 +80,13 @@ class IncompleteIndex(NamedTuple):
 def detach_listed(
     tx: Connection, repository: Repository, ids: Collection[str]
 ) -> dict[str, list[IncompleteIndex]]:
-    """Let the indexes that stay lack the manifests `ids`, all of which are then deleted.
+    """Detach the manifests `ids`, which are about to be deleted, from the indexes that stay.
 
-    Return the indexes by manifest, the first 20 of each by digest. The caller holds the
-    repository's lock.
+    These indexes then lack them. Return the indexes by manifest, the first 20 of each by digest.
+    The caller holds the repository's lock.
 
     Raises:
-        Conflict: so many indexes list them that these cannot be measured anew at once.
+        Conflict: too many indexes list them to be measured again in one transaction.
 
     """
     edges = parent_edges(tx, repository.id, list(ids))
@@ -121,7 +121,8 @@ def drop_unlisted(
 ) -> list[RegistryEvent]:
     """Delete manifests that no index lists; see `drop_image`.
 
-    If they are not restorable, they are gone at once, whatever the account's undelete period is.
+    If they are not restorable, they are removed at once, regardless of the account's undelete
+    period.
 
     Cost: one statement for each image, and a fixed number for all of them.
     """
@@ -169,12 +170,7 @@ def _soft_delete(
     if older:
         tombstones.remove_older(tx, repository.id, digests)
     tombstones.soft_delete(
-        tx,
-        tags,
-        principal=principal,
-        source=source,
-        now=now,
-        restorable_until=until,
+        tx, tags, principal=principal, source=source, now=now, restorable_until=until
     )
     if repository.is_cached:
         keep_missing(tx, list(tags))
@@ -200,8 +196,8 @@ def _lock_objects(
 ) -> None:
     """Lock the objects of these manifests, and those that older tombstones `held`.
 
-    Until then, a link may move to another key or object, or the object get other bytes; so look
-    again whether the links still have the objects that were locked.
+    A link may move to another key or object while this waits for the lock, so compare the links
+    with the locked objects again.
     """
     locked: set[str] = set()
     wanted = held | tombstones.objects_to_hold(tx, manifest_ids)

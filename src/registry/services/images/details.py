@@ -39,7 +39,7 @@ _SHORT: Final = re.compile("(?:sha256:)?[0-9a-f]{6,63}")
 
 
 class DeletedItem(NamedTuple):
-    """What was deleted: an image with its tags, or a tag of an image."""
+    """A deleted image with its tags, or a deleted tag of an image."""
 
     digest: str
     tags: Sequence[str]
@@ -190,10 +190,10 @@ def get_manifest_row(tx: Connection, found: VisibleRepository, reference: str) -
 def delete_image(
     tx: Connection, found: VisibleRepository, reference: str, change: Change, *, force: bool
 ) -> DeletedItem:
-    """Delete an image and every tag that points to it; return what was deleted.
+    """Delete an image and every tag that points to it; return them.
 
-    With `force`, pins do not hold it, and indexes that list it stay and lack it. The tags are
-    returned only then.
+    With `force`, it is deleted even if it is pinned or listed; the indexes that list it stay
+    without it. The tags are returned only with `force`.
 
     Raises:
         ManifestReferenced: an index here lists it, and `force` is not given.
@@ -225,8 +225,9 @@ def delete_batch(
 ) -> BatchOutcome:
     """Delete images by digest, then tags by name; return the result of each item.
 
-    With `force`, pins hold no image, and indexes that list one and stay lack it. Items fail one by
-    one. Children may come before their index. A tag that was deleted with its image is skipped.
+    With `force`, pinned and listed images are deleted too; indexes that stay lack them. Items fail
+    one by one. Children may come before their index. A tag that was deleted with its image is
+    skipped.
 
     Raises:
         Conflict: too many indexes list images of the batch for `force`; nothing is deleted.

@@ -1,4 +1,4 @@
-"""Read what is inside an image: platforms, configuration, a small layer of an artifact.
+"""Read the contents of an image: platforms, configuration, a small layer of an artifact.
 
 A configuration is a blob that a client pushed. It is read as None if it is missing, damaged,
 malformed or larger than `MAX_CONFIGURATION_BYTES`, or if the store is unavailable: the image is

@@ -1,4 +1,4 @@
-"""Delete an index with the manifests under it that nothing else needs.
+"""Delete an index and those manifests under it that nothing else needs.
 
 `divide` alone decides which manifests are deleted with an index. The storage report
 (`services.storage_usage`), the preview and the deletion all use it.
@@ -15,20 +15,11 @@ from cloudcore.errors import Conflict
 from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow
-from registry.metadata.images.relations import (
-    TreeMember,
-    members_of,
-    parent_edges,
-    referrers_of,
-)
+from registry.metadata.images.relations import TreeMember, members_of, parent_edges, referrers_of
 from registry.metadata.repositories.live import VisibleRepository
 from registry.metadata.storage_usage import sum_blobs_of
 from registry.services.changes import Change
-from registry.services.images.details import (
-    BatchOutcome,
-    delete_batch,
-    get_manifest_row,
-)
+from registry.services.images.details import BatchOutcome, delete_batch, get_manifest_row
 from registry.services.repositories.names import lock_visible_repository
 
 MAX_MEMBERS: Final = 100
@@ -140,7 +131,7 @@ def read_division(tx: Connection, repository_id: str, manifest_id: str, now: int
 def preview_deletion(
     tx: Connection, found: VisibleRepository, reference: str, now: int
 ) -> TreePreview:
-    """Return what `delete_with_children` would do; `reference` is a digest or an id.
+    """Return the result that `delete_with_children` would have; `reference` is a digest or an id.
 
     Raises:
         ManifestUnknown: there is no such image.

@@ -54,8 +54,7 @@ class ManifestDamage:
                 name,
             )
         raise ManifestUnknown(
-            f"the bytes of manifest {digest} in {name} are damaged; push it again",
-            reference=digest,
+            f"the bytes of manifest {digest} in {name} are damaged; push it again", reference=digest
         )
 
     def note_healed(self, name: Name, digest: str) -> None:

@@ -15,12 +15,7 @@ from registry.errors import ManifestBlobUnknown, ManifestInvalid, ManifestUnknow
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.details import find_document
-from registry.metadata.images.manifests import (
-    KeptBody,
-    ManifestRow,
-    NewManifest,
-    StoredManifest,
-)
+from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
 from registry.metadata.pull_through import missing
 from registry.metadata.pull_through.missing import MissingBlob
 from registry.metadata.repositories import live as repositories
@@ -85,8 +80,8 @@ async def get_whole_manifest(
 ) -> StoredManifest:
     """Return a manifest by tag or digest.
 
-    The bytes are hashed before the answer, large ones read and hashed in threads, in the turns of
-    accounts: neither the event loop nor a transaction waits for that.
+    The bytes are verified before the response. Large ones are read and hashed in threads, which
+    accounts share fairly, so that neither the event loop nor a transaction waits.
 
     Raises:
         ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
@@ -107,7 +102,7 @@ async def get_whole_manifest(
 
 
 def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> StoredManifest | None:
-    """Return all that `get_whole_manifest` depends on, or None if there is no such manifest."""
+    """Return the rows that `get_whole_manifest` depends on; None if the manifest is missing."""
     if not isinstance(reference, Digest):
         return manifests.see_by_tag(tx, name.handle, name.repository, reference)
     canonical = blobs.canonical_digest(tx, name.handle, reference)
@@ -116,8 +111,8 @@ def look_at_manifest(tx: Connection, name: Name, reference: str | Digest) -> Sto
     return manifests.see_by_digest(tx, name.handle, name.repository, canonical)
 
 
-def seen_of(found: StoredManifest) -> StoredManifest:
-    """Return what `look_at_manifest` returned when `found` was read."""
+def state_of(found: StoredManifest) -> StoredManifest:
+    """Return the result that `look_at_manifest` had when `found` was read."""
     return found._replace(body=b"")
 
 
@@ -215,8 +210,8 @@ def put_manifest(
 ) -> tuple[PutResult, KeptBody]:
     """Store a parsed manifest under this id, unless it is there, and point its tags to it.
 
-    Return the result and what was done to its body. The pull-through cache may store it before what
-    it lists.
+    Return the result, and how its body was found. The pull-through cache may store a manifest
+    before the blobs and children that it lists.
 
     Raises:
         ManifestInvalid, ManifestBlobUnknown, TagImmutable, PreconditionFailed: see `push_manifest`.
@@ -293,10 +288,10 @@ def _store(
 ) -> tuple[ManifestRow, tuple[str, ...], KeptBody]:
     """Insert a manifest with its edges, and update the counters.
 
-    What a descriptor names is decided by its digest, also in an index: a manifest of the
-    repository, else a blob of it. A fetched one may list what its repository does not have yet.
+    A descriptor refers to the manifest with its digest in the repository, else to the blob, also in
+    an index. A fetched manifest may list content that its repository does not have yet.
 
-    Return its row, the digests of the descriptors with a wrong size, and what was done to the body.
+    Return its row, the digests of the descriptors with a wrong size, and how the body was found.
     """
     listed = {each.digest: each for each in (*parsed.blobs, *parsed.children)}
     canonical = blobs.canonical_digests(tx, repository.account_id, list(listed))

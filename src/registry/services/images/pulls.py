@@ -1,11 +1,11 @@
-"""Record when and how often images were pulled: collected in memory, written in batches.
+"""Record the times and numbers of image pulls: collected in memory, written in batches.
 
-With them goes what accounts have used of the registry, and of all else that is counted in memory.
-The last pull of an image is kept by the minute, the number of pulls by repository and day.
+The same batches write the accounts' usage of everything that is counted in memory. The last pull of
+an image is recorded to the minute, the number of pulls by repository and day.
 
-What the pull-through cache saves is counted with them. A *pull* is a GET of a manifest, a *miss*
-one for which the upstream was asked for the manifest. Bytes come from those who send and fetch
-them. To which rule a repository belongs is looked up when the counts are written.
+So are the savings of the pull-through cache. A *pull* is a GET of a manifest; a *miss* is a pull
+that fetches the manifest from the upstream. The senders and fetchers of bytes count them. The rule
+of a repository is looked up when the counts are written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.metering.needs import Meter
-from cloudcore.metering.usage import HOUR, Use, add
+from cloudcore.metering.usage import HOUR, SkuUse, add
 from registry.metadata.images.manifests import note_pulls
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import Totals
@@ -26,7 +26,7 @@ from registry.services.resource_kinds import PULLS, TRANSFER
 
 
 class Counted(NamedTuple):
-    """What a process has counted since the last flush."""
+    """Counts of a process since the last flush."""
 
     misses: Mapping[str, int]
     """By rule."""
@@ -61,7 +61,7 @@ class CacheCounts:
         return taken
 
     def put_back(self, counted: Counted) -> None:
-        """Count again what could not be written."""
+        """Restore counts that could not be written."""
         self._misses.update(counted.misses)
         self._fetched.update(counted.fetched_bytes)
         self._served.update(counted.served_bytes)
@@ -101,9 +101,9 @@ class PullLog:
         self._counts: Counter[tuple[str, int]] = Counter()
         """Pulls by manifest and minute."""
         self.cache = CacheCounts()
-        """What is counted of the pull-through cache; written with the pulls."""
+        """The counts of the pull-through cache, written with the pulls."""
         self.meter = Meter(clock, region)
-        """What else is used; written with the pulls."""
+        """Other usage of accounts, written with the pulls."""
 
     def note(self, manifest_id: str) -> None:
         """Record a pull of a manifest now."""
@@ -126,12 +126,12 @@ class PullLog:
 
 
 class Batch(NamedTuple):
-    """What is written at once."""
+    """The counts that one transaction writes."""
 
     pulls: Mapping[tuple[str, int], int]
     """By manifest and minute."""
     cached: Counted
-    used: Mapping[Use, int]
+    used: Mapping[SkuUse, int]
     hour: int
     """In which the bytes of `cached` were served, or a few seconds before it."""
     region: str
@@ -140,7 +140,7 @@ class Batch(NamedTuple):
 def record_pulls(tx: Connection, batch: Batch) -> None:
     """Record the last pull of each manifest, and add to the pulls of repositories and rules.
 
-    Then add to what accounts have used.
+    Then add to the usage of accounts.
     """
     days: Counter[tuple[str, int]] = Counter()
     pulls: Counter[str] = Counter()
@@ -156,14 +156,14 @@ def record_pulls(tx: Connection, batch: Batch) -> None:
     add(tx, _used(tx, batch, owners))
 
 
-def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[Use, int]:
-    """Return what accounts have used, with pulls, by the `owners` of manifests, and bytes."""
+def _used(tx: Connection, batch: Batch, owners: Mapping[str, str]) -> Mapping[SkuUse, int]:
+    """Return the usage of accounts: pulls, counted by the `owners` of the manifests, and bytes."""
     used = Counter(batch.used)
     for (manifest_id, minute), count in batch.pulls.items():
         if manifest_id in owners:
             hour = minute * _MINUTE // HOUR
-            used[Use(owners[manifest_id], batch.region, PULLS.name, hour)] += count
+            used[SkuUse(owners[manifest_id], batch.region, PULLS.name, hour)] += count
     served = batch.cached.served_bytes
     for repository_id, account_id in accounts_of(tx, list(served)):
-        used[Use(account_id, batch.region, TRANSFER.name, batch.hour)] += served[repository_id]
+        used[SkuUse(account_id, batch.region, TRANSFER.name, batch.hour)] += served[repository_id]
     return used

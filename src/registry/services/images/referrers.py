@@ -1,4 +1,4 @@
-"""List referrers (signatures, SBOMs, attestations), and what else stands around images."""
+"""Referrers of images (signatures, SBOMs, attestations), and their other relations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MAX_BYTES: Final = 3 * 1024 * 1024
 """The most bytes of all manifests on a page, which bounds their annotations; a page always has at
 least one. Clients refuse an index over 4 MiB."""
 MAX_REFERRERS: Final = 20
-"""The newest referrers of an image whose types are told."""
+"""Number of newest referrers of an image whose types are returned."""
 MAX_INDEXES: Final = 20
 """The most indexes that an image's details list."""
 SUFFIXES: Final = ("", ".sig", ".att", ".sbom")
-"""What older clients append to the digest for the tag of an artifact that they attach."""
+"""The suffixes of tags by which older clients attach artifacts to a digest."""
 
 
 class DescribedReferrer(NamedTuple):
@@ -41,24 +41,24 @@ class ReferrerPage(NamedTuple):
     referrers: list[DescribedReferrer]
     has_more: bool
     may_be_upstream: bool = False
-    """True if an upstream may know more of them: the repository is cached, or there is none."""
+    """True if an upstream may have more of them: the repository is cached, or does not exist."""
 
 
-class SeenReferrers(NamedTuple):
-    """All that the pages of a subject's referrers depend on."""
+class ReferrersState(NamedTuple):
+    """The rows that the pages of a subject's referrers depend on."""
 
     revision: Revision
     subjects: tuple[str, ...]
     """The digests of the subject: another one may be verified in any repository of the account."""
 
 
-def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> SeenReferrers | None:
-    """Return what `list_described_referrers` depends on, or None if there is no repository."""
+def look_at_referrers(tx: Connection, name: Name, subject: Digest) -> ReferrersState | None:
+    """Return the rows that `list_described_referrers` depends on; None without a repository."""
     revision = repositories.find_revision(tx, name.handle, name.repository)
     if revision is None:
         return None
     subjects = blobs.equivalent_digests(tx, revision.account_id, subject)
-    return SeenReferrers(revision, tuple(sorted(subjects)))
+    return ReferrersState(revision, tuple(sorted(subjects)))
 
 
 def list_described_referrers(
@@ -89,7 +89,7 @@ def list_described_referrers(
 
 
 class Relations(NamedTuple):
-    """What stands around one image."""
+    """The relations of one image: referrers, attached tags, indexes that list it, pins."""
 
     attached_types: Sequence[str]
     """Artifact types of its newest referrers."""
@@ -103,7 +103,7 @@ class Relations(NamedTuple):
 def read_relations(
     tx: Connection, found: VisibleRepository, rows: Sequence[ImageRow], now: int
 ) -> dict[str, Relations]:
-    """Return what stands around each of these images, by its id."""
+    """Return the relations of each of these images, by image id."""
     repository = found.repository
     digests = [row.digest for row in rows]
     types = attached_types(tx, repository.id, repository.account_id, digests, MAX_REFERRERS)

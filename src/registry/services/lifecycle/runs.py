@@ -5,9 +5,9 @@ transaction, which first selects again among the images of the portion and those
 with. So a tag, a pull, a pin, an index or a subject that was added meanwhile keeps the image, and a
 change or deletion of the policy stops the run.
 
-A plan is kept in the memory of the process that runs it, and another process can make it again,
-with one exception: referrers expire with their subject, and once a portion has deleted the subject,
-the database no longer shows that its other referrers must follow. So the cursor stores the subjects
+A plan is in the memory of the process that runs it. Another process can compute it again, with one
+exception: referrers expire with their subject, and once a portion has deleted the subject, the
+database no longer shows that its other referrers must follow. So the cursor stores the subjects
 whose referrers are in later portions.
 """
 

@@ -26,7 +26,7 @@ from cloudcore.clock import MICROSECONDS
 from registry.services.lifecycle.rules import CompiledPolicy, Rule
 
 HOUR: Final = 3600 * MICROSECONDS
-"""How long an image is kept after its push or restoration."""
+"""Time for which an image is kept after its push or restoration, in microseconds."""
 
 
 class Image(NamedTuple):
@@ -76,10 +76,7 @@ class Selection(NamedTuple):
 
 
 def select(
-    policy: CompiledPolicy,
-    images: Sequence[Image],
-    children: Mapping[str, Sequence[str]],
-    now: int,
+    policy: CompiledPolicy, images: Sequence[Image], children: Mapping[str, Sequence[str]], now: int
 ) -> Selection:
     """Return the images that `policy` expires; `children` maps an index to its children, by ids.
 

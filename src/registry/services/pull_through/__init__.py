@@ -3,6 +3,6 @@
 Manifests: `manifests` (cached and fresh), `fetched_manifests` (absent here), `references` (what
 they still lack), `lists` (tags and referrers). Blobs: `missing_blobs` decides, `fill_or_follow`
 fetches or waits for the worker that does, `fill_blob` and `fill_staging` write, `feed` serves
-readers meanwhile. `rules`, `remote`, `upstream_states` and `concurrency` say which upstream is
-asked, and when; `retention` deletes what nobody pulls.
+readers meanwhile. `rules`, `remote`, `upstream_states` and `concurrency` decide which upstream is
+asked, and when; `retention` deletes images that nobody pulls.
 """

@@ -1,11 +1,12 @@
 """Limit the requests of a process to upstreams at one time, in all and for each account.
 
-An account gets one more turn only while it has fewer than half as many as are left. So the first
-has at most a third of all, and some are left for accounts that have none. What one account asks of
-one upstream, and what all ask of one, have bounds too: an upstream that is slow holds few.
+An account gets another slot only while it has fewer than half as many as are free. So the first
+account has at most a third of all slots, and some stay free for others. The requests of one account
+to one upstream, and those of all accounts to it, are limited too: a slow upstream cannot take all
+slots.
 
-Those who wait are looked at whenever a turn ends or somebody comes, and they wait also when their
-clients have left. So of each account only so many do.
+Waiting requests are checked whenever a slot is taken or freed, and keep waiting after their clients
+have left. So the number of waiting requests of an account is limited.
 """
 
 from __future__ import annotations
@@ -29,41 +30,41 @@ MOST_UNLISTED: Final = 4
 
 MOST_WAITING: Final = 256
 """For one account; more are refused at once."""
-_TURN_SECONDS: Final = 10
+_SLOT_SECONDS: Final = 10
 
 
-class NoTurn(Unavailable):
-    """Too much is being fetched for long, or too much waits for it."""
+class NoSlot(Unavailable):
+    """No slot became free in time, or too many requests of the account are waiting."""
 
 
-class _Wish(NamedTuple):
-    """Somebody who waits for a turn."""
+class _Waiting(NamedTuple):
+    """A request that waits for a slot."""
 
     account: str
     bounds: dict[tuple[str, ...], int]
-    """The most turns of each group that it belongs to, its account's aside."""
-    given: asyncio.Future[None]
+    """The most slots of each group that it belongs to, its account's aside."""
+    granted: asyncio.Future[None]
 
 
-class Turns:
-    """The turns of one process; of those who may have one, the earlier comes first."""
+class UpstreamSlots:
+    """The slots of one process, given to waiting requests in the order in which they came."""
 
     def __init__(self, wait_seconds: float) -> None:
-        """Let each wait at most so long."""
+        """Let each request wait at most this long."""
         self._wait_seconds = wait_seconds
-        self._waiting: list[_Wish] = []
+        self._waiting: list[_Waiting] = []
         self._of: Counter[tuple[str, ...]] = Counter()
-        """Turns that are taken, by group."""
+        """UpstreamSlots that are taken, by group."""
         self._taken = 0
 
     @asynccontextmanager
-    async def turn(
+    async def slot(
         self, account: str, upstream: str, *, is_listed: bool = True
     ) -> AsyncIterator[None]:
-        """Wait for a turn of an account at an upstream, and keep it in the block.
+        """Wait for a slot for an account at an upstream, and hold it in the block.
 
         Raises:
-            NoTurn: none came in time, or `MOST_WAITING` of the account wait.
+            NoSlot: none was free in time, or `MOST_WAITING` requests of the account are waiting.
 
         """
         bounds: dict[tuple[str, ...], int] = {
@@ -72,62 +73,62 @@ class Turns:
         }
         if not is_listed:
             bounds["unlisted", account] = MOST_UNLISTED
-        wish = _Wish(account, bounds, asyncio.get_running_loop().create_future())
-        self._waiting.append(wish)
-        self._give()
+        waiting = _Waiting(account, bounds, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        self._grant()
         try:
             if sum(each.account == account for each in self._waiting) > MOST_WAITING:
-                raise _no_turn()
+                raise _no_slot()
             try:
                 async with asyncio.timeout(self._wait_seconds):
-                    await wish.given
+                    await waiting.granted
             except TimeoutError:
-                raise _no_turn() from None
+                raise _no_slot() from None
             yield
         finally:
-            self._end(wish)
+            self._end(waiting)
 
-    def _give(self) -> None:
-        """Give turns to those who may have one, in the order in which they came."""
-        for wish in list(self._waiting):
-            if not wish.given.done() and self._may_have(wish):
-                self._waiting.remove(wish)
+    def _grant(self) -> None:
+        """Give slots to the waiting requests that may have one, in the order in which they came."""
+        for waiting in list(self._waiting):
+            if not waiting.granted.done() and self._may_have(waiting):
+                self._waiting.remove(waiting)
                 self._taken += 1
-                self._of.update([(wish.account,), *wish.bounds])
-                wish.given.set_result(None)
+                self._of.update([(waiting.account,), *waiting.bounds])
+                waiting.granted.set_result(None)
 
-    def _may_have(self, wish: _Wish) -> bool:
+    def _may_have(self, waiting: _Waiting) -> bool:
         left = MOST_AT_ONCE - self._taken
-        is_fair = left > 0 and 2 * self._of[(wish.account,)] < left
-        return is_fair and all(self._of[key] < most for key, most in wish.bounds.items())
+        is_fair = left > 0 and 2 * self._of[(waiting.account,)] < left
+        return is_fair and all(self._of[key] < most for key, most in waiting.bounds.items())
 
-    def _end(self, wish: _Wish) -> None:
-        """End a turn, or the wish for one."""
-        if wish in self._waiting:
-            self._waiting.remove(wish)
+    def _end(self, waiting: _Waiting) -> None:
+        """Free a slot, or stop waiting for one."""
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
             return
         self._taken -= 1
-        self._of.subtract([(wish.account,), *wish.bounds])
+        self._of.subtract([(waiting.account,), *waiting.bounds])
         self._of = +self._of
-        self._give()
+        self._grant()
 
 
-def _no_turn() -> NoTurn:
-    return NoTurn("too much is being fetched from upstreams", retry_after=5)
+def _no_slot() -> NoSlot:
+    return NoSlot("too much is being fetched from upstreams", retry_after=5)
 
 
 T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    """The tasks under way in one process, by what they are for; not too many at once.
+    """The running tasks of one process, by key; their number is limited by slots.
 
-    They go on when their callers leave, so callers alone do not limit them.
+    Tasks go on when their callers leave, so the number of callers does not limit them.
     """
 
     def __init__(self) -> None:
         self._running: dict[Hashable, asyncio.Task[T]] = {}
-        self._turns = Turns(_TURN_SECONDS)
+        self._slots = UpstreamSlots(_SLOT_SECONDS)
 
     @property
     def is_busy(self) -> bool:
@@ -143,10 +144,10 @@ class SingleFlight(Generic[T]):
     ) -> T:
         """Return the result of the task for `key`, or raise its error; begin it if none runs.
 
-        It begins in the account's turn at the upstream, and goes on when its callers leave.
+        It begins once the account has a slot at the upstream, and goes on when its callers leave.
 
         Raises:
-            NoTurn: too much is asked for at once, by the account or in all.
+            NoSlot: too many requests are running or waiting, of the account or of all.
 
         """
         task = self._running.get(key)
@@ -157,7 +158,7 @@ class SingleFlight(Generic[T]):
         return await asyncio.shield(task)
 
     async def aclose(self) -> None:
-        """Break off what is under way."""
+        """Cancel all tasks."""
         tasks = list(self._running.values())
         for task in tasks:
             task.cancel()
@@ -166,7 +167,7 @@ class SingleFlight(Generic[T]):
     async def _run(
         self, account: str, upstream: str, begin: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
-        async with self._turns.turn(account, upstream):
+        async with self._slots.slot(account, upstream):
             return await begin()
 
     def _end(self, key: Hashable, task: asyncio.Task[T]) -> None:

@@ -1,8 +1,8 @@
-"""The bytes of a blob that is being fetched, as the readers of this process get them.
+"""The growing bytes of a blob that is being fetched, for the readers of this process.
 
-The last MiB that have arrived are in memory. A reader that is further behind, being slow or late,
-reads the staged file, so no reader holds up the fill or piles up bytes. It is seldom alone: if the
-process is busy, all fall behind. So the staged file is read once for all of them (`StagedParts`).
+The last MiB that have arrived are in memory. A slow or late reader reads the staged file, so no
+reader holds up the fill or fills the memory. If the process is busy, all readers fall behind
+together, so the staged file is read once for all of them (`StagedParts`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KEPT_PARTS: Final = 16
 
 
 class Stage(NamedTuple):
-    """Where the bytes of a fill are staged."""
+    """The staged file of a fill."""
 
     stage_id: str
     data_key: DataKey | None
@@ -118,13 +118,13 @@ class StagedParts:
 
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
-"""What a feed has in memory, at least if so much has arrived; what is not staged comes on top."""
+"""Bytes that a feed keeps in memory once they have arrived; unstaged ones come on top."""
 _PAUSE_SECONDS: Final = 0.005
-"""How long small chunks are collected, so that readers are not woken for each."""
+"""Seconds for which small chunks are collected, so that readers are not woken for each."""
 
 
 class Rewound(Unavailable):
-    """Bytes that a reader had were fetched again; it cannot tell whether they are the same."""
+    """Bytes that a reader already has were fetched again and may differ."""
 
 
 class Feed:
@@ -141,7 +141,7 @@ class Feed:
         self.is_given_up = False
         """The last reader has left; later readers get another feed."""
         self.readers: WeakSet[object] = WeakSet()
-        """Those who read, or wait for the first byte."""
+        """Readers, also those that wait for the first byte."""
         self.rewinds: list[int] = []
         """The offsets to which the bytes were taken back."""
         self._behind: StagedParts | None = None
@@ -182,7 +182,7 @@ class Feed:
         await self._change.wait()
 
     def open(self, size: int | None, stage: Stage | None, offset: int = 0) -> None:
-        """Tell the size of the blob, and where bytes are staged; they come from `offset` on."""
+        """Set the size of the blob and its staged file; bytes will be appended from `offset` on."""
         if self.end > offset:
             self.rewinds.append(offset)
         self._forget_loose()
@@ -204,25 +204,25 @@ class Feed:
             self._release()
 
     def note_staged(self, offset: int) -> None:
-        """Note up to where bytes can be read where they are staged."""
+        """Set the number of bytes that can be read from the staged file."""
         self._staged = offset
         self._evict()
 
     def finish(self) -> None:
-        """Tell that the digest of the bytes is right."""
+        """End the feed: the digest of the bytes is right."""
         self._release()
         self.is_right = True
         self._wake()
 
     def fail(self, failure: Exception) -> None:
-        """Tell that the fill has failed, unless it has ended."""
+        """End the feed with the failure of the fill, unless it has ended."""
         if not self.has_ended:
             self._forget_loose()
             self.failure = failure
             self._wake()
 
     def part_at(self, offset: int) -> bytes | None:
-        """Return bytes from an offset; none if they have not come, None if they are not kept."""
+        """Return bytes from an offset: empty if none have arrived, None if they left the memory."""
         if offset >= self.end:
             return b""
         number = bisect_right(self._starts, offset) - 1
@@ -233,7 +233,7 @@ class Feed:
         return part[skipped:] if skipped else part
 
     def staged_parts(self, reader: BlobReader) -> StagedParts | None:
-        """Return what readers share of the staged file, or None if nothing is staged."""
+        """Return the reader-shared parts of the staged file, or None if nothing is staged."""
         if self.stage is None:
             return None
         if self._behind is None:
@@ -241,7 +241,7 @@ class Feed:
         return self._behind
 
     def _release(self) -> None:
-        """Show readers what was collected; collect what comes within the next milliseconds."""
+        """Pass the collected bytes to readers; collect those of the next milliseconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -284,7 +284,7 @@ OpenStored = Callable[[], Awaitable[OpenObject]]
 
 
 class FeedReader(OpenObject):
-    """A blob that grows, for one reader.
+    """A growing blob for one reader.
 
     The last byte of a range is held back until the digest is known to be right. If it is wrong, or
     the fill fails, `stream` raises.
@@ -318,7 +318,7 @@ class FeedReader(OpenObject):
 
         Raises:
             PlatformError: the fill has failed.
-            Rewound: bytes that were given are fetched anew.
+            Rewound: bytes that were already yielded are fetched again.
             StoreUnavailable: what is staged cannot be read.
 
         """
@@ -334,7 +334,7 @@ class FeedReader(OpenObject):
                 yield part
 
     async def growing(self, start: int, stop: int) -> AsyncIterator[bytes]:
-        """Yield a range as `stream` does, but not what only the store has once the fill ended."""
+        """Yield a range like `stream`; after the fill, stop where only the store has more."""
         feed = self._feed
         offset = start
         while offset < stop:
@@ -354,7 +354,7 @@ class FeedReader(OpenObject):
                 yield part
 
     async def whole(self) -> OpenObject:
-        """Return the blob as it is stored; `aclose` releases it."""
+        """Return the stored blob; `aclose` releases it."""
         if self._whole is None:
             self._whole = await self._open_whole()
         return self._whole
@@ -372,7 +372,7 @@ class FeedReader(OpenObject):
                 await whole.aclose()
 
     async def _open_whole(self) -> OpenObject:
-        """Open the stored blob; or what was staged, if its worker has not recorded it yet."""
+        """Open the stored blob, or the staged bytes if its worker has not recorded it yet."""
         stage = self._feed.stage
         try:
             return await self._open_stored()
@@ -387,7 +387,7 @@ class FeedReader(OpenObject):
             raise
 
     def _check(self, start: int, offset: int) -> None:
-        """Raise if the fill has failed, or what was given since `start` is taken back."""
+        """Raise if the fill has failed, or bytes yielded since `start` are fetched again."""
         feed = self._feed
         if feed.failure is not None:
             raise feed.failure
@@ -396,7 +396,7 @@ class FeedReader(OpenObject):
         self._seen_rewinds = len(feed.rewinds)
 
     async def _staged_part(self, offset: int, staged: int) -> bytes:
-        """Return bytes that are not in memory; none if they are elsewhere by now."""
+        """Return bytes that are not in memory; empty if the staged file no longer has them."""
         feed = self._feed
         parts = feed.staged_parts(self._reader)
         if parts is not None:

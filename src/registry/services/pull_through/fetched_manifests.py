@@ -1,7 +1,7 @@
 """Fetch the manifests that clients ask for and a cached repository does not have.
 
-One process fetches a reference; its other callers, and other processes, wait for that. What the
-upstream does not have is remembered for a while, for all processes.
+One process fetches a reference; its other callers, and other processes, wait for it. References
+that the upstream does not have are remembered for a while, for all processes.
 
 The first pull of a name under a rule creates its repository.
 """
@@ -55,7 +55,7 @@ def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
 async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
     """Return the cached repository of a name; create it if there is none and a rule has the name.
 
-    The right to pull suffices: the rule is the permission.
+    The right to pull suffices, since the rule permits the creation.
 
     Raises:
         NameUnknown: no rule covers the name, or its repository is not a cached one.
@@ -89,28 +89,25 @@ RENEW_SECONDS: Final = 5
 _WAIT_SECONDS: Final = 0.05
 
 
-class Way(NamedTuple):
-    """How a name's content is fetched."""
+class Route(NamedTuple):
+    """The rule and the upstream from which a name's content is fetched."""
 
     rule: CacheRule
     upstream: Upstream
     remote: Remote
 
 
-def way_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Way | None:
-    """Return how a name under a rule is fetched, or None if it is not."""
+def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Route | None:
+    """Return the rule and upstream of a name, or None if it is not fetched."""
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
-    return Way(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
+    return Route(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
 
 
 async def fetch_missing(
-    ctx: ServiceContext,
-    name: Name,
-    reference: str | Digest,
-    missing: ManifestUnknown | NameUnknown,
+    ctx: ServiceContext, name: Name, reference: str | Digest, missing: ManifestUnknown | NameUnknown
 ) -> StoredManifest:
-    """Return a manifest that is not here, fetched from the upstream of its name.
+    """Fetch a manifest that is not stored here from the upstream of its name, and return it.
 
     Raises:
         ManifestUnknown, NameUnknown: the error `missing`, if the name has no upstream that is
@@ -121,16 +118,16 @@ async def fetch_missing(
     if ctx.upstream is None:
         raise missing
     rule, is_absent = await ctx.database.read(_find_rule, name, reference, ctx.clock())
-    way = way_to(ctx, rule, name)
-    if way is None:
+    route = route_to(ctx, rule, name)
+    if route is None:
         raise missing
     if is_absent:
         raise not_upstream(name, reference)
     return await ctx.manifest_fetches.join(
         name.handle,
-        way.remote.origin,
+        route.remote.origin,
         (name, reference),
-        lambda: _fetch(ctx, way, name, reference),
+        lambda: _fetch(ctx, route, name, reference),
     )
 
 
@@ -142,9 +139,9 @@ def not_upstream(name: Name, reference: str) -> ManifestUnknown:
 
 
 async def store_fetched(
-    ctx: ServiceContext, way: Way, name: Name, reference: str | Digest, fetched: FetchedManifest
+    ctx: ServiceContext, route: Route, name: Name, reference: str | Digest, fetched: FetchedManifest
 ) -> None:
-    """Store what the upstream sent for a reference, and point the tag to it if that is one.
+    """Store a fetched manifest; if the reference is a tag, point it to the manifest.
 
     Raises:
         UpstreamBroken: the bytes are not a manifest, or have another digest.
@@ -159,16 +156,16 @@ async def store_fetched(
         read = await read_pushed(name, put)
         repository = await cached_repository(ctx, name)
         kept = await ctx.database.write(
-            _store, ctx, way.rule, name, repository.id, put, read, ctx.new_id(), fetched.etag
+            _store, ctx, route.rule, name, repository.id, put, read, ctx.new_id(), fetched.etag
         )
     except (DigestMismatch, ManifestInvalid) as error:
         why = f": {error.message}" if isinstance(error, ManifestInvalid) else ""
         words = "no manifest that can be stored" if why else "other bytes than those of the digest"
         noted = UpstreamBroken(f"it sent {words}")  # without what the upstream may have written
         with suppress(Unavailable):  # the client is told all the same
-            await ctx.database.write_relaxed(record_failure, way.rule.id, noted, ctx.clock())
+            await ctx.database.write_relaxed(record_failure, route.rule.id, noted, ctx.clock())
         raise UpstreamBroken(f"{noted}{why}") from None
-    ctx.pulls.cache.fetched(way.rule.id, len(fetched.body), is_image=True)
+    ctx.pulls.cache.fetched(route.rule.id, len(fetched.body), is_image=True)
     if kept is KeptBody.HEALED:
         ctx.manifest_damage.note_healed(name, read.digest)
 
@@ -176,7 +173,7 @@ async def store_fetched(
 def _find_rule(
     tx: Connection, name: Name, reference: str, now: int
 ) -> tuple[CacheRule | None, bool]:
-    """Return the rule of a name that the cache may fill, and whether it is known to be absent."""
+    """Return the rule of a name, and True if the upstream is known not to have the reference."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None:
         return None, False
@@ -187,10 +184,10 @@ def _find_rule(
 
 
 async def _fetch(
-    ctx: ServiceContext, way: Way, name: Name, reference: str | Digest
+    ctx: ServiceContext, route: Route, name: Name, reference: str | Digest
 ) -> StoredManifest:
     """Fetch a manifest, unless another process does or has just done so."""
-    rule_id, place = way.rule.id, (name.repository, str(reference))
+    rule_id, place = route.rule.id, (name.repository, str(reference))
     while True:
         now = ctx.clock()
         until = now + CLAIM_SECONDS * MICROSECONDS
@@ -210,10 +207,10 @@ async def _fetch(
         await asyncio.sleep(_WAIT_SECONDS)
     try:
         async with _renewed(ctx, rule_id, place):
-            fetched = await way.upstream.get_manifest(way.remote, reference)
-            await store_fetched(ctx, way, name, reference, fetched)
+            fetched = await route.upstream.get_manifest(route.remote, reference)
+            await store_fetched(ctx, route, name, reference, fetched)
     except NotUpstream:
-        until = ctx.clock() + way.rule.negative_ttl_seconds * MICROSECONDS
+        until = ctx.clock() + route.rule.negative_ttl_seconds * MICROSECONDS
         with suppress(ConstraintViolated):  # the rule was deleted meanwhile
             await ctx.database.write(lookups.note_absence, rule_id, *place, until)
         raise not_upstream(name, reference) from None

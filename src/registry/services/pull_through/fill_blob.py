@@ -52,7 +52,7 @@ _TRIES: Final = 3
 _PAUSE_SECONDS: Final = 0.2
 _NO_SUCH_RANGE: Final = 416
 MOST_UNLISTED_BYTES: Final = 1024**3
-"""Of a blob that no manifest here lists: who asks for its digest may have made it up."""
+"""Of a blob that no manifest here lists: its digest may be made up by the client."""
 _DUPLICATE_SECONDS: Final = 1
 """How long bytes stay that the account has already: other workers are reading them, and find them
 right if they become an object."""
@@ -67,21 +67,20 @@ class AlreadyThere(Exception):
 
 
 class AnotherLength(UpstreamBroken):
-    """What was staged is not of the length that the upstream now tells: nothing of it is kept."""
+    """The upstream now states another length than that of the staged bytes, which are dropped."""
 
 
 async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | None) -> None:
     """Fetch a blob, feed its readers and record it; go on with a fill that was `found`, if any.
 
-    If the upstream fails, what is noted as staged stays for the next who asks, if a manifest
-    lists the blob.
+    If the upstream fails, the staged bytes stay for the next request, if a manifest lists the blob.
 
     Raises:
         AlreadyThere: the repository has it by now.
         FillTaken, UploadBusy: another worker fetches it.
         UploadUnknown: the fill that was found has ended, or the repository is gone.
         NotUpstream, UpstreamFailed: the upstream does not have it, or gave no usable answer.
-        AnotherLength: it has told two lengths; what has come is dropped.
+        AnotherLength: it stated two lengths; the received bytes are dropped.
         FillUnread: nobody reads it any more, and it is not fast.
         BlobUnknown: no manifest here lists it, and it is too long for that.
         DigestMismatch: it sent other bytes; they are dropped.
@@ -110,7 +109,7 @@ async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | No
 
 
 async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
-    """End a fill, and delete what it has staged; the staged file is closed."""
+    """End a fill, and delete its staged bytes; the staged file is closed."""
     if await end_staged(ctx, hold):
         with suppress(StageBusy, StoreUnavailable):  # the orphan scan finds it
             await ctx.writer.discard(hold.stage_id)
@@ -161,11 +160,11 @@ def _claim(
 
 
 def _taken_over(upload: Upload, feed: Feed) -> Upload:
-    """Return a fill that another worker has begun, as it is gone on with.
+    """Return a fill of another worker, as this worker continues it.
 
-    Readers of this process may have more bytes than were noted; that much is there, since they
-    have them from the file. The bytes are copied to a new one: who still reads the former one could
-    not tell that its end was cut off and written anew.
+    Readers of this process may have more bytes than were recorded; those are in the file, since
+    readers got them from there. The bytes are copied to a new file: readers of the former one could
+    not detect that its end was cut off and written again.
     """
     received = upload.received_bytes
     if feed.stage is not None and feed.stage.stage_id == upload.stage_id:
@@ -228,7 +227,7 @@ class _Fetch:
             await (self._record_small() if self._stage is None else self._record(self._stage))
 
     async def _ask(self, resources: AsyncExitStack) -> None:
-        """Ask the upstream for what is missing."""
+        """Request the missing bytes from the upstream."""
         ctx, source = self._ctx, self._source
         assert ctx.upstream is not None
         opened = ctx.upstream.open_blob(source.remote, source.digest, self._offset)
@@ -249,10 +248,10 @@ class _Fetch:
             raise UpstreamBroken("the blob ended early")
 
     async def _rest_of(self, found: BlobStream) -> AsyncIterator[bytes]:
-        """Yield what has not come yet, and no more than the blob has.
+        """Yield the missing bytes, and no more than the blob has.
 
-        An upstream that ignores ranges begins anew: what is there already is skipped. If it differs
-        now, the digest tells.
+        An upstream that ignores ranges begins at 0: bytes that are staged already are skipped. If
+        they differ now, the digest will not match.
         """
         at = found.start
         if at > self._offset:
@@ -274,7 +273,7 @@ class _Fetch:
         return most if self._source.size is not None else min(most, MOST_UNLISTED_BYTES)
 
     def _refuse_length(self, words: str) -> NoReturn:
-        """Raise what a blob is refused with that is too long, as its upstream says or sends it."""
+        """Raise the error for a blob whose declared or sent length is over the limit."""
         if self._size is None and self._source.size is None:
             raise BlobUnknown(
                 "no manifest here lists the blob, and it is too long for that; pull its image",
@@ -288,7 +287,7 @@ class _Fetch:
         return limit > 0 and self._size is not None and self._size <= limit
 
     def _check_size(self, size: int | None) -> None:
-        """Take the size that the upstream tells, or else the one that a manifest tells."""
+        """Set the size that the upstream states, or else the one that a manifest lists."""
         size = size if size is not None else self._size or self._source.size
         if size is None:
             return
@@ -301,11 +300,11 @@ class _Fetch:
             raise kind("the blob has another length than before")
 
     def _is_length_doubtful(self) -> bool:
-        """Return True if no manifest tells the length that the upstream told first."""
+        """Return True if no manifest confirms the length that the upstream stated first."""
         return self._size is None or self._size != self._source.size
 
     async def _open_stage(self, resources: AsyncExitStack) -> None:
-        """Open the staged file, and let readers know, here and in other workers."""
+        """Open the staged file, and announce it to readers, here and in other workers."""
         ctx, hold, feed = self._ctx, self._hold, self._feed
         staged = await open_stage(ctx, hold)
         stage = FillStage(ctx, hold, staged, feed, self._size)
@@ -320,13 +319,13 @@ class _Fetch:
         self._stage = stage
 
     async def _keep(self) -> None:
-        """Note what has come, for the next who asks."""
+        """Record the staged bytes, so that a later request can continue."""
         if self._stage is not None and self._offset:
             await self._stage.settle()
             await self._stage.note()
 
     async def _record(self, stage: FillStage) -> None:
-        """Record the blob, if its digest is right."""
+        """Record the blob if its digest is right."""
         hold = self._hold
         try:
             stored = await stage.commit(self._source.digest)

@@ -28,7 +28,7 @@ from registry.services.pull_through.upstream_states import record_failure
 from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
 
 _ROUNDS: Final = 20
-"""How often the worker that fetches may change before readers are told to come again."""
+"""How many times the fetching worker may change before readers get 503."""
 _PAUSE_SECONDS: Final = 0.05
 
 _log = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ _WATCH_SECONDS: Final = 0.5
 
 
 async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
-    """Bring a blob to its readers, until all bytes are there or no more can be done; never raise.
+    """Feed a blob to its readers until all bytes are there, or fail the feed; never raise.
 
-    If another worker has brought them already, the feed finishes without any.
+    If another worker has stored them already, the feed finishes without bytes.
     """
     failure: Exception = Unavailable("the blob could not be fetched; try again", retry_after=5)
     try:
@@ -71,14 +71,14 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
 
 
 async def _note(ctx: ServiceContext, source: Source, failure: UpstreamFailed) -> None:
-    """Count a fault of the upstream that was found once all its bytes had come."""
+    """Count a fault of the upstream that was found after all its bytes had arrived."""
     with suppress(Unavailable):  # readers are told all the same
         rule_id = source.remote.rule_id
         await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
 
 
 async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
-    """Return True once the bytes are there and right; False if workers take turns without end."""
+    """Return True once the verified bytes are there; False if workers keep taking over the fill."""
     for _ in range(_ROUNDS):
         found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
         try:
@@ -110,10 +110,10 @@ async def _confirmed(ctx: ServiceContext, source: Source) -> Source:
 
 
 async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
-    """Return True if the blob is there by now; readers then get the rest of it from the store.
+    """Return True if the blob is stored by now; readers then get its rest from the store.
 
-    What they have had may be of a fill that was given up. Unless it is of these very bytes, it is
-    taken back.
+    Readers may have bytes of an abandoned fill. Unless those are of the same stored bytes, their
+    reading fails.
     """
     stored_id = await ctx.database.read(_held_as, source)
     if stored_id is None:
@@ -140,15 +140,15 @@ def _held_as(tx: Connection, source: Source) -> str | None:
 
 
 def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:
-    """Return True if a fill that nobody has is one for the same repository, and has not expired."""
+    """Return True if an abandoned fill is for the same repository and has not expired."""
     is_same = found.upload.repository_id == source.repository_id
     return is_same and found.expires_at > ctx.clock()
 
 
 async def _end(ctx: ServiceContext, found: Fill) -> None:
-    """End a fill that nobody has; do nothing if another worker was faster.
+    """End an abandoned fill; do nothing if another worker was faster.
 
-    Its bytes go first, so that what a crash leaves is ended when it expires.
+    Its bytes are deleted first, so that after a crash the rest ends when it expires.
     """
     upload_id, now = found.upload.id, ctx.clock()
     taken = await ctx.database.write(ctx.leases.take_abandoned, upload_id, now)
@@ -163,13 +163,13 @@ async def _end(ctx: ServiceContext, found: Fill) -> None:
 def may_follow(source: Source, found: Fill) -> bool:
     """Return True if a fill is for the same repository, or its upstream is known to have the blob.
 
-    Else the upstream of another repository would answer for this one's.
+    Otherwise the upstream of another repository would answer for this one's.
     """
     return source.is_known or found.upload.repository_id == source.repository_id
 
 
 def is_free(ctx: ServiceContext, found: Fill) -> bool:
-    """Return True if no worker fetches the blob now: it has let go, or has died."""
+    """Return True if no worker fetches the blob now: the last one has released it, or has died."""
     upload = found.upload
     if ctx.leases.is_writing(upload.id):
         return False
@@ -177,7 +177,7 @@ def is_free(ctx: ServiceContext, found: Fill) -> bool:
 
 
 async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
-    """Feed readers what another worker fetches; return True once its bytes are found right.
+    """Feed readers the bytes that another worker fetches; return True once they are verified.
 
     Return False if the other worker has ended in some way, or died.
 
@@ -203,7 +203,7 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
 
 
 async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
-    """Return the fill, if another worker fetches it now, and may for this repository."""
+    """Return the fill if another worker fetches it now, and this repository may use it."""
     found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
     if found is None or is_free(ctx, found) or not may_follow(source, found):
         return None
@@ -213,7 +213,7 @@ async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
 def _is_copied(upload: Upload) -> bool:
     """Return True while a worker that has taken the first one's fill over copies its bytes.
 
-    The copy may have fewer of them, and who has read on would be cut off.
+    The copy may have fewer bytes, and a reader that is further would be cut off.
     """
     return upload.stage_id == upload.id and upload.lease_token != FIRST_TOKEN
 
@@ -242,7 +242,7 @@ async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) ->
 
 
 async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
-    """Wait for the rest of the bytes while they come; return False if none do any more."""
+    """Wait for the rest of the bytes while they arrive; return False once none do."""
     before = None
     while feed.end != before:
         before = feed.end
@@ -252,7 +252,7 @@ async def _is_done(reading: asyncio.Task[None], feed: Feed) -> bool:
 
 
 async def _read(opened: OpenObject, feed: Feed, offset: int) -> None:
-    """Feed bytes as they grow, until they are an object: then their digest was found right."""
+    """Feed bytes as they grow, until they are an object, whose digest was verified."""
     async for part in opened.stream(offset):
         feed.append(part)
         offset += len(part)

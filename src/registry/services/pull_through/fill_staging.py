@@ -1,4 +1,4 @@
-"""The staged bytes of a fill: written by whole MiB in a thread, and noted from time to time."""
+"""The staged bytes of a fill: written by whole MiB in a thread, and recorded from time to time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _NOTE_SECONDS: Final = 1
 
 
 class FillStage:
-    """What the holder of a fill stages.
+    """The staged bytes of a fill, for the worker that holds it.
 
-    Up to 2 MiB are on their way to the file; who brings more waits.
+    Up to 2 MiB may be unwritten; then `take` waits.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class FillStage:
         self._noted_at = 0.0
 
     async def publish(self) -> None:
-        """Tell other workers the size, and where the bytes are staged."""
+        """Record the size and the staged file, for other workers."""
         if self._hold.has_copy:
             await self.note()
         else:
             await self._note(self._hold.upload.digests)
 
     async def take(self, chunk: bytes) -> None:
-        """Give the next bytes to readers, and write them later; wait if too many are unwritten.
+        """Pass the next bytes to readers and write them later; wait if too many are unwritten.
 
         Raises:
             StoreUnavailable: the store is full or failed.
@@ -69,7 +69,7 @@ class FillStage:
             await self._turn()
 
     async def settle(self) -> None:
-        """Write all that was taken."""
+        """Write all bytes that `take` was given."""
         await self._turn()
         await self._written()
 
@@ -89,7 +89,7 @@ class FillStage:
         return await _WRITING(self.staged.commit, digest)
 
     async def aclose(self) -> None:
-        """Wait until nothing is being written, and let go of the staged file."""
+        """Wait for pending writes, and close the staged file."""
         writing, self._writing = self._writing, None
         if writing is not None:
             await asyncio.wait((writing,))

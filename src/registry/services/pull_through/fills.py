@@ -1,13 +1,13 @@
 """The fills that readers of this process wait for: one per repository and digest.
 
-Two repositories that want the same blob do not share one: what the upstream of one has, that of the
-other may not have. The second fill follows the first, once its own upstream has said so.
+Two repositories that want the same blob do not share a fill: the upstream of one may have the blob,
+and that of the other not. The second fill follows the first once its own upstream has confirmed the
+blob.
 
-How long a fill waits for its upstream: as its bytes come, on average over all of it.
-An upstream has a while to begin, and may pause. But the seconds that a fill has waited are never
-more than that while and what its bytes take at the lowest rate, however they are dealt out, and
-however often the upstream breaks off and is asked again. Nobody waits for a fill without readers,
-so that must be faster. Only waiting counts: a slow disk of ours is no fault of the upstream.
+A fill waits for its upstream by an average rate. The upstream has some seconds to begin, and may
+pause. But in total a fill never waits longer than those seconds plus the time that its bytes take
+at the lowest rate, also over repeated requests. A fill without readers must be faster. Only waiting
+for the upstream counts, not the local disk.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from typing import Any, Final, NamedTuple
 from cloudcore.errors import Unavailable
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
-from registry.services.pull_through.concurrency import Turns
+from registry.services.pull_through.concurrency import UpstreamSlots
 from registry.services.pull_through.feed import Feed
 from registry.upstream.base import Remote, UpstreamUnreachable
 
-_TURN_SECONDS: Final = 30
-"""How long a fill waits for its turn."""
+_SLOT_SECONDS: Final = 30
+"""Seconds for which a fill waits for a slot."""
 
 
 class Source(NamedTuple):
-    """A blob that a repository of an upstream has, and the cached repository that it is for."""
+    """A blob of an upstream repository, and the cached repository to fill."""
 
     name: Name
     repository_id: str
@@ -37,7 +37,7 @@ class Source(NamedTuple):
     digest: Digest
     remote: Remote
     size: int | None = None
-    """As a cached manifest says; None if none refers to it."""
+    """The size that a cached manifest lists; None if none refers to the blob."""
     is_known: bool = False
     """True if the upstream is known to have it, by a manifest or since it was asked.
 
@@ -53,17 +53,17 @@ class Source(NamedTuple):
 def fill_key(rule_id: str, origin: str, digest: Digest) -> str:
     """Return the key under which the repositories of a rule share the fill of a blob.
 
-    Another rule has another one, and so has the same rule with another upstream: what one upstream
-    sends, the other may not have.
+    Another rule has another key, and so has the same rule with another upstream, which may not have
+    the blob.
     """
     return digest_of(f"{rule_id} {origin} {digest}".encode())
 
 
 class PaceLimits(NamedTuple):
-    """How slow an upstream may be; bytes per second, and seconds."""
+    """The lowest rates of an upstream, in bytes per second, and its pauses in seconds."""
 
     begin_seconds: float = 60
-    """What it may wait on top: to begin, and in pauses."""
+    """Seconds that it may wait on top: for the first byte, and in pauses."""
     lowest_rate: int = 8 * 1024
     """On average over all that the fill gets."""
     unread_begin_seconds: float = 10
@@ -75,13 +75,13 @@ PACE_LIMITS: Final = PaceLimits()
 
 
 class TooSlow(UpstreamUnreachable):
-    """It has sent too little for the time; it is not asked again for the rest at once."""
+    """The upstream is too slow; the fill ends instead of requesting the rest."""
 
     stage = "manifest"
 
 
 class FillUnread(Exception):
-    """Nobody has read the fill for some time, and it is not fast."""
+    """The fill has had no reader for some time, and is not fast."""
 
 
 class FillPace:
@@ -100,7 +100,7 @@ class FillPace:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time in the block, which has a limit of its own, as waiting."""
+        """Count the time in the block, which has a timeout of its own, as waiting."""
         began = asyncio.get_running_loop().time()
         try:
             yield
@@ -110,11 +110,11 @@ class FillPace:
             self._unread.waited += waited
 
     async def next_of(self, chunks: AsyncIterator[bytes]) -> bytes:
-        """Return the next bytes, or none at the end; wait no longer than the average allows.
+        """Return the next bytes, or empty ones at the end; wait no longer than the average allows.
 
         Raises:
-            TooSlow: it has become too low.
-            FillUnread: it is too low for a fill without readers.
+            TooSlow: the average rate is too low.
+            FillUnread: the average rate is too low for a fill without readers.
 
         """
         limits = self._limits
@@ -136,38 +136,34 @@ class FillPace:
 
 
 class _Spent:
-    """The seconds that were waited for so many bytes."""
+    """The seconds waited so far, and the bytes received in them."""
 
     def __init__(self) -> None:
         self.waited = 0.0
         self.received = 0
 
     def left(self, begin_seconds: float, rate: int) -> float:
-        """Return for how many seconds more the bytes so far may be waited."""
+        """Return how many more seconds the fill may wait."""
         return max(0.0, begin_seconds + self.received / rate - self.waited)
 
 
 class Fills:
-    """The feeds of one process, each with the task that brings its bytes.
+    """The feeds of one process, each with the task that fetches its bytes.
 
-    The first reader starts it. It goes on for a while without one (`FillPace`).
+    The first reader starts the task, which goes on for a while without readers (`FillPace`).
     """
 
     def __init__(self, limits: PaceLimits = PACE_LIMITS) -> None:
-        """Let upstreams be as slow as the limits say."""
+        """Enforce these limits on upstreams."""
         self.limits = limits
         self._running: dict[tuple[str, Hashable], Feed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns = Turns(_TURN_SECONDS)
+        self._slots = UpstreamSlots(_SLOT_SECONDS)
 
-    def join(
-        self,
-        source: Source,
-        run: Callable[[Feed], Coroutine[Any, Any, None]],
-    ) -> Feed:
-        """Return the feed of a repository's blob; `run` it in its turn, unless that began.
+    def join(self, source: Source, run: Callable[[Feed], Coroutine[Any, Any, None]]) -> Feed:
+        """Return the feed of a repository's blob; start `run` once there is a slot, if it is new.
 
-        The feed fails if too many blobs are being fetched for long.
+        The feed fails if no slot is free in time.
         """
         key = source.repository_id, source.key
         feed = self._running.get(key)
@@ -180,11 +176,11 @@ class Fills:
         return feed
 
     async def settled(self) -> None:
-        """Wait until the present fetches have ended."""
+        """Wait until the running fetches have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Break off all fills; another worker, or a later process, goes on with them."""
+        """Cancel all fills; another worker or a later process continues them."""
         for task in self._tasks:
             task.cancel()
         await self.settled()
@@ -194,7 +190,7 @@ class Fills:
     ) -> None:
         is_listed = source.size is not None
         try:
-            async with self._turns.turn(
+            async with self._slots.slot(
                 source.account_id, source.remote.origin, is_listed=is_listed
             ):
                 await run(feed)

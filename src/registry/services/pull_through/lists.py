@@ -3,8 +3,8 @@
 An upstream's answer is kept for the rule's `tag_ttl_seconds`, and given again when it is stale if
 the upstream cannot be asked.
 
-*Tags*: those that the upstream has, and those that are here. It is asked before the first pull,
-too; that makes no repository.
+*Tags*: those of the upstream, and those that are stored here. The upstream is asked before the
+first pull too; that creates no repository.
 
 *Referrers* (signatures, SBOMs, attestations): by the upstream's referrers API; or, where it has
 none, by the tag made of the digest, under which older clients keep the list.
@@ -32,7 +32,7 @@ from registry.metadata.repositories.live import Repository, find_repository, loc
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
-from registry.services.pull_through.fetched_manifests import Way, way_to
+from registry.services.pull_through.fetched_manifests import Route, route_to
 from registry.services.pull_through.manifests import pull_manifest
 from registry.services.pull_through.remote import as_error
 from registry.services.repositories.names import NamePage
@@ -60,7 +60,7 @@ class _KnownTags(NamedTuple):
     rule: CacheRule | None
     kept: KeptTags | None
     is_absent: bool
-    """The upstream has said a moment ago that it has none."""
+    """The upstream has recently answered that it has none."""
 
 
 async def list_cached_tags(
@@ -69,19 +69,22 @@ async def list_cached_tags(
     """Return a page of tags that sort after `after`, given the same page of those that are `here`.
 
     Raises:
-        NameUnknown: the error that is `here`, if neither the upstream lists the repository.
-        Unavailable: the upstream gave no usable answer, and there is no other.
+        NameUnknown: the error in `here`, if the upstream does not list the repository either.
+        Unavailable: the upstream gave no usable answer, and no answer is stored.
 
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     kept, is_stale = known.kept, False
-    way = way_to(ctx, known.rule, name)
-    if way is not None and not known.is_absent and (not kept or ctx.clock() >= kept.fresh_until):
+    route = route_to(ctx, known.rule, name)
+    if route is not None and not known.is_absent and (not kept or ctx.clock() >= kept.fresh_until):
         has_other = kept is not None or isinstance(here, NamePage)
         try:
             async with asyncio.timeout(_LOOK_SECONDS if has_other else None):
                 kept = await ctx.tag_list_fetches.join(
-                    name.handle, way.remote.origin, name, lambda: _ask_tags(ctx, way, name, kept)
+                    name.handle,
+                    route.remote.origin,
+                    name,
+                    lambda: _ask_tags(ctx, route, name, kept),
                 )
         except (UpstreamFailed, HiddenUpstream, Unavailable, TimeoutError) as failure:
             if kept is None and isinstance(here, NameUnknown):
@@ -112,7 +115,9 @@ def _find_tags(tx: Connection, name: Name, now: int) -> _KnownTags:
     )
 
 
-async def _ask_tags(ctx: ServiceContext, way: Way, name: Name, kept: KeptTags | None) -> KeptTags:
+async def _ask_tags(
+    ctx: ServiceContext, route: Route, name: Name, kept: KeptTags | None
+) -> KeptTags:
     """Fetch the upstream's list and store it.
 
     Raises:
@@ -123,17 +128,17 @@ async def _ask_tags(ctx: ServiceContext, way: Way, name: Name, kept: KeptTags | 
     if known.kept is not None and ctx.clock() < known.kept.fresh_until:
         return known.kept  # somebody was told it since the caller looked
     try:
-        told = await way.upstream.list_tags(way.remote)
+        told = await route.upstream.list_tags(route.remote)
     except NotUpstream as missing:
         if kept is None or not isinstance(missing, HiddenUpstream):
             with suppress(ConstraintViolated, Unavailable):
-                await ctx.database.write(_note_absence, way.rule, name, ctx.clock())
+                await ctx.database.write(_note_absence, route.rule, name, ctx.clock())
         raise
     now = ctx.clock()
     names = "\n".join(sorted(told.names)).encode()
-    found = KeptTags(names, told.is_whole, now, now + way.rule.tag_ttl_seconds * MICROSECONDS)
+    found = KeptTags(names, told.is_whole, now, now + route.rule.tag_ttl_seconds * MICROSECONDS)
     with suppress(ConstraintViolated, Unavailable):  # such as a full disk; it is told all the same
-        await ctx.database.write(lookups.keep_tags, way.rule.id, name.repository, found)
+        await ctx.database.write(lookups.keep_tags, route.rule.id, name.repository, found)
     return found
 
 
@@ -189,25 +194,25 @@ _decoder = msgspec.json.Decoder(_Index)
 async def list_upstream_referrers(
     ctx: ServiceContext, name: Name, subject: Digest
 ) -> UpstreamReferrers | None:
-    """Return the referrers of a digest in a cached repository, or None if nobody told them.
+    """Return the referrers of a digest in a cached repository, or None if they are unknown.
 
     Raises:
-        Unavailable: the upstream gave no usable answer, and there is none from before.
+        Unavailable: the upstream gave no usable answer, and none is stored.
 
     """
     known = await ctx.database.read(_find_cached, name, subject)
     cached, now = known.cached, ctx.clock()
     if cached is not None and now < cached.fresh_until:
         return UpstreamReferrers(_read(cached.body), None)
-    way = way_to(ctx, known.rule, name)
-    if way is None:
+    route = route_to(ctx, known.rule, name)
+    if route is None:
         return UpstreamReferrers(_read(cached.body), None) if cached else None
     try:
         body = await ctx.referrer_fetches.join(
             name.handle,
-            way.remote.origin,
+            route.remote.origin,
             (name, subject),
-            lambda: _ask_referrers(ctx, way, name, subject, known.repository),
+            lambda: _ask_referrers(ctx, route, name, subject, known.repository),
         )
     except (UpstreamFailed, HiddenUpstream, Unavailable) as failure:
         if cached is not None:
@@ -228,11 +233,11 @@ def _find_cached(tx: Connection, name: Name, subject: Digest) -> _KnownReferrers
 
 
 async def _ask_referrers(
-    ctx: ServiceContext, way: Way, name: Name, subject: Digest, repository: Repository | None
+    ctx: ServiceContext, route: Route, name: Name, subject: Digest, repository: Repository | None
 ) -> bytes:
     """Fetch the upstream's index of referrers; store it if the manifest is stored here."""
     try:
-        told = await way.upstream.get_referrers(way.remote, subject)
+        told = await route.upstream.get_referrers(route.remote, subject)
     except HiddenUpstream:
         raise
     except NotUpstream:
@@ -242,7 +247,7 @@ async def _ask_referrers(
     body = msgspec.json.encode(_Index(_checked(told)))
     if repository is not None:
         now = ctx.clock()
-        until = now + way.rule.tag_ttl_seconds * MICROSECONDS
+        until = now + route.rule.tag_ttl_seconds * MICROSECONDS
         kept = CachedReferrers(body, now, until)
         with suppress(Unavailable):  # such as a full disk; the answer is told all the same
             await ctx.database.write(_keep, repository, str(subject), kept)

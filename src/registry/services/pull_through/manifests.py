@@ -1,8 +1,8 @@
-"""Pull manifests by way of the pull-through cache: what is cached, fresh as the rule says.
+"""Pull manifests through the cache, revalidating tags as often as the rule says.
 
-A digest is never asked for again. A tag is fresh for the rule's `tag_ttl_seconds`; then one caller
-asks the upstream whether it has moved, and all others have the old answer meanwhile. If the
-upstream cannot be asked, the old answer is told to be stale.
+A stored digest is never requested again. A tag is fresh for the rule's `tag_ttl_seconds`; then one
+caller asks the upstream whether it has moved, and all others get the stored answer meanwhile. If
+the upstream cannot be asked, the stored answer is marked as stale.
 """
 
 from __future__ import annotations
@@ -24,23 +24,18 @@ from registry.oci.reference import Name
 from registry.services.context import ServiceContext
 from registry.services.events import publish
 from registry.services.images import manifests
-from registry.services.pull_through.concurrency import NoTurn
+from registry.services.pull_through.concurrency import NoSlot
 from registry.services.pull_through.fetched_manifests import (
-    Way,
+    Route,
     change_by_rule,
     fetch_missing,
     not_upstream,
+    route_to,
     store_fetched,
-    way_to,
 )
 from registry.services.repositories.names import lock_named_repository
 from registry.services.tags.pointers import drop_tag
-from registry.upstream.base import (
-    HiddenUpstream,
-    NotUpstream,
-    UpstreamFailed,
-    UpstreamLimited,
-)
+from registry.upstream.base import HiddenUpstream, NotUpstream, UpstreamFailed, UpstreamLimited
 
 _LOOK_SECONDS: Final = 15
 """For how long a client waits for the upstream when there is an old answer."""
@@ -78,46 +73,42 @@ async def _look_again(
     ctx: ServiceContext, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
     rule = await ctx.database.read(find_rule_for, name.handle, name.repository)
-    way = way_to(ctx, rule, name)
-    if way is None:
+    route = route_to(ctx, rule, name)
+    if route is None:
         return found  # what is cached is served, and nothing is fetched
     assert found.fresh_until is not None
     is_mine = await ctx.database.write(
-        lookups.claim_look,
-        found.repository_id,
-        tag,
-        found.fresh_until,
-        ctx.clock() + _CLAIM,
+        lookups.claim_look, found.repository_id, tag, found.fresh_until, ctx.clock() + _CLAIM
     )
     if not is_mine:
         return found
     try:
         return await ctx.manifest_fetches.join(
             name.handle,
-            way.remote.origin,
+            route.remote.origin,
             ("look", name, tag),
-            lambda: _look(ctx, way, name, tag, found),
+            lambda: _look(ctx, route, name, tag, found),
         )
-    except NoTurn:
+    except NoSlot:
         return found
 
 
 async def _look(
-    ctx: ServiceContext, way: Way, name: Name, tag: str, found: StoredManifest
+    ctx: ServiceContext, route: Route, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
     last = await ctx.database.read(lookups.last_look, found.repository_id, tag)
     try:
-        await _ask(ctx, way, name, tag, found, last)
+        await _ask(ctx, route, name, tag, found, last)
     except (HiddenUpstream, QuotaExceeded):  # it may be there for others; or there is no room
         return await _stay_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         try:
-            is_gone = await ctx.database.write(_forget_tag, ctx, way.rule, name, tag)
+            is_gone = await ctx.database.write(_forget_tag, ctx, route.rule, name, tag)
         except ConstraintViolated:  # the rule was deleted meanwhile: what is cached is served
             return found
         if is_gone:
             raise not_upstream(name, tag) from None
-        await _renew(ctx, way.rule, tag, found, None)
+        await _renew(ctx, route.rule, tag, found, None)
     except (UpstreamFailed, TimeoutError) as failure:
         now = ctx.clock()
         until = now + _RETRY
@@ -130,34 +121,34 @@ async def _look(
 async def _stay_stale(
     ctx: ServiceContext, found: StoredManifest, tag: str, until: int
 ) -> StoredManifest:
-    """Return the old answer as such; the upstream is asked again at `until`."""
+    """Return the stored answer, marked as stale; the upstream is asked again at `until`."""
     since = await ctx.database.write(lookups.stay_stale, found.repository_id, tag, until)
     return found._replace(stale_since=since)
 
 
 async def _ask(
     ctx: ServiceContext,
-    way: Way,
+    route: Route,
     name: Name,
     tag: str,
     found: StoredManifest,
     last: LastLook | None,
 ) -> None:
-    """Ask whether a tag has moved; renew it, or let it follow."""
+    """Ask the upstream whether a tag has moved; renew it, or move it."""
     etag = last.etag if last else None
     async with asyncio.timeout(_LOOK_SECONDS):
-        head = await way.upstream.head_manifest(way.remote, tag, etag)
+        head = await route.upstream.head_manifest(route.remote, tag, etag)
     if head is None:
-        await _renew(ctx, way.rule, tag, found, etag)
+        await _renew(ctx, route.rule, tag, found, etag)
     elif head.digest is not None and head.digest in (found.digest, found.pushed_digest):
-        await _renew(ctx, way.rule, tag, found, head.etag)
+        await _renew(ctx, route.rule, tag, found, head.etag)
     else:
         async with asyncio.timeout(_LOOK_SECONDS):
-            fetched = await way.upstream.get_manifest(way.remote, tag)
+            fetched = await route.upstream.get_manifest(route.remote, tag)
         try:
-            await store_fetched(ctx, way, name, tag, fetched)
+            await store_fetched(ctx, route, name, tag, fetched)
         except TagImmutable:  # whoever made the repository immutable wants the first one
-            await _renew(ctx, way.rule, tag, found, None)
+            await _renew(ctx, route.rule, tag, found, None)
         except NameUnknown:  # nothing fills it any more: what is there is served
             pass
 
@@ -171,7 +162,7 @@ async def _renew(
 
 
 def _forget_tag(tx: Connection, ctx: ServiceContext, rule: CacheRule, name: Name, tag: str) -> bool:
-    """Delete a tag that the upstream has no more; its image stays, and is found by its digest.
+    """Delete a tag that the upstream no longer has; its image stays and is found by digest.
 
     Return False if the tag must stay: its repository is immutable, or nothing fills it any more.
     """

@@ -1,9 +1,9 @@
 """Get a blob that a cached repository does not have from its upstream.
 
-What came from an upstream, for any repository under its rule, is given to others under that rule:
-to those whose manifests list it, or if the upstream says so when it is asked. All else is fetched,
-even if the account has the bytes. Neither a digest that somebody knows nor the word of an upstream
-makes pushed blobs, or those of other upstreams, visible in a cached repository.
+A blob that came from an upstream, for any repository under its rule, is linked into other
+repositories under that rule if their manifests list it, or if the upstream confirms that they have
+it. Everything else is fetched, even if the account has the bytes. So neither a known digest nor an
+upstream's answer makes pushed blobs, or those of other upstreams, visible in a cached repository.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ class FedBlob(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What there is for a name and a digest."""
+    """The repository, rule and size for a name and a digest."""
 
     rule: CacheRule
     repository_id: str | None
     is_held: bool
     """Another repository of the rule has the blob, or is about to get it."""
     size: int | None
-    """As a manifest of the repository says; None if none refers to the digest."""
+    """The size that a manifest of the repository lists; None if none refers to the digest."""
 
 
 async def get_missing_blob(
     ctx: ServiceContext, name: Name, digest: Digest, missing: BlobUnknown | NameUnknown
 ) -> FoundBlob | FedBlob:
-    """Return a blob that a repository did not have (`missing`), as soon as its bytes come.
+    """Return a blob that a repository did not have (`missing`), as soon as its first bytes arrive.
 
     Raises:
         BlobUnknown, NameUnknown: `missing`; or the upstream does not have it.
@@ -144,7 +144,7 @@ async def _open_stored(ctx: ServiceContext, name: Name, digest: Digest) -> OpenO
 
 
 def _find_place(tx: Connection, name: Name, digest: Digest) -> _Place | None:
-    """Return what there is for a name; None if no rule covers it, or its rule is switched off."""
+    """Return the state of a name; None if no rule covers it, or its rule is disabled."""
     rule = find_rule_for(tx, name.handle, name.repository)
     if rule is None or not rule.enabled:
         return None

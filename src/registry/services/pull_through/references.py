@@ -1,10 +1,10 @@
-"""Keep the references of manifests that are here before, or without, what they refer to.
+"""References of cached manifests to blobs and children that are not stored here yet.
 
 A cached manifest is stored as the upstream sent it; its blobs and children follow when clients ask
 for them. A child of an index may be deleted by force, and come back. Until then the manifest lacks
-them. Whoever links a blob in a cached repository, or stores a manifest where indexes may lack one,
-completes the references in the same transaction, under the repository's lock. So the collector
-never sees a blob without the references of the manifests that list it.
+them. A transaction that links a blob in a cached repository, or stores a manifest where indexes may
+lack one, also completes the references, under the repository's lock. So the collector never sees a
+blob without the references of the manifests that list it.
 
 The size of an image counts a blob that it lacks with the size that its manifest lists.
 """
@@ -30,12 +30,12 @@ row."""
 
 
 class MeasuredTree(NamedTuple):
-    """What an index and all under it list."""
+    """The size of an index and all under it, as their manifests list it."""
 
     size: int
     """Of the distinct blobs."""
     rows: int
-    """Edges to manifests and blobs: what the walk has read."""
+    """Number of edges to manifests and blobs that the walk has read."""
 
 
 def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> MeasuredTree:
@@ -65,14 +65,14 @@ MOST_ROWS: Final = 100_000
 """Most rows that are read to measure indexes anew in one transaction, while other writers wait:
 some tenths of a second."""
 INDEX_ROWS: Final = 100
-"""What an index costs besides those of its tree, in rows."""
+"""Rows that an index costs besides those of its tree."""
 _MOST_LEVELS: Final = 32
 
 
 def size_in_manifests(tx: Connection, repository_id: str, digest: str) -> int | None:
     """Return the size that a cached manifest lists for a blob which its repository lacks, or None.
 
-    The upstream has said so, and nobody has checked it.
+    It is the upstream's claim, which nobody has checked.
     """
     return missing.listed_size(tx, repository_id, digest)
 
@@ -101,7 +101,7 @@ def complete_blob(
 def complete_child(
     tx: Connection, manifest_id: str, repository_id: str, digests: list[str]
 ) -> None:
-    """Let the indexes that list a manifest which was just stored have it, and measure them again.
+    """Add a manifest that was just stored to the indexes that list it, and measure them again.
 
     The caller holds the repository's lock. Raise ManifestInvalid as `measure_indexes`.
     """
@@ -130,10 +130,10 @@ def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
 
 
 def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now: int) -> None:
-    """Add the references of an image, and of all under it, to what the repository has meanwhile.
+    """Add the references of an image, and of all under it, to content that has arrived meanwhile.
 
-    Who pushes to a repository that a rule has left behind, pushes no manifest that is there, and
-    its blobs. The caller holds the repository's lock.
+    A client that pushes to a repository which a deleted rule has left behind skips manifests that
+    are there, but pushes their blobs. The caller holds the repository's lock.
     """
     names = missing.missing_under(tx, manifest_id)
     canonical = blobs.canonical_digests(tx, repository.account_id, names) if names else {}
@@ -158,10 +158,10 @@ def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
 def restore_references(
     tx: Connection, repository: Repository, tombstone_id: str, digest: str, now: int
 ) -> None:
-    """Let a restored manifest lack what it lacked, and others have what came back with it.
+    """Restore a manifest's missing references, and complete those of others to it.
 
-    The manifest's row and its edges are there again, and its tombstone is still. What it lacked and
-    came meanwhile is referenced.
+    The manifest's row and its edges are restored already, and its tombstone still exists. Blobs and
+    children that it lacked and that have arrived meanwhile are referenced.
 
     Raises:
         ManifestInvalid: the tree under an index exceeds `TREE_BOUNDS`.

@@ -1,4 +1,4 @@
-"""Find the upstream repository that a name under a rule means, with its credential, and ask it."""
+"""The upstream repository and credential of a name under a rule; test requests to it."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def no_credential(_rule: CacheRule) -> Credential | None:
 def remote_of(rule: CacheRule, name: Name, open_credential: OpenCredential) -> Remote:
     """Return the upstream repository of a name under the rule's prefix.
 
-    It is locked if the rule's secret was sealed under another root key: it fails when it is asked,
-    as one does that refuses the credential.
+    It is locked if the rule's secret was sealed under another root key: requests fail as if the
+    upstream had refused the credential.
 
-    Docker Hub keeps its official images, which people name by one component, under ``library/``.
+    Docker Hub has its official images, whose names have one component, under ``library/``.
     """
     rest = name.repository.removeprefix(f"{rule.prefix}/")
     if rule.upstream_prefix:
@@ -71,7 +71,7 @@ def is_docker_hub(origin: str) -> bool:
 async def open_upstreams(
     database: Database, clock: Clock, allowed: Allowed
 ) -> AsyncIterator[RegistryClient]:
-    """Give the client of this process's upstreams; its connections are closed at the end."""
+    """Yield the client of this process for upstreams; close its connections at the end."""
     http = HttpClient(allowed)
     try:
         yield RegistryClient(http, clock, UpstreamWatch(database, clock))
@@ -80,9 +80,10 @@ async def open_upstreams(
 
 
 def as_error(failure: UpstreamFailed, now: int) -> Unavailable:
-    """Return the error for what an upstream did not answer: 503, with the time to try again.
+    """Return the error for a failed upstream: 503, with the time to try again.
 
-    A 404 would be taken for the truth, and a 401 for a refusal of the client's own credential.
+    A 404 would mean that the content does not exist, a 401 that the client's own credential is
+    wrong.
     """
     retry_after = _RETRY_SECONDS
     if isinstance(failure, UpstreamLimited):
@@ -117,7 +118,7 @@ _NOT_FOUND: Final = 404
 
 
 class Probed(NamedTuple):
-    """How a test ended."""
+    """The result of a test request."""
 
     ok: bool
     stage: Stage

@@ -1,4 +1,4 @@
-"""Delete cached images that nobody pulls, by age and by the size of all that a rule has cached.
+"""Delete cached images that nobody pulls, by age and by the total size that a rule has cached.
 
 They are not restorable: the upstream has them. Their bytes go with the collector's next rounds.
 Nothing else deletes cached images by itself, except a lifecycle policy that a user has set.
@@ -35,7 +35,7 @@ _DAY: Final = 24 * 3600 * MICROSECONDS
 async def expire_cached_images(ctx: ServiceContext) -> int:
     """Delete the images that the rules do not keep; return their number.
 
-    Each is deleted in a transaction of its own, which looks again whether it is to go.
+    Each is deleted in a transaction of its own, which checks again that the rule does not keep it.
     """
     dropped = 0
     for rule in await ctx.database.read(rows.list_retentions):
@@ -57,14 +57,14 @@ class _Excess(NamedTuple):
     summed: int
     """When all its repositories were last summed up."""
     left: int
-    """Without what was dropped since."""
+    """Minus the bytes deleted since."""
 
     @property
     def is_stale(self) -> bool:
-        """Return True if the sum is to be made again: half of the excess is gone.
+        """Return True if the sum must be computed again: half of the excess is gone.
 
-        So the sums of a turn are few, however many images go, and the last images go only after a
-        new one: others may have deleted images, too.
+        So a run needs few sums, however many images it deletes, and deletes the last images only
+        after a new sum: others may have deleted images too.
         """
         return 2 * self.left <= self.summed
 
@@ -74,7 +74,7 @@ async def _drop_before(
 ) -> int:
     """Delete images that were last used before `before`, the oldest first; return their number.
 
-    With `down_to`, stop when what the rule has cached is at most so many bytes.
+    With `down_to`, stop when the rule has cached at most this many bytes.
     """
     change = ctx.change_by(_crn(ctx, rule))
     dropped = 0
@@ -105,7 +105,7 @@ def _drop(
     excess: _Excess | None,
     change: Change,
 ) -> tuple[bool, _Excess | None]:
-    """Delete an image if it is still to go; return True if so, and the excess that is left."""
+    """Delete an image unless the rule keeps it now; return True if deleted, and the excess left."""
     repository = lock_repository(tx, image.repository_id)
     if repository is None or rows.find_retention(tx, rule.rule_id) != rule:
         return False, excess

@@ -16,7 +16,7 @@ from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.pull_through.upstream_states import Condition, conditions
 
 _ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
-"""What decides whom an upstream answers, and for what."""
+"""Fields of a rule that select the upstream, its repositories and the credential."""
 _DOCKER_HUB: Final = "https://registry-1.docker.io"
 _OTHER_NAMES: Final = {
     "https://docker.io": _DOCKER_HUB,
@@ -28,7 +28,7 @@ _OTHER_NAMES: Final = {
 
 
 class ShownRule(NamedTuple):
-    """A rule as it is shown."""
+    """A rule with the state of its upstream, as ``/v1`` shows it."""
 
     details: RuleDetails
     condition: Condition
@@ -153,10 +153,9 @@ def update_rule(
 ) -> ShownRule:
     """Change the given columns of a rule, and return it.
 
-    If another upstream is asked, or with another credential, its limits and failures so far are
-    forgotten, as are what it does not have, and the tags that it lists: they were told to somebody
-    else, or by somebody else. What it does not have is forgotten, too, if that is to be remembered
-    for a shorter time.
+    If the upstream or its credential changes, the stored limits, failures, absences and tag lists
+    are deleted: they are of another upstream, or for another client. Absences are also deleted if
+    they are to be remembered for a shorter time.
 
     Raises:
         InvalidInput: the upstream changes, and its credential is not given anew: who may change a
@@ -187,7 +186,7 @@ def update_rule(
 
 
 def delete_rule(tx: Connection, account_id: str, rule_id: str) -> None:
-    """Delete a rule, or raise NotFound; what it has cached stays, and is pulled as before."""
+    """Delete a rule, or raise NotFound; its cached images stay, and are pulled as before."""
     if not rows.remove_rule(tx, account_id, rule_id):
         raise _missing()
 

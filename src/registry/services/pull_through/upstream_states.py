@@ -1,8 +1,7 @@
-"""When an upstream may be asked: its limits, and a circuit that opens when it fails.
+"""The states of upstreams: their rate limits, and a circuit breaker that opens when they fail.
 
-What is known of an upstream stands in a row per rule, so all workers and nodes share it, and it
-survives restarts. A request to an upstream reads the row; only failures, recoveries and limits
-write.
+The state of an upstream is in a row per rule, so all workers and nodes share it, and it survives
+restarts. A request to an upstream reads the row; only failures, recoveries and limits write.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FIRST_PAUSE_SECONDS: Final = 5
 """For so long; each further failure doubles it."""
 MAX_PAUSE_SECONDS: Final = 120
 FAULT_SECONDS: Final = 24 * 3600
-"""How long a fault is shown after its last occurrence."""
+"""For which a fault is shown after its last occurrence."""
 SUCCESS_SECONDS: Final = 60
 """A worker notes a success of a rule at most so often."""
 RATE_SECONDS: Final = 10
@@ -54,19 +53,19 @@ _log = logging.getLogger(__name__)
 
 
 class Condition(NamedTuple):
-    """What a rule shows of its upstream."""
+    """The state of an upstream that its rule shows."""
 
     faults: Sequence[UpstreamFault]
     """Of the last day, the latest first."""
     budget_left: int | None
-    """Pulls that the upstream still allows, as it last said; None if it does not say."""
+    """Pulls that the upstream still allows, by its last answer; None if unknown."""
     budget_limit: int | None
     paused_until: int | None
     """When it is asked again, if it is left alone now."""
 
 
 def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, Condition]:
-    """Return what is to be shown of the upstreams of some rules, by rule."""
+    """Return the states of the upstreams of some rules, by rule."""
     states = rows.find_states(tx, rule_ids)
     faults: defaultdict[str, list[UpstreamFault]] = defaultdict(list)
     for fault in rows.list_faults(tx, rule_ids, now - FAULT_SECONDS * MICROSECONDS):
@@ -91,14 +90,14 @@ def details(fault: UpstreamFault) -> dict[str, str]:
 class UpstreamWatch:
     """Keeps the rows of upstreams (`Watch`); one per process.
 
-    An answer is not refused because a row could not be written, as on a full disk.
+    A failed write, as on a full disk, does not fail the request.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
         self._known: dict[str, UpstreamState | None] = {}
-        """The row of a rule as it was last read."""
+        """The last read row of each rule."""
         self._succeeded_at: dict[str, int] = {}
         self._is_told = False
         """It is in the log that rows cannot be written; until one is again."""
@@ -129,7 +128,7 @@ class UpstreamWatch:
         )
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Note that it answered as a registry does."""
+        """Record that it answered as a registry does."""
         rule_id, now = remote.rule_id, self._clock()
         state = self._known.get(rule_id)
         has_failed = state is not None and (state.failures > 0 or state.paused_until is not None)
@@ -145,7 +144,7 @@ class UpstreamWatch:
             )
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Count the fault, and leave the upstream alone if it wants that or fails repeatedly."""
+        """Count the fault; pause requests if the upstream asks for that or fails repeatedly."""
         with self._writing():
             await self._database.write_relaxed(
                 record_failure, remote.rule_id, failure, self._clock()
@@ -154,7 +153,7 @@ class UpstreamWatch:
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:
         """Return True if its credential was accepted within the hour; `elsewhere`, for another one.
 
-        What is known is what `check` has read.
+        Uses the row that `check` has read.
         """
         state = self._known.get(remote.rule_id)
         if state is None or state.accepted_at is None:
@@ -176,13 +175,9 @@ class UpstreamWatch:
 
 
 def record_success(
-    tx: Connection,
-    rule_id: str,
-    rate: RateLimit | None,
-    now: int,
-    accepted: str | None = None,
+    tx: Connection, rule_id: str, rate: RateLimit | None, now: int, accepted: str | None = None
 ) -> UpstreamState | None:
-    """Note an answer of an upstream; return what is then known, or None if the rule is gone.
+    """Record an answer of an upstream; return its new state, or None if the rule is gone.
 
     The rule's credential was `accepted` for a repository.
     """
@@ -210,7 +205,7 @@ def record_success(
 
 
 def record_failure(tx: Connection, rule_id: str, failure: UpstreamFailed, now: int) -> None:
-    """Count a fault of an upstream, and set until when it is left alone."""
+    """Count a fault of an upstream, and set the time until which it is not asked."""
     if not rows.lock_rule(tx, rule_id):
         return
     code = _code(failure)
@@ -259,7 +254,7 @@ def _code(failure: UpstreamFailed) -> str:
 
 
 def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
-    """Return True if a limit is to be noted: it is another one, or much of it is gone."""
+    """Return True if a limit must be recorded: it is a new one, or much of it is used up."""
     if state is None or state.rate_remaining is None or state.rate_limit != rate.limit:
         return True
     if state.rate_remaining == rate.remaining:
@@ -268,7 +263,7 @@ def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
 
 
 def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
-    """Return True if it is to be noted that a credential was accepted for a repository."""
+    """Return True if the acceptance of a credential for a repository must be recorded."""
     if remote.credential is None or not remote.repository:
         return False
     if state is None or state.accepted_at is None:
@@ -281,8 +276,5 @@ def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
 def _condition(state: UpstreamState, faults: Sequence[UpstreamFault], now: int) -> Condition:
     is_paused = state.paused_until is not None and state.paused_until > now
     return Condition(
-        faults,
-        state.rate_remaining,
-        state.rate_limit,
-        state.paused_until if is_paused else None,
+        faults, state.rate_remaining, state.rate_limit, state.paused_until if is_paused else None
     )

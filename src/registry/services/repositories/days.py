@@ -1,4 +1,4 @@
-"""Record what repositories hold each day, compare days, and list what is stale."""
+"""Record the sizes of repositories each day, compare days, and list stale repositories."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def measure_repositories(ctx: ServiceContext) -> None:
 
 
 async def measure_day(database: Database, day: int) -> None:
-    """Record the sizes of all repositories and accounts for a day, last uses, and what grew."""
+    """Record the sizes of all repositories and accounts for a day, their growth, and last uses."""
     sums: Counter[str] = Counter()
     after = ""
     while (measured := await database.write_relaxed(measure_batch, day, after)) is not None:

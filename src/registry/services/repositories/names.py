@@ -23,9 +23,9 @@ from registry.services.events import REPOSITORY_CREATED, RegistryEvent, publish
 
 
 def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
-    """Check that a repository that the transaction has inserted may be there.
+    """Check that no rule has the name of a repository that the transaction has inserted.
 
-    It is checked after the insertion, whose foreign key waits for a rule that is being created.
+    Call it after the insertion, whose foreign key waits for a rule that is being created.
 
     Raises:
         RepositoryMirrored: a rule has its name.
@@ -68,7 +68,7 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
 
 
 def refuse_push(tx: Connection, repository: Repository) -> None:
-    """Check that a repository takes pushes, as one that a deleted rule has left behind does.
+    """Check that a repository accepts pushes; one that a deleted rule has left behind does.
 
     Raises:
         RepositoryMirrored: the pull-through cache fills it.
@@ -82,7 +82,7 @@ def refuse_push(tx: Connection, repository: Repository) -> None:
 
 
 def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
-    """Return a repository as one to push to; no rule gets its name before the transaction ends.
+    """Return a repository after a check that it accepts pushes until the transaction ends.
 
     Raises:
         RepositoryMirrored: the pull-through cache fills it.
@@ -96,9 +96,9 @@ def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
 
 
 def as_restored_in(tx: Connection, repository: Repository) -> Repository:
-    """Return a repository as one to restore tags in; no rule gets its name before the end.
+    """Return a repository to restore tags in; no rule gets its name before the transaction ends.
 
-    Where no rule has the name, a restored tag is its account's own, as one that is pushed.
+    Where no rule has the name, a restored tag is like a pushed one.
     """
     if not repository.is_cached:
         return repository
@@ -108,7 +108,7 @@ def as_restored_in(tx: Connection, repository: Repository) -> Repository:
 
 
 def refuse_mirrored(tx: Connection, name: Name) -> None:
-    """Check that a name takes pushes, whether or not the repository exists.
+    """Check that a name accepts pushes, whether or not the repository exists.
 
     Raises:
         RepositoryMirrored: the pull-through cache fills its repository, or a rule has the name.

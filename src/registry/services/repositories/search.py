@@ -24,7 +24,7 @@ from registry.metadata.repositories.search_index import (
 from registry.services.context import ServiceContext
 
 EVERY_SECONDS: Final = 60
-"""How often new names are indexed."""
+"""Interval in which new names are indexed, in seconds."""
 MAX_UNSETTLED: Final = 10_000
 """The most names that a request reads beside the index."""
 MAX_READ: Final = 2000
@@ -35,7 +35,7 @@ _IN_NAMES: Final = re.compile(r"[a-z0-9._/-]+")
 
 
 class Findings(NamedTuple):
-    """A page of matches: repositories first, then tags, each by what begins at the match."""
+    """A page of matches: repositories first, then tags, each by the text from the match on."""
 
     names: list[IndexedName]
     continue_after: Position | None

@@ -1,4 +1,4 @@
-"""Point, delete and list tags; the rules of immutability and preconditions are here alone.
+"""Point, delete and list tags, by the rules of immutability and preconditions.
 
 Everything that moves a tag (a PUT of one or several tags, the control plane, a cache refresh) calls
 `point_tag` inside the transaction that holds the repository's lock.
@@ -11,11 +11,7 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import PreconditionFailed
 from cloudcore.iam.patterns import Patterns
-from registry.errors import (
-    ManifestUnknown,
-    TagDeleteForbidden,
-    TagImmutable,
-)
+from registry.errors import ManifestUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.repositories import live as repositories
@@ -195,7 +191,7 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
 
 
 def look_at_tags(tx: Connection, name: Name) -> Revision | None:
-    """Return what pages of a repository's tags depend on, or None if there is no repository."""
+    """Return the state that pages of a repository's tags depend on; None without a repository."""
     return repositories.find_revision(tx, name.handle, name.repository)
 
 

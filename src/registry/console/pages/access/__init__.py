@@ -1,1 +1,1 @@
-"""Pages of who may do what: sign-in, accounts, people, service accounts, roles and policies."""
+"""Pages of access: sign-in, accounts, people, service accounts, roles and policies."""

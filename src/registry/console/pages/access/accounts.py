@@ -1,4 +1,4 @@
-"""The accounts of the person's organizations: found one, work in it, suspend and resume it.
+"""The accounts of the person's organizations: create, work in, suspend and resume one.
 
 These pages act as the person who has signed in, since a role acts in one account.
 """
@@ -11,59 +11,15 @@ from litestar import get, post
 
 from registry.console.addresses import ACCOUNTS
 from registry.console.admission import Requires
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/accounts"
 _ONE: Final = f"{ACCOUNTS}/{{account:str}}"
+_ONE_API: Final = f"{_API}/{{account}}"
 _PAGE: Final = 50
-
-
-@get(ACCOUNTS, opt=_PERSON)
-async def show_accounts(page: InjectedPage) -> PageResponse:
-    """Show the accounts and, to who may found one, the form for another."""
-    return await _show(page)
-
-
-@post(ACCOUNTS, opt=_PERSON)
-async def create_account(page: InjectedPage) -> PageResponse:
-    """Create an account, whose first role the person may assume."""
-    form = page.form
-    body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
-    try:
-        await page.person.post(_API, body, once=form.get("once", ""))
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(ACCOUNTS, "account-created")
-
-
-@post(f"{_ONE}/suspend", opt=_PERSON)
-async def suspend_account(page: InjectedPage) -> PageResponse:
-    """Ask whether to suspend the account; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        account = (await page.person.get(_path(page)))["account"]
-        return page.show("account_suspension.html", account=account)
-    return await _set_status(page, "suspended", "account-suspended")
-
-
-@post(f"{_ONE}/resume", opt=_PERSON)
-async def resume_account(page: InjectedPage) -> PageResponse:
-    """Let the account work again."""
-    return await _set_status(page, "active", "account-resumed")
-
-
-def _path(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['account']}"
-
-
-async def _set_status(page: PageRequest, status: str, said: str) -> PageResponse:
-    try:
-        await page.person.change("PATCH", _path(page), {"status": status})
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(ACCOUNTS, said)
 
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
@@ -98,3 +54,52 @@ def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, 
             return [each for each in owned if not each["is_personal"]]
         case _:
             return []
+
+
+@get(ACCOUNTS, opt=_PERSON)
+async def show_accounts(page: InjectedPage) -> PageResponse:
+    """Show the accounts and, to a person who may create one, the form."""
+    return await _show(page)
+
+
+@post(ACCOUNTS, opt=_PERSON)
+@beside_form(_show)
+async def create_account(page: InjectedPage) -> PageResponse:
+    """Create an account, whose first role the person may assume."""
+    form = page.form
+    body = {"handle": form.get("handle", "").strip(), "organization": form.get("organization", "")}
+    await page.person.post(_API, body, once=form.get("once", ""))
+    return page.go(ACCOUNTS, "The account was created. “Work in it” below takes you there.")
+
+
+@post(f"{_ONE}/suspend", opt=_PERSON)
+async def suspend_account(page: InjectedPage) -> PageResponse:
+    """Ask whether to suspend the account; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        account = (await page.person.get(page.fill(_ONE_API)))["account"]
+        return page.show(
+            "question.html",
+            title=f"Suspend {account['handle']}",
+            heading=f"Suspend {account['handle']}?",
+            words="Nobody can act in it until you resume it: its programs, roles and container"
+            " clients are refused, within five minutes also for pulls and pushes. Nothing in it is"
+            " deleted.",
+            button="Suspend the account",
+            back=ACCOUNTS,
+            leave="Keep it",
+        )
+    return await _set_status(
+        page, "suspended", "The account is suspended: nobody can act in it until it is resumed."
+    )
+
+
+@post(f"{_ONE}/resume", opt=_PERSON)
+async def resume_account(page: InjectedPage) -> PageResponse:
+    """Let the account work again."""
+    return await _set_status(page, "active", "The account works again.")
+
+
+@beside_form(_show)
+async def _set_status(page: PageRequest, status: str, said: str) -> PageResponse:
+    await page.person.change("PATCH", page.fill(_ONE_API), {"status": status})
+    return page.go(ACCOUNTS, said)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from litestar import post
 from litestar.handlers import HTTPRouteHandler
 
-from registry.console.control_plane import Complaint, Refused, complaint_of, unless_refused
+from registry.console.complaints import Complaint, Show, beside_form
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 
 class AttachedPolicies(NamedTuple):
-    """What a page shows of the policies of a principal."""
+    """The policies of a principal, as far as the role may list them."""
 
     attached: Sequence[dict[str, Any]] | None
     """None if the role may not list policies."""
@@ -29,7 +30,7 @@ async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicie
     if found is None:
         return AttachedPolicies(None, ())
     attached = found["policies"]
-    page.asks_about(*(each["crn"] for each in attached))
+    page.want_rights_on(*(each["crn"] for each in attached))
     every = (await page.api.get(path, limit=200))["policies"]
     ids = {each["id"] for each in attached}
     return AttachedPolicies(attached, [each["name"] for each in every if each["id"] not in ids])
@@ -38,7 +39,7 @@ async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicie
 def handlers_of(
     path: str,
     kind: Literal["role", "service_account"],
-    show: Callable[[PageRequest, Complaint], Awaitable[PageResponse]],
+    show: Show,
     opt: Mapping[str, object] | None = None,
 ) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
     """Return the handlers that attach a policy to a principal and detach it.
@@ -50,21 +51,21 @@ def handlers_of(
     api = f"/v1/{kind.replace('_', '-')}s"
 
     @post(f"{one}/policies", opt=opt)
+    @beside_form(show)
     async def attach(page: InjectedPage) -> PageResponse:
         name, principal_id = page.form.get("policy", "").strip(), page.parameters[kind]
-        try:
-            async for each in page.api.each("/v1/policies", "policies"):
-                if each["name"] == name:
-                    attached = {kind: principal_id}
-                    await page.api.post(f"/v1/policies/{each['id']}/attachments", attached)
-                    return page.go(f"{path}/{principal_id}", "policy-attached")
-        except Refused as error:
-            return await show(page, complaint_of(error))
+        async for each in page.api.each("/v1/policies", "policies"):
+            if each["name"] == name:
+                attached = {kind: principal_id}
+                await page.api.post(f"/v1/policies/{each['id']}/attachments", attached)
+                return page.go(
+                    f"{path}/{principal_id}", "The policy was attached, and holds at once."
+                )
         return await show(page, Complaint(404, f"there is no policy {name}."))
 
     @post(f"{one}/policies/{{policy:str}}/detach")
     async def detach(page: InjectedPage) -> PageResponse:
-        policy, principal_id = f"/v1/policies/{page.parameters['policy']}", page.parameters[kind]
+        policy, principal_id = page.fill("/v1/policies/{policy}"), page.parameters[kind]
         if "confirmed" not in page.form:
             principal = (await page.api.get(f"{api}/{principal_id}"))[kind]
             return await _ask(page, principal, policy, f"{path}/{principal_id}")
@@ -72,7 +73,7 @@ def handlers_of(
             if each[kind] is not None and each[kind]["id"] == principal_id:
                 await page.api.change("DELETE", f"{policy}/attachments/{each['id']}")
                 break
-        return page.go(f"{path}/{principal_id}", "policy-detached")
+        return page.go(f"{path}/{principal_id}", "The policy was detached.")
 
     return attach, detach
 
@@ -85,7 +86,7 @@ async def _ask(
     for crn in (principal["crn"], policy["crn"]):
         await page.require("iam:DetachPolicy", crn)
     return page.show(
-        "right_removal.html",
+        "question.html",
         title=f"Detach {policy['name']} from {principal['name']}?",
         words="What only this policy allows is refused from then on. The policy stays.",
         button="Detach",

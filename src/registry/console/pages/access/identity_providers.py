@@ -8,108 +8,29 @@ from litestar import get, post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import NO_COMPLAINT, Complaint, WrongInput, beside_form
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _ALL: Final = f"{PEOPLE}/{{organization:str}}/identity-providers"
 _ONE: Final = f"{_ALL}/{{provider:str}}"
+_API: Final = "/v1/organizations/{organization}/identity-providers"
+_ONE_API: Final = f"{_API}/{{provider}}"
 _PERSON: Final = {"requires": Requires.PERSON}
 _MOST: Final = 200
 """More than an organization can have."""
-
-
-@get(_ALL, opt=_PERSON)
-async def list_providers(page: InjectedPage) -> PageResponse:
-    """List the providers by name, with the form of a new one."""
-    return await _list(page)
-
-
-@post(_ALL, opt=_PERSON)
-async def add_provider(page: InjectedPage) -> PageResponse:
-    """Add a provider, and lead to its page with the redirect URI."""
-    form = page.form
-    try:
-        body = {
-            **_fields(page),
-            "issuer": form.get("issuer", "").strip(),
-            "client_id": form.get("client_id", "").strip(),
-            "client_secret": form.get("client_secret") or None,
-            "groups_claim": form.get("groups_claim", "").strip(),
-        }
-        made = await page.person.post(_api(page), body)
-    except Refused as error:
-        return await _list(page, complaint_of(error))
-    except ValueError as error:
-        return await _list(page, Complaint(400, str(error), "session_hours"))
-    there = f"{_path(page)}/{made['identity_provider']['id']}"
-    return page.go(there, "provider-added")
-
-
-@get(_ONE, opt=_PERSON)
-async def show_provider(page: InjectedPage) -> PageResponse:
-    """Show a provider."""
-    return await _show(page)
-
-
-@post(_ONE, opt=_PERSON)
-async def save_provider(page: InjectedPage) -> PageResponse:
-    """Change a provider; without a new secret its client keeps the one it has."""
-    status = "inactive" if "inactive" in page.form else "active"
-    try:
-        changes = {**_fields(page), "status": status}
-        if "no_secret" in page.form:
-            changes["client_secret"] = None
-        elif secret := page.form.get("client_secret"):
-            changes["client_secret"] = secret
-        await page.person.change("PATCH", _one_api(page), changes)
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    except ValueError as error:
-        return await _show(page, Complaint(400, str(error), "session_hours"))
-    return page.go(_one_path(page), "provider-saved")
-
-
-@post(f"{_ONE}/delete", opt=_PERSON)
-async def delete_provider(page: InjectedPage) -> PageResponse:
-    """Ask whether to delete the provider; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        found = await page.person.get(_one_api(page))
-        return page.show(
-            "identity_provider_deletion.html",
-            provider=found["identity_provider"],
-            base=_one_path(page),
-        )
-    await page.person.change("DELETE", _one_api(page))
-    return page.go(_path(page), "provider-deleted")
-
-
-def _path(page: PageRequest) -> str:
-    return f"{PEOPLE}/{page.parameters['organization']}/identity-providers"
-
-
-def _one_path(page: PageRequest) -> str:
-    return f"{_path(page)}/{page.parameters['provider']}"
-
-
-def _api(page: PageRequest) -> str:
-    return f"/v1/organizations/{page.parameters['organization']}/identity-providers"
-
-
-def _one_api(page: PageRequest) -> str:
-    return f"{_api(page)}/{page.parameters['provider']}"
 
 
 def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the fields of a form that can be changed later, but for secret and status.
 
     Raises:
-        ValueError: the hours of a session are no number.
+        WrongInput: the hours of a session are no number.
 
     """
     form = page.form
     hours = form.get("session_hours", "").strip()
     if not (hours.isascii() and hours.isdigit() and len(hours) <= 6):
-        raise ValueError("The hours of a session are a number, from 1 to 720.")
+        raise WrongInput("session_hours", "The hours of a session are a number, from 1 to 720.")
     return {
         "session_hours": int(hours),
         "name": form.get("name", "").strip(),
@@ -121,24 +42,91 @@ def _fields(page: PageRequest) -> dict[str, Any]:
 
 
 async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    found = await page.person.get(_api(page), limit=_MOST)
+    found = await page.person.get(page.fill(_API), limit=_MOST)
     return page.show(
         "identity_providers.html",
         complaint.status,
         providers=found["identity_providers"],
-        base=_path(page),
-        back=f"{PEOPLE}/{page.parameters['organization']}",
+        base=page.fill(_ALL),
+        back=page.fill(f"{PEOPLE}/{{organization}}"),
         complaint=complaint,
     )
 
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    found = await page.person.get(_one_api(page))
+    found = await page.person.get(page.fill(_ONE_API))
     return page.show(
         "identity_provider.html",
         complaint.status,
         provider=found["identity_provider"],
-        base=_one_path(page),
-        back=_path(page),
+        base=page.fill(_ONE),
+        back=page.fill(_ALL),
         complaint=complaint,
+    )
+
+
+@get(_ALL, opt=_PERSON)
+async def list_providers(page: InjectedPage) -> PageResponse:
+    """List the providers by name, with the form of a new one."""
+    return await _list(page)
+
+
+@post(_ALL, opt=_PERSON)
+@beside_form(_list)
+async def add_provider(page: InjectedPage) -> PageResponse:
+    """Add a provider, and lead to its page with the redirect URI."""
+    form = page.form
+    body = {
+        **_fields(page),
+        "issuer": form.get("issuer", "").strip(),
+        "client_id": form.get("client_id", "").strip(),
+        "client_secret": form.get("client_secret") or None,
+        "groups_claim": form.get("groups_claim", "").strip(),
+    }
+    made = await page.person.post(page.fill(_API), body)
+    return page.go(
+        f"{page.fill(_ALL)}/{made['identity_provider']['id']}",
+        "The provider was added. Register its redirect URI there.",
+    )
+
+
+@get(_ONE, opt=_PERSON)
+async def show_provider(page: InjectedPage) -> PageResponse:
+    """Show a provider."""
+    return await _show(page)
+
+
+@post(_ONE, opt=_PERSON)
+@beside_form(_show)
+async def save_provider(page: InjectedPage) -> PageResponse:
+    """Change a provider; without a new secret its client keeps the one it has."""
+    status = "inactive" if "inactive" in page.form else "active"
+    changes = {**_fields(page), "status": status}
+    if "no_secret" in page.form:
+        changes["client_secret"] = None
+    elif secret := page.form.get("client_secret"):
+        changes["client_secret"] = secret
+    await page.person.change("PATCH", page.fill(_ONE_API), changes)
+    return page.go(page.fill(_ONE), "The provider was saved.")
+
+
+@post(f"{_ONE}/delete", opt=_PERSON)
+async def delete_provider(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the provider; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        found = await page.person.get(page.fill(_ONE_API))
+        name = found["identity_provider"]["name"]
+        return page.show(
+            "question.html",
+            title=f"Delete {name}?",
+            heading=f"Delete the identity provider {name}?",
+            words="Its people stay, but lose the roles that its groups gave them, with their open"
+            " sessions of these. The sign-ins that it began end. Who has no password cannot sign in"
+            " until an owner resets it. It cannot be restored.",
+            button="Delete the provider",
+            back=page.fill(_ONE),
+        )
+    await page.person.change("DELETE", page.fill(_ONE_API))
+    return page.go(
+        page.fill(_ALL), "The provider was deleted, with the roles that its groups gave."
     )

@@ -12,7 +12,14 @@ from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
 from registry.console.assets import address_of_client
 from registry.console.client_wheel import client_wheel
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import (
+    NO_COMPLAINT,
+    Complaint,
+    WrongInput,
+    beside_form,
+    complaint_of,
+)
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 
@@ -20,54 +27,6 @@ _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/users/me/container-passwords"
 _PAGE: Final = 200
 """More than a person may have."""
-
-
-@get(MY_ACCOUNT, opt=_PERSON)
-async def show_my_account(page: InjectedPage) -> PageResponse:
-    """Show the person's container passwords, and the forms for another and for a new sign-in."""
-    return await _show(page)
-
-
-@post(MY_ACCOUNT, opt=_PERSON)
-async def change_password(page: InjectedPage) -> PageResponse:
-    """Change the password; the form's passwords are never shown again."""
-    form = page.form
-    new = form.get("password", "")
-    if new != form.get("again", ""):
-        differ = Complaint(400, "The new password was typed in two ways.", "password")
-        return await _show(page, differ)
-    body = {"current_password": form.get("current_password", ""), "password": new}
-    try:
-        await page.person.change("PUT", "/v1/users/me/password", body)
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(MY_ACCOUNT, "password-changed")
-
-
-@post(CONTAINER_PASSWORDS, opt=_PERSON)
-async def make_container_password(page: InjectedPage) -> PageResponse:
-    """Make a container password, and show it: no other page ever has it."""
-    body = {"name": page.form.get("name", "").strip(), "role": page.form.get("role", "")}
-    try:
-        made = await page.person.post(_API, body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await _show(page, making=complaint_of(error))
-    url = page.console.settings.url
-    made = made["container_password"]
-    return page.show("container_password.html", made=made, back=MY_ACCOUNT, registry_url=url)
-
-
-@get(CONTAINER_PASSWORDS, opt=_PERSON)
-async def leave_container_password(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that asks again for a password that was shown once."""
-    return page.go(MY_ACCOUNT)
-
-
-@post(f"{CONTAINER_PASSWORDS}/{{container_password:str}}/revoke", opt=_PERSON)
-async def revoke_container_password(page: InjectedPage) -> PageResponse:
-    """Revoke a container password."""
-    await page.person.change("DELETE", f"{_API}/{page.parameters['container_password']}")
-    return page.go(MY_ACCOUNT, "container-password-revoked")
 
 
 async def _show(
@@ -99,3 +58,52 @@ def _free_name(passwords: Iterable[dict[str, Any]]) -> str:
     taken = {each["name"] for each in passwords}
     names = ("docker", *(f"docker-{number}" for number in range(2, len(taken) + 2)))
     return next(each for each in names if each not in taken)
+
+
+@get(MY_ACCOUNT, opt=_PERSON)
+async def show_my_account(page: InjectedPage) -> PageResponse:
+    """Show the person's container passwords, and the forms for another and for a new sign-in."""
+    return await _show(page)
+
+
+@post(MY_ACCOUNT, opt=_PERSON)
+@beside_form(_show)
+async def change_password(page: InjectedPage) -> PageResponse:
+    """Change the password; the form's passwords are never shown again."""
+    form = page.form
+    new = form.get("password", "")
+    if new != form.get("again", ""):
+        raise WrongInput("password", "The new password was typed in two ways.")
+    body = {"current_password": form.get("current_password", ""), "password": new}
+    await page.person.change("PUT", "/v1/users/me/password", body)
+    return page.go(
+        MY_ACCOUNT,
+        "Your password was changed. Your other sessions have ended, and so have your"
+        " passwords for container clients.",
+    )
+
+
+@post(CONTAINER_PASSWORDS, opt=_PERSON)
+async def make_container_password(page: InjectedPage) -> PageResponse:
+    """Make a container password, and show it: no other page ever has it."""
+    body = {"name": page.form.get("name", "").strip(), "role": page.form.get("role", "")}
+    try:
+        made = await page.person.post(_API, body, once=page.form.get("once", ""))
+    except Refused as error:
+        return await _show(page, making=complaint_of(error))
+    url = page.console.settings.url
+    made = made["container_password"]
+    return page.show("container_password.html", made=made, back=MY_ACCOUNT, registry_url=url)
+
+
+@get(CONTAINER_PASSWORDS, opt=_PERSON)
+async def leave_container_password(page: InjectedPage) -> PageResponse:
+    """Redirect a browser that asks again for a password that was shown once."""
+    return page.go(MY_ACCOUNT)
+
+
+@post(f"{CONTAINER_PASSWORDS}/{{container_password:str}}/revoke", opt=_PERSON)
+async def revoke_container_password(page: InjectedPage) -> PageResponse:
+    """Revoke a container password."""
+    await page.person.change("DELETE", f"{_API}/{page.parameters['container_password']}")
+    return page.go(MY_ACCOUNT, "The password was revoked. Clients get no more tokens by it.")

@@ -12,101 +12,29 @@ from litestar import get, post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
-from registry.console.control_plane import (
-    NO_COMPLAINT,
-    Complaint,
-    Refused,
-    complaint_of,
-    unless_refused,
-)
+from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _API: Final = "/v1/organizations"
 _ONE: Final = f"{PEOPLE}/{{organization:str}}"
+_ONE_API: Final = f"{_API}/{{organization}}"
+_MEMBER: Final = f"{_ONE}/members/{{user:str}}"
+_MEMBER_API: Final = f"{_ONE_API}/members/{{user}}"
+_USER_API: Final = "/v1/users/{user}"
 _PAGE: Final = 50
 _PERSON: Final = {"requires": Requires.PERSON}
 MEMBER_ROLES: Final = ("member", "billing", "owner")
 
 
-@get(PEOPLE, opt=_PERSON)
-async def choose_organization(page: InjectedPage) -> PageResponse:
-    """Redirect to the person's organization; show a choice if there is not exactly one."""
-    found = await page.person.get(_API, limit=200)
-    shared = [each for each in found["organizations"] if not each["is_personal"]]
-    if len(shared) == 1:
-        return page.go(f"{PEOPLE}/{shared[0]['id']}")
-    return page.show("organizations.html", organizations=shared)
-
-
-@get(_ONE, opt=_PERSON)
-async def show_people(page: InjectedPage) -> PageResponse:
-    """Show the members, and to owners the pending invitations."""
-    return await _show(page)
-
-
-@post(f"{_ONE}/users", opt=_PERSON)
-async def add_person(page: InjectedPage) -> PageResponse:
-    """Create a person, and show its one-time password."""
-    body = {
-        "email": page.form.get("email", "").strip(),
-        "organization": page.parameters["organization"],
-    }
-    try:
-        made = await page.person.post("/v1/users", body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return show_one_time_password(page, made["user"])
-
-
-@post(f"{_ONE}/invitations", opt=_PERSON)
-async def invite(page: InjectedPage) -> PageResponse:
-    """Invite an address, and show the code to hand over."""
-    body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
-    try:
-        path, once = f"{_api(page)}/invitations", page.form.get("once", "")
-        made = await page.person.post(path, body, once=once)
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    organization = (await page.person.get(_api(page)))["organization"]
-    return page.show(
-        "invitation.html",
-        organization=organization,
-        invitation=made["invitation"],
-        registry_url=page.console.settings.url,
-    )
-
-
-@get([f"{_ONE}/users", f"{_ONE}/invitations"], opt=_PERSON)
-async def leave_secret(page: InjectedPage) -> PageResponse:
-    """Redirect a browser that asks again for a page that was shown once."""
-    return page.go(f"{PEOPLE}/{page.parameters['organization']}")
-
-
-@post(f"{_ONE}/invitations/{{invitation:str}}/delete", opt=_PERSON)
-async def revoke_invitation(page: InjectedPage) -> PageResponse:
-    """Revoke an invitation."""
-    path = f"{_api(page)}/invitations/{page.parameters['invitation']}"
-    await page.person.change("DELETE", path)
-    return page.go(f"{PEOPLE}/{page.parameters['organization']}", "invitation-revoked")
-
-
-def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
-    """Show a new password of a person; no other page ever has it."""
-    back = f"{PEOPLE}/{page.parameters['organization']}"
-    url = page.console.settings.url
-    return page.show("one_time_password.html", user=user, back=back, registry_url=url)
-
-
-def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['organization']}"
-
-
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     api, query = page.person, page.query
-    organization = (await api.get(_api(page)))["organization"]
-    members = await api.get(f"{_api(page)}/members", marker=query.get("marker"), limit=_PAGE)
+    organization = (await api.get(page.fill(_ONE_API)))["organization"]
+    members = await api.get(
+        f"{page.fill(_ONE_API)}/members", marker=query.get("marker"), limit=_PAGE
+    )
     invitations = await unless_refused(
-        api.get(f"{_api(page)}/invitations", marker=query.get("invited"), limit=_PAGE)
+        api.get(f"{page.fill(_ONE_API)}/invitations", marker=query.get("invited"), limit=_PAGE)
     )
     return page.show(
         "people.html",
@@ -136,8 +64,95 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
     return {each["id"]: each["status"] for each in found["users"]}
 
 
-_ORGANIZATION: Final = f"{PEOPLE}/{{organization:str}}"
-_MEMBER: Final = f"{_ORGANIZATION}/members/{{user:str}}"
+async def _show_member(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+    """Show the person, and the role if the person is on the first pages of members."""
+    organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
+    user = (await page.person.get(page.fill(_USER_API)))["user"]
+    return page.show(
+        "member.html",
+        complaint.status,
+        organization=organization,
+        user=user,
+        role=await unless_refused(_role(page)),
+        base=page.fill(_MEMBER),
+        back=page.fill(_ONE),
+        is_self=user["id"] == page.session.user_id,
+        member_roles=MEMBER_ROLES,
+        complaint=complaint,
+    )
+
+
+async def _role(page: PageRequest) -> str:
+    """Return the person's role in the organization; an empty text if it is not a member."""
+    path = page.fill(f"{_ONE_API}/members")
+    async for each in page.person.each(path, "members"):
+        if each["user"]["id"] == page.parameters["user"]:
+            return str(each["role"])
+    return ""
+
+
+@get(PEOPLE, opt=_PERSON)
+async def choose_organization(page: InjectedPage) -> PageResponse:
+    """Redirect to the person's organization; show a choice if there is not exactly one."""
+    found = await page.person.get(_API, limit=200)
+    shared = [each for each in found["organizations"] if not each["is_personal"]]
+    if len(shared) == 1:
+        return page.go(f"{PEOPLE}/{shared[0]['id']}")
+    return page.show("organizations.html", organizations=shared)
+
+
+@get(_ONE, opt=_PERSON)
+async def show_people(page: InjectedPage) -> PageResponse:
+    """Show the members, and to owners the pending invitations."""
+    return await _show(page)
+
+
+@post(f"{_ONE}/users", opt=_PERSON)
+@beside_form(_show)
+async def add_person(page: InjectedPage) -> PageResponse:
+    """Create a person, and show its one-time password."""
+    body = {
+        "email": page.form.get("email", "").strip(),
+        "organization": page.parameters["organization"],
+    }
+    made = await page.person.post("/v1/users", body, once=page.form.get("once", ""))
+    return show_one_time_password(page, made["user"])
+
+
+@post(f"{_ONE}/invitations", opt=_PERSON)
+@beside_form(_show)
+async def invite(page: InjectedPage) -> PageResponse:
+    """Invite an address, and show the code to hand over."""
+    body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
+    path, once = f"{page.fill(_ONE_API)}/invitations", page.form.get("once", "")
+    made = await page.person.post(path, body, once=once)
+    organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
+    return page.show(
+        "invitation.html",
+        organization=organization,
+        invitation=made["invitation"],
+        registry_url=page.console.settings.url,
+    )
+
+
+@get([f"{_ONE}/users", f"{_ONE}/invitations"], opt=_PERSON)
+async def leave_secret(page: InjectedPage) -> PageResponse:
+    """Redirect a browser that asks again for a page that was shown once."""
+    return page.go(page.fill(_ONE))
+
+
+@post(f"{_ONE}/invitations/{{invitation:str}}/delete", opt=_PERSON)
+async def revoke_invitation(page: InjectedPage) -> PageResponse:
+    """Revoke an invitation."""
+    await page.person.change("DELETE", page.fill(f"{_ONE_API}/invitations/{{invitation}}"))
+    return page.go(page.fill(_ONE), "The invitation was revoked. Its code works no more.")
+
+
+def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageResponse:
+    """Show a new password of a person; no other page ever has it."""
+    back = page.fill(_ONE)
+    url = page.console.settings.url
+    return page.show("one_time_password.html", user=user, back=back, registry_url=url)
 
 
 @get(_MEMBER, opt=_PERSON)
@@ -149,110 +164,75 @@ async def show_member(page: InjectedPage) -> PageResponse:
 @post(f"{_MEMBER}/role", opt=_PERSON)
 async def change_role(page: InjectedPage) -> PageResponse:
     """Change the member's role in the organization."""
-    return await _change(page, _member_api(page), {"role": page.form.get("role", "")})
+    return await _change(page, _MEMBER_API, {"role": page.form.get("role", "")})
 
 
 @post(f"{_MEMBER}/status", opt=_PERSON)
 async def change_status(page: InjectedPage) -> PageResponse:
     """Suspend or resume the person."""
-    return await _change(page, _user_api(page), {"status": page.form.get("status", "")})
+    return await _change(page, _USER_API, {"status": page.form.get("status", "")})
 
 
 @post(f"{_MEMBER}/password", opt=_PERSON)
+@beside_form(_show_member)
 async def reset_password(page: InjectedPage) -> PageResponse:
     """Ask whether to reset the password; with ``confirmed`` in the form, show the new one."""
     if "confirmed" not in page.form:
-        return await _ask(page, "password")
-    try:
-        path, once = f"{_user_api(page)}/reset-password", page.form.get("once", "")
-        made = await page.person.post(path, once=once)
-    except Refused as error:
-        return await _show_member(page, complaint_of(error))
+        return await _ask(
+            page,
+            "Reset the password of",
+            "The person's sessions end at once. The next page shows a one-time password, once.",
+            "Reset the password",
+        )
+    path, once = page.fill(f"{_USER_API}/reset-password"), page.form.get("once", "")
+    made = await page.person.post(path, once=once)
     return show_one_time_password(page, made["user"])
 
 
 @get(f"{_MEMBER}/password", opt=_PERSON)
 async def leave_password(page: InjectedPage) -> PageResponse:
     """Redirect a browser that asks again for a password that was shown once."""
-    return page.go(_path(page))
+    return page.go(page.fill(_MEMBER))
 
 
 @post(f"{_MEMBER}/remove", opt=_PERSON)
+@beside_form(_show_member)
 async def remove_member(page: InjectedPage) -> PageResponse:
     """Ask whether to remove the member; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
-        return await _ask(page, "remove")
-    try:
-        await page.person.change("DELETE", _member_api(page))
-    except Refused as error:
-        return await _show_member(page, complaint_of(error))
-    return page.go(_people(page), "member-removed")
+        return await _ask(
+            page,
+            "Remove",
+            "The roles in the organization's accounts go too, and sessions in them end. The person"
+            " stays, and can be invited again.",
+            "Remove from the organization",
+        )
+    await page.person.change("DELETE", page.fill(_MEMBER_API))
+    return page.go(page.fill(_ONE), "The member was removed.")
 
 
 @post(f"{_MEMBER}/delete", opt=_PERSON)
+@beside_form(_show_member)
 async def delete_person(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the person; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
-        return await _ask(page, "delete")
-    try:
-        await page.person.change("DELETE", _user_api(page))
-    except Refused as error:
-        return await _show_member(page, complaint_of(error))
-    return page.go(_people(page), "person-deleted")
+        return await _ask(
+            page,
+            "Delete",
+            "The person can sign in no more, and has no role. It cannot be restored.",
+            "Delete the person",
+        )
+    await page.person.change("DELETE", page.fill(_USER_API))
+    return page.go(page.fill(_ONE), "The person was deleted.")
 
 
-def _people(page: PageRequest) -> str:
-    return f"{PEOPLE}/{page.parameters['organization']}"
+@beside_form(_show_member)
+async def _change(page: PageRequest, api: str, changes: dict[str, str]) -> PageResponse:
+    await page.person.change("PATCH", page.fill(api), changes)
+    return page.go(page.fill(_MEMBER), "The change was saved.")
 
 
-def _path(page: PageRequest) -> str:
-    return f"{_people(page)}/members/{page.parameters['user']}"
-
-
-def _user_api(page: PageRequest) -> str:
-    return f"/v1/users/{page.parameters['user']}"
-
-
-def _member_api(page: PageRequest) -> str:
-    return f"/v1/organizations/{page.parameters['organization']}/members/{page.parameters['user']}"
-
-
-async def _change(page: PageRequest, path: str, changes: dict[str, str]) -> PageResponse:
-    try:
-        await page.person.change("PATCH", path, changes)
-    except Refused as error:
-        return await _show_member(page, complaint_of(error))
-    return page.go(_path(page), "member-saved")
-
-
-async def _ask(page: PageRequest, question: str) -> PageResponse:
-    user = (await page.person.get(_user_api(page)))["user"]
-    return page.show("member_question.html", user=user, base=_path(page), question=question)
-
-
-async def _show_member(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    """Show the person, and the role if the person is on the first pages of members."""
-    api = f"/v1/organizations/{page.parameters['organization']}"
-    organization = (await page.person.get(api))["organization"]
-    user = (await page.person.get(_user_api(page)))["user"]
-    return page.show(
-        "member.html",
-        complaint.status,
-        organization=organization,
-        user=user,
-        role=await unless_refused(_role(page)),
-        base=_path(page),
-        back=_people(page),
-        is_self=user["id"] == page.session.user_id,
-        member_roles=MEMBER_ROLES,
-        complaint=complaint,
-    )
-
-
-async def _role(page: PageRequest) -> str:
-    """Return the person's role in the organization; an empty text if it is not a member."""
-    path = f"/v1/organizations/{page.parameters['organization']}/members"
-    async for each in page.person.each(path, "members"):
-        if each["user"]["id"] == page.parameters["user"]:
-            return str(each["role"])
-    return ""
+async def _ask(page: PageRequest, act: str, words: str, button: str) -> PageResponse:
+    email = (await page.person.get(page.fill(_USER_API)))["user"]["email"]
+    title, back = f"{act} {email}?", page.fill(_MEMBER)
+    return page.show("question.html", title=title, words=words, button=button, back=back)

@@ -1,4 +1,4 @@
-"""The policies of the account: list, create, edit and delete them, and ask what one may do."""
+"""The policies of the account: list, create, edit, delete and simulate them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import msgspec
 from litestar import get, post
 
 from registry.console.addresses import POLICIES, SIMULATOR
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     Complaint,
-    Refused,
+    WrongInput,
     complaint_of,
     is_outdated,
-    unless_refused,
 )
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 
-def parse_document(written: str) -> dict[str, Any]:
-    """Return the JSON object of a form.
+def parse_document(written: str, field: str = "document") -> dict[str, Any]:
+    """Return the JSON object in a field of a form.
 
     Raises:
-        ValueError: it is none.
+        WrongInput: it is none.
 
     """
     try:
         found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"The document is no JSON object: {error}.") from None
+        raise WrongInput(field, f"The document is no JSON object: {error}.") from None
     return found
 
 
@@ -41,7 +41,7 @@ def written_document(document: object) -> str:
 
 
 def complaint_about(error: Refused, written: str) -> Complaint:
-    """Return what to say about a refused document, with the line of the value that is wrong."""
+    """Return the complaint about a refused document, with the line of the wrong value."""
     found = complaint_of(error)
     value = error.params.get("value")
     line = line_of(value, written) if isinstance(value, str) else 0
@@ -72,7 +72,7 @@ class PolicyVocabulary(NamedTuple):
 
 
 async def read_vocabulary(page: PageRequest) -> PolicyVocabulary:
-    """Return what policies can name, as far as it matches the page's search."""
+    """Return the actions and resources that match the page's search."""
     find = (page.form.get(FIND) or page.query.get(FIND, "")).strip()
     found = await page.api.get("/v1/actions")
     actions = [each for each in found["actions"] if matches(find, each["name"], each["summary"])]
@@ -89,6 +89,7 @@ def matches(find: str, *texts: str) -> bool:
 
 _API: Final = "/v1/policies"
 _ONE: Final = f"{POLICIES}/{{policy:str}}"
+_ONE_API: Final = f"{_API}/{{policy}}"
 _PAGE: Final = 50
 
 
@@ -124,16 +125,19 @@ async def create_policy(page: InjectedPage) -> PageResponse:
         else:
             body["document"] = parse_document(written)
         made = await page.api.post(_API, body)
-    except ValueError as error:
-        return await _new(page, Complaint(400, str(error), "document"))
+    except WrongInput as wrong:
+        return await _new(page, wrong.complaint)
     except Refused as error:
         return await _new(page, complaint_about(error, written))
-    return page.go(f"{POLICIES}/{made['policy']['id']}", "policy-created")
+    return page.go(
+        f"{POLICIES}/{made['policy']['id']}",
+        "The policy was created. Service accounts and roles can have it now.",
+    )
 
 
 @get(_ONE)
 async def show_account_policy(page: InjectedPage) -> PageResponse:
-    """Show a policy in the editor, and what it is attached to."""
+    """Show a policy in the editor, and its attachments."""
     return await _show(page)
 
 
@@ -147,32 +151,28 @@ async def save_account_policy(page: InjectedPage) -> PageResponse:
     description = form.get("description", "").strip()
     try:
         changes = {"document": parse_document(written), "description": description}
-        await page.api.change("PATCH", _api(page), changes, revision=form.get("revision"))
-    except ValueError as error:
-        return await _show(page, Complaint(400, str(error), "document"))
+        await page.api.change("PATCH", page.fill(_ONE_API), changes, revision=form.get("revision"))
+    except WrongInput as wrong:
+        return await _show(page, wrong.complaint)
     except Refused as error:
         if is_outdated(error):
             return await _show(page, complaint_of(error), outdated=True)
         return await _show(page, complaint_about(error, written))
-    return page.go(f"{POLICIES}/{page.parameters['policy']}", "policy-saved")
+    return page.go(page.fill(_ONE), "The policy was saved.")
 
 
 @post(f"{_ONE}/delete")
 async def delete_account_policy(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the policy; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
-        policy = (await page.api.get(_api(page)))["policy"]
+        policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
         await page.require("iam:DeletePolicy", policy["crn"])
         return page.show("account_policy_deletion.html", policy=policy)
     try:
-        await page.api.change("DELETE", _api(page))
+        await page.api.change("DELETE", page.fill(_ONE_API))
     except Refused as error:
         return await _show(page, complaint_of(error))
-    return page.go(POLICIES, "policy-deleted")
-
-
-def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['policy']}"
+    return page.go(POLICIES, "The policy was deleted.")
 
 
 async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
@@ -201,10 +201,10 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
 async def _show(
     page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
 ) -> PageResponse:
-    policy = (await page.api.get(_api(page)))["policy"]
+    policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
     revision = str(policy["revision"])
-    page.asks_about(policy["crn"])
-    path = f"{_api(page)}/attachments"
+    page.want_rights_on(policy["crn"])
+    path = f"{page.fill(_ONE_API)}/attachments"
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(
         "account_policy.html",

@@ -9,14 +9,8 @@ from litestar import get, post
 
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
-from registry.console.control_plane import (
-    NO_COMPLAINT,
-    OUTDATED,
-    Complaint,
-    Refused,
-    complaint_of,
-    unless_refused,
-)
+from registry.console.complaints import NO_COMPLAINT, OUTDATED, Complaint, WrongInput, beside_form
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (
     create_with_rights,
@@ -27,7 +21,7 @@ from registry.console.pages.access.attached_policies import (
 from registry.console.pages.access.policies import complaint_about, parse_document, written_document
 
 
-async def admit(page: PageRequest, role_id: str, crn: str) -> None:
+async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
     """Let the trust policy of a role admit a principal, unless it does.
 
     Raises:
@@ -48,7 +42,7 @@ _MOST = 200
 
 
 class RoleGroups(NamedTuple):
-    """What a page shows of the groups of a role."""
+    """The groups of a role, as far as the session may list them."""
 
     assigned: Sequence[dict[str, Any]] | None
     """None if the role of the session may not list them."""
@@ -85,7 +79,7 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
     if "trust" in page.form:
         for each in await _providers(page):
             if each["id"] == made["identity_provider"]:
-                await admit(page, role_id, each["crn"])
+                await trust_principal(page, role_id, each["crn"])
 
 
 def _groups_api(role_id: str) -> str:
@@ -105,154 +99,28 @@ async def _providers(page: PageRequest) -> Sequence[dict[str, Any]]:
 
 _API: Final = "/v1/roles"
 _ONE: Final = f"{ACCOUNT_ROLES}/{{role:str}}"
+_ONE_API: Final = f"{_API}/{{role}}"
 _KIND: Final = "role"
-_SHOWN: Final = {"requires": Requires.PERSON_IN_ROLE}
+_PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
 """Of what may show a role's page, where owners choose among identity providers."""
 _PAGE: Final = 50
-
-
-@get(ACCOUNT_ROLES)
-async def list_account_roles(page: InjectedPage) -> PageResponse:
-    """List the roles by name."""
-    return await _list(page)
-
-
-@post(ACCOUNT_ROLES)
-async def create_role(page: InjectedPage) -> PageResponse:
-    """Create a role, with a ready-made policy if the form asks for one."""
-    written = page.form.get("trust_policy", "")
-    try:
-        body = {"name": page.form.get("name", "").strip(), **_fields(page, written)}
-        role_id = await create_with_rights(page, body)
-    except ValueError as error:
-        return await _list(page, Complaint(400, str(error), "trust_policy"))
-    except Refused as error:
-        return await _list(page, complaint_about(error, written))
-    return page.go(f"{ACCOUNT_ROLES}/{role_id}", "role-saved")
-
-
-@get(_ONE, opt=_SHOWN)
-async def show_role(page: InjectedPage) -> PageResponse:
-    """Show a role."""
-    return await _show(page)
-
-
-@post(_ONE, opt=_SHOWN)
-async def save_role(page: InjectedPage) -> PageResponse:
-    """Change the description, the trust policy and the session length."""
-    written, drawn = page.form.get("trust_policy", ""), page.form.get("drawn")
-    try:
-        changes = _fields(page, written)
-        # /v1 has no condition for roles, so this misses a change within the same moment.
-        if drawn and (await page.api.get(_api(page)))["role"]["updated_at"] != drawn:
-            return await _show(page, Complaint(409, OUTDATED), outdated=True)
-        await page.api.change("PATCH", _api(page), changes)
-    except ValueError as error:
-        return await _show(page, Complaint(400, str(error), "trust_policy"))
-    except Refused as error:
-        return await _show(page, complaint_about(error, written))
-    return page.go(_path(page), "role-saved")
-
-
-@post(f"{_ONE}/assignments", opt=_SHOWN)
-async def assign_role(page: InjectedPage) -> PageResponse:
-    """Assign the role to a member of the organization.
-
-    With ``trust`` in the form, its trust policy is made to admit the person.
-    """
-    body = {"user": page.form.get("user", "").strip()}
-    try:
-        made = (await page.api.post(f"{_api(page)}/assignments", body))["assignment"]
-        if "trust" in page.form:
-            await admit(page, page.parameters[_KIND], made["user"]["crn"])
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(_path(page), "role-assigned")
-
-
-@post(f"{_ONE}/assignments/{{user:str}}/delete")
-async def unassign_role(page: InjectedPage) -> PageResponse:
-    """Ask whether to take the role from a person; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        words = "The sessions in which the person has assumed it end at once."
-        is_self = page.parameters["user"] == page.session.user_id
-        return await _ask_to_unassign(page, "a person", words, is_self=is_self)
-    await page.api.change("DELETE", f"{_api(page)}/assignments/{page.parameters['user']}")
-    return page.go(_path(page), "role-unassigned")
-
-
-@post(f"{_ONE}/groups", opt=_SHOWN)
-async def assign_role_to_group(page: InjectedPage) -> PageResponse:
-    """Assign the role to a group of an identity provider."""
-    try:
-        await assign_group(page, page.parameters[_KIND])
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(_path(page), "group-assigned")
-
-
-@post(f"{_ONE}/groups/{{assignment:str}}/delete")
-async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
-    """Ask whether to take the role from a group; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        words = (
-            "People who have it by this group alone lose it, and their sessions of it end at once."
-        )
-        return await _ask_to_unassign(page, "a group", words, is_self=True)
-    path = _groups_api(page.parameters[_KIND])
-    await page.api.change("DELETE", f"{path}/{page.parameters['assignment']}")
-    return page.go(_path(page), "group-unassigned")
-
-
-@post(f"{_ONE}/delete")
-async def delete_role(page: InjectedPage) -> PageResponse:
-    """Ask whether to delete the role; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        role = (await page.api.get(_api(page)))["role"]
-        await page.require("iam:DeleteRole", role["crn"])
-        return page.show("account_role_deletion.html", role=role)
-    await page.api.change("DELETE", _api(page))
-    return page.go(ACCOUNT_ROLES, "role-deleted")
-
-
-async def _ask_to_unassign(
-    page: PageRequest, whom: str, words: str, *, is_self: bool
-) -> PageResponse:
-    """Ask whether to take the role away; `is_self`: perhaps from the person who acts."""
-    role = (await page.api.get(_api(page)))["role"]
-    await page.require("iam:UnassignRole", role["crn"])
-    return page.show(
-        "right_removal.html",
-        title=f"Take the role {role['name']} from {whom}?",
-        words=words,
-        button="Take it away",
-        back=_path(page),
-        is_own=is_self and page.acting.role_id == role["id"],
-    )
-
-
-def _path(page: PageRequest) -> str:
-    return f"{ACCOUNT_ROLES}/{page.parameters[_KIND]}"
-
-
-def _api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters[_KIND]}"
 
 
 def _fields(page: PageRequest, written: str) -> dict[str, Any]:
     """Return the fields of a role that can change.
 
     Raises:
-        ValueError: the trust policy is no JSON object, or the session length no number.
+        WrongInput: the trust policy is no JSON object, or the session length no number.
 
     """
     seconds = page.form.get("seconds", "").strip()
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):
-        raise ValueError("The longest session is a number of seconds, from 3600 to 43200.")
+        words = "The longest session is a number of seconds, from 3600 to 43200."
+        raise WrongInput("trust_policy", words)
     return {
         "description": page.form.get("description", "").strip(),
         "max_session_seconds": int(seconds),
-        "trust_policy": parse_document(written),
+        "trust_policy": parse_document(written, "trust_policy"),
     }
 
 
@@ -276,9 +144,9 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
 async def _show(
     page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
 ) -> PageResponse:
-    role = (await page.api.get(_api(page)))["role"]
-    page.asks_about(role["crn"])
-    path = f"{_api(page)}/assignments"
+    role = (await page.api.get(page.fill(_ONE_API)))["role"]
+    page.want_rights_on(role["crn"])
+    path = f"{page.fill(_ONE_API)}/assignments"
     assigned = await unless_refused(
         page.api.get(path, marker=page.query.get("marker"), limit=_PAGE)
     )
@@ -287,7 +155,7 @@ async def _show(
         "account_role.html",
         complaint.status,
         role=role,
-        base=_path(page),
+        base=page.fill(_ONE),
         assigned=assigned,
         groups=await read_groups(page, role["id"]),
         policies=await read_policies(page, role["id"]),
@@ -298,4 +166,121 @@ async def _show(
     )
 
 
-_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _SHOWN)
+@get(ACCOUNT_ROLES)
+async def list_account_roles(page: InjectedPage) -> PageResponse:
+    """List the roles by name."""
+    return await _list(page)
+
+
+@post(ACCOUNT_ROLES)
+async def create_role(page: InjectedPage) -> PageResponse:
+    """Create a role, with a ready-made policy if the form asks for one."""
+    written = page.form.get("trust_policy", "")
+    try:
+        body = {"name": page.form.get("name", "").strip(), **_fields(page, written)}
+        role_id = await create_with_rights(page, body)
+    except WrongInput as wrong:
+        return await _list(page, wrong.complaint)
+    except Refused as error:
+        return await _list(page, complaint_about(error, written))
+    return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
+
+
+@get(_ONE, opt=_PERSON_IN_ROLE)
+async def show_role(page: InjectedPage) -> PageResponse:
+    """Show a role."""
+    return await _show(page)
+
+
+@post(_ONE, opt=_PERSON_IN_ROLE)
+async def save_role(page: InjectedPage) -> PageResponse:
+    """Change the description, the trust policy and the session length."""
+    written, drawn = page.form.get("trust_policy", ""), page.form.get("drawn")
+    try:
+        changes = _fields(page, written)
+        # /v1 has no condition for roles, so this misses a change within the same moment.
+        if drawn and (await page.api.get(page.fill(_ONE_API)))["role"]["updated_at"] != drawn:
+            return await _show(page, Complaint(409, OUTDATED), outdated=True)
+        await page.api.change("PATCH", page.fill(_ONE_API), changes)
+    except WrongInput as wrong:
+        return await _show(page, wrong.complaint)
+    except Refused as error:
+        return await _show(page, complaint_about(error, written))
+    return page.go(page.fill(_ONE), "The role was saved.")
+
+
+@post(f"{_ONE}/assignments", opt=_PERSON_IN_ROLE)
+@beside_form(_show)
+async def assign_role(page: InjectedPage) -> PageResponse:
+    """Assign the role to a member of the organization.
+
+    With ``trust`` in the form, its trust policy is made to admit the person.
+    """
+    body = {"user": page.form.get("user", "").strip()}
+    made = (await page.api.post(f"{page.fill(_ONE_API)}/assignments", body))["assignment"]
+    if "trust" in page.form:
+        await trust_principal(page, page.parameters[_KIND], made["user"]["crn"])
+    return page.go(page.fill(_ONE), "The role was assigned.")
+
+
+@post(f"{_ONE}/assignments/{{user:str}}/delete")
+async def unassign_role(page: InjectedPage) -> PageResponse:
+    """Ask whether to take the role from a person; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        words = "The sessions in which the person has assumed it end at once."
+        is_self = page.parameters["user"] == page.session.user_id
+        return await _ask_to_unassign(page, "a person", words, is_self=is_self)
+    await page.api.change("DELETE", page.fill(f"{_ONE_API}/assignments/{{user}}"))
+    return page.go(page.fill(_ONE), "The role was taken away.")
+
+
+@post(f"{_ONE}/groups", opt=_PERSON_IN_ROLE)
+@beside_form(_show)
+async def assign_role_to_group(page: InjectedPage) -> PageResponse:
+    """Assign the role to a group of an identity provider."""
+    await assign_group(page, page.parameters[_KIND])
+    return page.go(
+        page.fill(_ONE), "The group has the role: its people from their next sign-in on."
+    )
+
+
+@post(f"{_ONE}/groups/{{assignment:str}}/delete")
+async def unassign_role_from_group(page: InjectedPage) -> PageResponse:
+    """Ask whether to take the role from a group; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        words = (
+            "People who have it by this group alone lose it, and their sessions of it end at once."
+        )
+        return await _ask_to_unassign(page, "a group", words, is_self=True)
+    await page.api.change("DELETE", page.fill(f"{_ONE_API}/group-assignments/{{assignment}}"))
+    return page.go(page.fill(_ONE), "The role was taken from the group.")
+
+
+@post(f"{_ONE}/delete")
+async def delete_role(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the role; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        role = (await page.api.get(page.fill(_ONE_API)))["role"]
+        await page.require("iam:DeleteRole", role["crn"])
+        return page.show("account_role_deletion.html", role=role)
+    await page.api.change("DELETE", page.fill(_ONE_API))
+    return page.go(ACCOUNT_ROLES, "The role was deleted. Its sessions have ended.")
+
+
+async def _ask_to_unassign(
+    page: PageRequest, whom: str, words: str, *, is_self: bool
+) -> PageResponse:
+    """Ask whether to take the role away; `is_self`: perhaps from the person who acts."""
+    role = (await page.api.get(page.fill(_ONE_API)))["role"]
+    await page.require("iam:UnassignRole", role["crn"])
+    return page.show(
+        "question.html",
+        title=f"Take the role {role['name']} from {whom}?",
+        words=words,
+        button="Take it away",
+        back=page.fill(_ONE),
+        is_own=is_self and page.acting.role_id == role["id"],
+    )
+
+
+_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _PERSON_IN_ROLE)

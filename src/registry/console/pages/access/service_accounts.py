@@ -1,4 +1,4 @@
-"""Service accounts: the programs of the account, and what each may do."""
+"""Service accounts: the programs of the account, with their keys and policies."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ from typing import Any, Final
 from litestar import get, post
 
 from registry.console.addresses import SERVICE_ACCOUNTS
-from registry.console.control_plane import (
-    NO_COMPLAINT,
-    Complaint,
-    Refused,
-    complaint_of,
-    unless_refused,
-)
-from registry.console.nouns import handlers
-from registry.console.nouns.handlers import show_list, show_one
-from registry.console.nouns.noun_pages import CREATED, DESCRIPTION, Column, Input, NounPages, Shown
+from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
+from registry.console.control_plane import unless_refused
+from registry.console.nouns.handlers import beside_list, show_one
+from registry.console.nouns.inputs import CREATED, DESCRIPTION, Column, Input, RecordJson
+from registry.console.nouns.noun_pages import NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (
@@ -26,8 +21,11 @@ from registry.console.pages.access.attached_policies import (
     read_templates,
 )
 
+_ONE: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}"
+_ONE_API: Final = "/v1/service-accounts/{service_account}"
 
-def end_of_form(form: Mapping[str, str]) -> dict[str, str]:
+
+def key_expiry(form: Mapping[str, str]) -> dict[str, str]:
     """Return the body of a new key: with its end, the midnight (UTC) in which its day begins."""
     day = form.get("expires", "").strip()
     return {"expires_at": f"{day}T00:00:00Z"} if day else {}
@@ -39,9 +37,9 @@ def show_new_key(page: PageRequest, key: Mapping[str, Any], back: str) -> PageRe
     return page.show("new_access_key.html", key=key, back=back, registry_url=settings.url)
 
 
-async def _read_access(page: PageRequest, account: Shown) -> Mapping[str, Any]:
+async def _read_access(page: PageRequest, account: RecordJson) -> Mapping[str, Any]:
     """Return the keys and policies of a service account, None if the role may not list them."""
-    keys = await unless_refused(page.api.get(f"{_api(page)}/access-keys", limit=200))
+    keys = await unless_refused(page.api.get(f"{page.fill(_ONE_API)}/access-keys", limit=200))
     return {
         "keys": None if keys is None else keys["access_keys"],
         "policies": await read_policies(page, account["id"]),
@@ -68,7 +66,7 @@ SERVICE_ACCOUNT: Final = NounPages(
     " pulls. It may do what its policies allow.",
     order="by name",
     columns=_COLUMNS,
-    facts=_COLUMNS,
+    details=_COLUMNS,
     updates=(
         DESCRIPTION,
         Input(
@@ -79,7 +77,7 @@ SERVICE_ACCOUNT: Final = NounPages(
             choices=("active", "suspended"),
         ),
     ),
-    acts=(
+    methods=(
         deletion(
             "service account",
             "iam:DeleteServiceAccount",
@@ -95,6 +93,7 @@ SERVICE_ACCOUNT: Final = NounPages(
 
 
 @post(SERVICE_ACCOUNTS)
+@beside_list(SERVICE_ACCOUNT)
 async def create_service_account(page: InjectedPage) -> PageResponse:
     """Create a service account, with a ready-made policy and a key if the form asks for them."""
     form = page.form
@@ -106,11 +105,8 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
         names = form.get("names", "").replace(",", " ").split()
         body["grants"] = [{"template": form["template"], "names": names}]
     if "key" in form:
-        body["access_key"] = end_of_form(form)
-    try:
-        made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
-    except Refused as error:
-        return await show_list(page, SERVICE_ACCOUNT, complaint_of(error))
+        body["access_key"] = key_expiry(form)
+    made = await page.api.post(SERVICE_ACCOUNT.api, body, once=form.get("once", ""))
     there = f"{SERVICE_ACCOUNTS}/{made['service_account']['id']}"
     if "access_key" in made:
         return show_new_key(page, made["access_key"], there)
@@ -122,37 +118,28 @@ async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
     return await show_one(page, SERVICE_ACCOUNT, complaint)
 
 
-def path_of(page: PageRequest) -> str:
-    """Return the path of the service account that a page is about."""
-    return handlers.path_of(page, SERVICE_ACCOUNT)
-
-
-def _api(page: PageRequest) -> str:
-    return handlers.api_of(page, SERVICE_ACCOUNT)
-
-
 _attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", show)
 
-_KEYS: Final = f"{SERVICE_ACCOUNTS}/{{service_account:str}}/keys"
+_KEYS: Final = f"{_ONE}/keys"
+_KEYS_API: Final = f"{_ONE_API}/access-keys"
 _KEY: Final = f"{_KEYS}/{{key:str}}"
+_KEY_API: Final = f"{_KEYS_API}/{{key}}"
 
 
 @post(_KEYS)
+@beside_form(show)
 async def create_key(page: InjectedPage) -> PageResponse:
     """Create a key, and show its secret."""
     description = page.form.get("description", "").strip()
-    body = {"description": description, **end_of_form(page.form)}
-    try:
-        made = await page.api.post(_keys_api(page), body, once=page.form.get("once", ""))
-    except Refused as error:
-        return await show(page, complaint_of(error))
-    return show_new_key(page, made["access_key"], path_of(page))
+    body = {"description": description, **key_expiry(page.form)}
+    made = await page.api.post(page.fill(_KEYS_API), body, once=page.form.get("once", ""))
+    return show_new_key(page, made["access_key"], page.fill(_ONE))
 
 
 @get(_KEYS)
 async def leave_new_key(page: InjectedPage) -> PageResponse:
     """Redirect to the service account a browser that reloads the page of a new key."""
-    return page.go(path_of(page))
+    return page.go(page.fill(_ONE))
 
 
 @post(f"{_KEY}/status")
@@ -164,28 +151,24 @@ async def change_status(page: InjectedPage) -> PageResponse:
 @post(f"{_KEY}/end")
 async def change_end(page: InjectedPage) -> PageResponse:
     """Change the day on which the key ends; an empty one means that it does not."""
-    return await _change(page, {"expires_at": None, **end_of_form(page.form)})
+    return await _change(page, {"expires_at": None, **key_expiry(page.form)})
 
 
 @post(f"{_KEY}/delete")
 async def delete_key(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the key; with ``confirmed`` in the form, do it."""
-    path = f"{_keys_api(page)}/{page.parameters['key']}"
+    path = page.fill(_KEY_API)
     if "confirmed" not in page.form:
         key = (await page.api.get(path))["access_key"]
         await page.require("iam:DeleteAccessKey", key["service_account"]["crn"])
-        return page.show("access_key_deletion.html", key=key, base=path_of(page))
+        return page.show("access_key_deletion.html", key=key, base=page.fill(_ONE))
     await page.api.change("DELETE", path)
-    return page.go(path_of(page), "key-deleted")
+    return page.go(
+        page.fill(_ONE), "The access key was deleted. What it had logged in works no more."
+    )
 
 
+@beside_form(show)
 async def _change(page: PageRequest, changes: dict[str, Any]) -> PageResponse:
-    try:
-        await page.api.change("PATCH", f"{_keys_api(page)}/{page.parameters['key']}", changes)
-    except Refused as error:
-        return await show(page, complaint_of(error))
-    return page.go(path_of(page), "key-saved")
-
-
-def _keys_api(page: PageRequest) -> str:
-    return f"/v1/service-accounts/{page.parameters['service_account']}/access-keys"
+    await page.api.change("PATCH", page.fill(_KEY_API), changes)
+    return page.go(page.fill(_ONE), "The access key was saved.")

@@ -1,4 +1,4 @@
-"""The audit log: who did what, filtered by a form that works without script.
+"""The audit log, filtered by a form that works without script.
 
 That of the account is read by the role, those of organizations by the persons who own them.
 """

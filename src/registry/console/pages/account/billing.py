@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from litestar import get
 
 from registry.console.nouns.handlers import read_one
-from registry.console.nouns.noun_pages import CREATED, Act, Column, Input, NounPages, Shown
+from registry.console.nouns.inputs import CREATED, Column, Input
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion
-from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+from registry.console.page_request import InjectedPage, PageResponse
 
 _NAME: Final = Input("display_name", "Name", longest=100)
 _DEFAULT: Final = Input("is_default", "Pay invoices by it", "flag")
@@ -27,7 +27,7 @@ PAYMENT_METHOD: Final = NounPages(
     intro="What the account's organization pays its invoices by. The number of a card is given to"
     " the payment processor alone; here is a token of it.",
     columns=_COLUMNS,
-    facts=(*_COLUMNS, Column("Brand", "brand"), Column("Ends in", "last4")),
+    details=(*_COLUMNS, Column("Brand", "brand"), Column("Ends in", "last4")),
     creates=(
         Input("type", "Kind", "choice", choices=("card", "sepa_debit"), default="card"),
         Input(
@@ -43,12 +43,8 @@ PAYMENT_METHOD: Final = NounPages(
     ),
     updates=(_NAME, _DEFAULT),
     created="The payment method was added.",
-    acts=(deletion("payment method", "billing:DeletePaymentMethod"),),
+    methods=(deletion("payment method", "billing:DeletePaymentMethod"),),
 )
-
-
-async def _nothing_to_read(_page: PageRequest, invoice: Shown) -> Mapping[str, Any]:
-    return {"invoice": invoice}
 
 
 _STATES: Final = {"open": "open", "paid": "paid", "failed": "failed", "void": "void"}
@@ -64,15 +60,15 @@ INVOICE: Final = NounPages(
     many="invoices",
     intro="What the account's organization owes for what its accounts used, by month.",
     columns=_OF_INVOICE,
-    facts=(
+    details=(
         *_OF_INVOICE,
         Column("Declined payments", "attempts", "number"),
         Column("Due", "due_at", "until"),
         Column("Paid", "paid_at", "time", none="not yet"),
     ),
     filters=(Input("status", "State", choices=tuple(_STATES)),),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "pay",
             "Pay",
             "billing:PayInvoice",
@@ -82,11 +78,10 @@ INVOICE: Final = NounPages(
         ),
     ),
     parts="noun_invoice.html",
-    more=_nothing_to_read,
 )
 
 
 @get(f"{INVOICE.path_of_one}/print")
 async def print_invoice(page: InjectedPage) -> PageResponse:
-    """Show an invoice as it is printed."""
+    """Show an invoice for printing."""
     return page.show("invoice_print.html", invoice=await read_one(page, INVOICE))

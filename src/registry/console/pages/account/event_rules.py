@@ -1,4 +1,4 @@
-"""Event rules: which events of the account's resources go to which topics."""
+"""Event rules, which send events of the account's resources to topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from litestar import get, post
 
 from registry.console.addresses import SETTINGS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import NO_COMPLAINT, Complaint, WrongInput, beside_form
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PATH: Final = f"{SETTINGS}/events"
@@ -16,51 +16,9 @@ _API: Final = "/v1/event-rules"
 _PAGE: Final = 50
 
 
-@get(_PATH)
-async def list_rules(page: InjectedPage) -> PageResponse:
-    """Show the rules, the oldest first."""
-    return await _page(page)
-
-
-@post(_PATH)
-async def create_rule(page: InjectedPage) -> PageResponse:
-    """Create a rule from a form."""
-    form = page.form
-    body = {
-        "topic": form.get("topic", "").strip(),
-        "event_types": chosen_types(page.console.event_types, form),
-        "repository_prefix": form.get("repository_prefix", "").strip(),
-    }
-    if not body["event_types"]:
-        return await _page(page, Complaint(400, "Choose the events to send to the topic."))
-    try:
-        await page.api.post(_API, body)
-    except Refused as error:
-        return await _page(page, complaint_of(error))
-    return page.go(_PATH, "rule-created")
-
-
-@post(f"{_PATH}/{{rule:str}}/delete")
-async def delete_rule(page: InjectedPage) -> PageResponse:
-    """Delete a rule."""
-    await page.api.change("DELETE", f"{_API}/{page.parameters['rule']}")
-    return page.go(_PATH, "rule-deleted")
-
-
-def chosen_types(
-    event_types: Mapping[str, tuple[str, Mapping[str, str]]], form: Mapping[str, str]
-) -> list[str]:
-    """Return the event types whose boxes are checked; of a service, only all if that one is."""
-    return [
-        each
-        for every, (_, types) in event_types.items()
-        for each in ([every] if every in form else [each for each in types if each in form])
-    ]
-
-
 async def _page(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    page.asks_about(*(rule["crn"] for rule in found["event_rules"]))
+    page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
     described = {every: f"{title}: everything" for every, (title, _) in families.items()}
     for _, types in families.values():
@@ -74,3 +32,43 @@ async def _page(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         descriptions=described,
         complaint=complaint.text,
     )
+
+
+@get(_PATH)
+async def list_rules(page: InjectedPage) -> PageResponse:
+    """Show the rules, the oldest first."""
+    return await _page(page)
+
+
+@post(_PATH)
+@beside_form(_page)
+async def create_rule(page: InjectedPage) -> PageResponse:
+    """Create a rule from a form."""
+    form = page.form
+    body = {
+        "topic": form.get("topic", "").strip(),
+        "event_types": chosen_types(page.console.event_types, form),
+        "repository_prefix": form.get("repository_prefix", "").strip(),
+    }
+    if not body["event_types"]:
+        raise WrongInput("event_types", "Choose the events to send to the topic.")
+    await page.api.post(_API, body)
+    return page.go(_PATH, "The rule was created.")
+
+
+@post(f"{_PATH}/{{rule:str}}/delete")
+async def delete_rule(page: InjectedPage) -> PageResponse:
+    """Delete a rule."""
+    await page.api.change("DELETE", page.fill(f"{_API}/{{rule}}"))
+    return page.go(_PATH, "The rule was deleted.")
+
+
+def chosen_types(
+    event_types: Mapping[str, tuple[str, Mapping[str, str]]], form: Mapping[str, str]
+) -> list[str]:
+    """Return the checked event types; for a service, only ``SERVICE.*`` if that is checked."""
+    return [
+        each
+        for every, (_, types) in event_types.items()
+        for each in ([every] if every in form else [each for each in types if each in form])
+    ]

@@ -1,4 +1,4 @@
-"""Keys: what encrypts the account's blobs, what each protects, and what is bound to them."""
+"""Keys of the account, and the card that binds an account or a repository to one."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.kms import key
 from registry.console.addresses import KEYS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, unless_refused
-from registry.console.nouns.noun_pages import (
+from registry.console.complaints import NO_COMPLAINT, Complaint
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
     TAGS,
-    Act,
     Column,
     Input,
-    Shown,
+    RecordJson,
     name_of,
 )
+from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import noun_of
 from registry.console.page_request import PageRequest
 
@@ -30,7 +31,7 @@ _MOST_KEYS: Final = 200
 
 
 class EncryptionCard(NamedTuple):
-    """What the card shows."""
+    """The key that new blobs are sealed with, as a page shows it."""
 
     binding: dict[str, Any]
     history: list[dict[str, Any]]
@@ -41,7 +42,7 @@ class EncryptionCard(NamedTuple):
     complaint: Complaint
 
 
-async def read_card(
+async def read_encryption_card(
     page: PageRequest, scope: str, complaint: Complaint = NO_COMPLAINT
 ) -> EncryptionCard | None:
     """Return the card of ``/v1`` or of the repository at a path; None if the role may not."""
@@ -59,8 +60,8 @@ async def read_card(
     )
 
 
-async def save_card(page: PageRequest, scope: str) -> None:
-    """Bind what is at a path to the key of the form; an empty field ends its binding.
+async def save_encryption_card(page: PageRequest, scope: str) -> None:
+    """Bind the resource at a path to the key of the form; an empty field ends its binding.
 
     Raises:
         Refused: by ``/v1``.
@@ -90,13 +91,13 @@ _COLUMNS: Final = (
 )
 
 
-async def _read_usage(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+async def _read_usage(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     """Return what the key protects, None if the role may not read it."""
     found = await unless_refused(page.api.get(f"/v1/key-usage/{record['id']}"))
     return {"usage": found and found["key_usage"]}
 
 
-def _is_owned(key: Shown, *states: str) -> bool:
+def _is_owned(key: RecordJson, *states: str) -> bool:
     return key["origin"] != "platform" and key["state"] in states
 
 
@@ -110,33 +111,33 @@ KEY: Final = replace(
     path=KEYS,
     unnamed="A deleted key",
     columns=(*_COLUMNS, CREATED),
-    facts=(*_COLUMNS, Column("Use", "key_usage"), CREATED),
+    details=(*_COLUMNS, Column("Use", "key_usage"), CREATED),
     creates=(name_of(63), DESCRIPTION, TAGS),
     can_change=lambda key: key["state"] != "deleted",
     created="The key was created. Repositories can be bound to it now.",
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "rotate",
             "Rotate",
             "kms:RotateKey",
             "The key has new material, which seals from now on. The old still opens.",
             can=lambda key: key["state"] == "enabled" and key["key_spec"] == "aes-256",
         ),
-        Act(
+        CustomMethod(
             "enable",
             "Enable",
             "kms:EnableKey",
             "The key is enabled.",
             can=lambda key: key["state"] == "disabled",
         ),
-        Act(
+        CustomMethod(
             "cancel-deletion",
             "Cancel the deletion of",
             "kms:CancelKeyDeletion",
             "The key stays. It is disabled: enable it to use it again.",
             can=lambda key: key["state"] == "pending_deletion",
         ),
-        Act(
+        CustomMethod(
             "disable",
             "Disable",
             "kms:DisableKey",
@@ -145,7 +146,7 @@ KEY: Final = replace(
             " it is enabled again.",
             can=lambda key: _is_owned(key, "enabled"),
         ),
-        Act(
+        CustomMethod(
             "delete",
             "Delete",
             "kms:ScheduleKeyDeletion",

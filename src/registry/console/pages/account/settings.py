@@ -8,10 +8,11 @@ from typing import Final
 from litestar import get, post
 
 from registry.console.addresses import SETTINGS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused
-from registry.console.control_plane import complaint_of as complaint_about
+from registry.console.complaints import NO_COMPLAINT, Complaint
+from registry.console.complaints import complaint_of as complaint_about
+from registry.console.control_plane import Refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.account.keys import FIELD, read_card, save_card
+from registry.console.pages.account.keys import FIELD, read_encryption_card, save_encryption_card
 
 _API: Final = "/v1/registry-settings"
 _DAYS: Final = "undelete_days"
@@ -44,18 +45,18 @@ async def save_settings(page: InjectedPage) -> PageResponse:
         if error.status != 400:
             raise
         return await _page(page, 400, *complaint_of(error, patterns))
-    return page.go(SETTINGS, "settings-saved")
+    return page.go(SETTINGS, "The settings were saved.")
 
 
 @post(f"{SETTINGS}/encryption")
 async def save_encryption(page: InjectedPage) -> PageResponse:
     """Bind the repositories without a key of their own to a key, or to none."""
     try:
-        await save_card(page, "/v1")
+        await save_encryption_card(page, "/v1")
     except Refused as error:
         complaint = complaint_about(error)
         return await _page(page, complaint.status, card_complaint=complaint)
-    return page.go(SETTINGS, "encryption-saved")
+    return page.go(SETTINGS, "Saved. It applies to what is pushed from now on.")
 
 
 def complaint_of(error: Refused, patterns: list[str]) -> tuple[str, str]:
@@ -93,5 +94,5 @@ async def _page(
         lets_keys_log_in=_KEYS in form if form else settings[_KEYS],
         field=field,
         complaint=complaint,
-        encryption=await read_card(page, "/v1", card_complaint),
+        encryption=await read_encryption_card(page, "/v1", card_complaint),
     )

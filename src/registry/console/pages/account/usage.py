@@ -29,8 +29,8 @@ _SCALE: Final = Decimal(10) ** 12
 """Quantities have no more decimal places than 12."""
 
 
-class Shown(NamedTuple):
-    """What was used of one SKU."""
+class SkuUsage(NamedTuple):
+    """The usage of one SKU."""
 
     sku: str
     words: str
@@ -48,13 +48,13 @@ class Shown(NamedTuple):
 
 @get(USAGE, opt={"requires": Requires.PERSON_IN_ROLE})
 async def show_usage(page: InjectedPage) -> PageResponse:
-    """Show what the account has used."""
+    """Show the usage of the account."""
     return await _show(page, page.api)
 
 
 @get(f"{PEOPLE}/{{organization:str}}/usage", opt={"requires": Requires.PERSON})
 async def show_organization_usage(page: InjectedPage) -> PageResponse:
-    """Show what all accounts of an organization have used, for those who see to its bills."""
+    """Show the usage of all accounts of an organization, to its owners and billing members."""
     return await _show(page, page.person, page.parameters["organization"])
 
 
@@ -110,7 +110,7 @@ def _used(
     times: Mapping[datetime, str],
     words: Mapping[str, Sku],
     prices: Mapping[str, Mapping[str, str]],
-) -> list[Shown]:
+) -> list[SkuUsage]:
     """Return what was used, in the order of the price list."""
     by_time: dict[str, defaultdict[datetime, Decimal]] = {}
     by_account: dict[str, defaultdict[str, Decimal]] = {}
@@ -126,7 +126,7 @@ def _used(
         total = sum(by_time[sku].values(), Decimal())
         accounts = sorted(by_account[sku].items(), key=lambda pair: (-pair[1], pair[0]))
         shown.append(
-            Shown(
+            SkuUsage(
                 sku=sku,
                 words=words[sku].words if sku in words else sku,
                 unit=units[sku],

@@ -1,4 +1,4 @@
-"""The contents of an image from ``/v1``: manifest, layers, and what an SBOM or attestation says."""
+"""The contents of an image: manifest, layers, and a summary of an SBOM or attestation."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RawDocument(NamedTuple):
 
 
 async def read_manifest(page: PageRequest, repository_id: str, digest: str) -> bytes:
-    """Return the manifest of an image, as it was pushed."""
+    """Return the bytes of an image's manifest."""
     return await page.api.read(f"/v1/repositories/{repository_id}/images/{digest}/manifest")
 
 
@@ -55,7 +55,7 @@ def contents_of(manifest: bytes) -> ManifestContents:
     return parse_contents(manifest) or ManifestContents()
 
 
-def shown(document: bytes) -> RawDocument:
+def raw_document(document: bytes) -> RawDocument:
     """Return a document as a page shows it.
 
     Indenting multiplies the length of what is deeply nested: 64 KiB can become 60 MB. So the length
@@ -111,7 +111,7 @@ _MOST_LAYERS: Final = 20
 
 
 class Summary(NamedTuple):
-    """What a document says, as a page shows it."""
+    """A summary of a document."""
 
     format: str
     """Such as ``SPDX``; empty if it is none of the known."""
@@ -146,7 +146,7 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
         kind=kind_of_image(image),
         layers=layers[:_MOST_LAYERS],
         layer=layer,
-        document=shown(content),
+        document=raw_document(content),
         summary=summary_of(content),
         most_rows=_MOST_ROWS,
         complaint=complaint,
@@ -154,9 +154,9 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
 
 
 def summary_of(content: bytes) -> Summary:
-    """Return what an SBOM (SPDX, CycloneDX) or attestation (in-toto, also in DSSE) says.
+    """Return the summary of an SBOM (SPDX, CycloneDX) or attestation (in-toto, also in DSSE).
 
-    Anything else, and what is malformed, has an empty summary.
+    It is empty for other and for malformed documents.
     """
     try:
         return _summary(msgspec.json.decode(content))

@@ -27,7 +27,7 @@ REASONS: Final[Mapping[str, str]] = {
 async def read_preview(
     page: PageRequest, images_path: str, image: Mapping[str, Any]
 ) -> dict[str, Any] | None:
-    """Return what would be deleted with an index, or None if the page does not offer that.
+    """Return the preview of deleting an index, or None if the page does not offer that.
 
     It is offered for an index of the caller's account that no other index lists, if one request can
     delete all its children.
@@ -56,18 +56,31 @@ async def delete_with_children(page: InjectedPage) -> PageResponse:
         {"digests": named},
         force="true" if "force" in form else None,
     )
+    # An index is restored with the children that were deleted.
+    undo = path_of(page).image(page.parameters["digest"], "restore")
+    return await show_outcome(page, outcome, undo)
+
+
+async def show_outcome(
+    page: PageRequest,
+    outcome: Mapping[str, Any],
+    undo: str,
+    undo_fields: Mapping[str, str] | None = None,
+    *,
+    may_force: bool = False,
+) -> PageResponse:
+    """Show which images were deleted, and why others were not."""
     return page.show(
         "index_deleted.html",
         200 if outcome["deleted"] else 409,
         repository=await read_repository(page, is_changed=True),
         deleted=outcome["deleted"],
-        failures=outcome["failures"],
-        may_force=False,
-        kept=outcome["kept"],
+        failures=outcome.get("failures", ()),
+        kept=outcome.get("kept", ()),
+        may_force=may_force,
         reasons=REASONS,
-        # An index is restored with the children that were deleted.
-        undo=path_of(page).image(page.parameters["digest"], "restore"),
-        undo_fields={},
+        undo=undo,
+        undo_fields=undo_fields or {},
     )
 
 
@@ -77,7 +90,7 @@ _MOST: Final = 25
 
 
 class Selected(NamedTuple):
-    """A selected image, and what holds it."""
+    """A selected image, and the reasons why it may stay."""
 
     row: ImageRow
     is_pinned: bool
@@ -98,7 +111,7 @@ class Selected(NamedTuple):
 
 @post(f"{REPOSITORY}/images/delete")
 async def delete_selection(page: InjectedPage) -> PageResponse:
-    """Show what deleting the picked images does; with ``confirmed`` in the form, delete them."""
+    """Preview the deletion of the selected images; with ``confirmed`` in the form, delete them."""
     form = page.form
     if "confirmed" in form:
         return await _delete(page, form.get("digests", "").split(), force="force" in form)
@@ -116,7 +129,7 @@ async def restore_selection(page: InjectedPage) -> PageResponse:
     outcome = await page.api.post(f"{api_path(page)}/images/restore", {"digests": digests})
     for failure in outcome["failures"]:
         raise Refused(409, failure["code"], failure["message"], page.request_id)
-    return page.go(path_of(page).base, "images-restored")
+    return page.go(path_of(page).base, "The images are back.")
 
 
 async def _read(page: PageRequest, digests: Sequence[str]) -> list[Selected]:
@@ -149,18 +162,10 @@ async def _delete(page: PageRequest, digests: Sequence[str], *, force: bool) -> 
     deleted = {"digests": " ".join(each["digest"] for each in outcome["deleted"])}
     is_lacking = any("incomplete_indexes" in each for each in outcome["deleted"])
     if not outcome["failures"] and not is_lacking:
-        return page.go(here.base, "images-deleted", undo, deleted, "RestoreImage")
-    return page.show(
-        "index_deleted.html",
-        200 if outcome["deleted"] else 409,
-        repository=await read_repository(page, is_changed=True),
-        deleted=outcome["deleted"],
-        failures=outcome["failures"],
-        may_force=any(
-            {"pins", "parents"} & each.get("params", {}).keys() for each in outcome["failures"]
-        ),
-        kept=[],
-        reasons=REASONS,
-        undo=undo,
-        undo_fields=deleted,
+        return page.go(
+            here.base, "The images were deleted, with their tags.", undo, deleted, "RestoreImage"
+        )
+    may_force = any(
+        {"pins", "parents"} & each.get("params", {}).keys() for each in outcome["failures"]
     )
+    return await show_outcome(page, outcome, undo, deleted, may_force=may_force)

@@ -1,4 +1,4 @@
-"""What images are, which are folded under another in lists, and what is attached to them."""
+"""Rows of a list of images: kinds, attached artifacts, and images folded under another."""
 
 from __future__ import annotations
 
@@ -102,10 +102,7 @@ _ATTACHED: Final = {
 """Words for an image, by the kind of what is attached to it. Nothing verifies that here:
 whoever may push can attach an artifact of any type."""
 _CONFIGURATIONS: Final = frozenset(
-    {
-        "application/vnd.oci.image.config.v1+json",
-        "application/vnd.docker.container.image.v1+json",
-    }
+    {"application/vnd.oci.image.config.v1+json", "application/vnd.docker.container.image.v1+json"}
 )
 """Artifact types of container images; any other is the type of another artifact."""
 
@@ -132,7 +129,7 @@ class FoldedImages(NamedTuple):
 
 
 def kind_of_image(image: Mapping[str, Any]) -> str:
-    """Return what an image is, for display."""
+    """Return the kind of an image, for display."""
     if image["is_index"]:
         return "Multi-platform"
     named = image.get("artifact_type")
@@ -144,7 +141,7 @@ def row_of(image: Mapping[str, Any]) -> ImageRow:
     kinds = {kind_of(each) for each in image["attached_types"]}
     kinds |= {BY_TAG[suffix_of(tag)] for tag in image["attached_tags"] if suffix_of(tag) in BY_TAG}
     attached = [words for kind, words in _ATTACHED.items() if kind in kinds]
-    return ImageRow(image, kind_of_image(image), natural(image["tags"]), attached)
+    return ImageRow(image, kind_of_image(image), natural_order(image["tags"]), attached)
 
 
 def fold(images: Iterable[Mapping[str, Any]], *, everything: bool = False) -> FoldedImages:
@@ -169,11 +166,11 @@ def is_attached_tag(tag: str) -> bool:
 
 
 def suffix_of(tag: str) -> str:
-    """Return the end of such a tag, which tells the kind of the artifact: ``.sig``, or nothing."""
+    """Return the suffix of such a tag, by the kind of its artifact: ``.sig``, or nothing."""
     return tag[len("sha256-") + 64 :]
 
 
-def natural(names: Iterable[str]) -> list[str]:
+def natural_order(names: Iterable[str]) -> list[str]:
     """Return names sorted with their numbers compared as numbers."""
     return sorted(names, key=natural_key)
 

@@ -17,14 +17,14 @@ from registry.console.pages.repositories import image_deletion, image_rows
 from registry.console.pages.repositories.image_contents import (
     contents_of,
     layers_of,
+    raw_document,
     read_manifest,
-    shown,
 )
 from registry.console.pages.repositories.image_rows import (
     fold,
     is_attached_tag,
     kind_of_image,
-    natural,
+    natural_order,
 )
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 from registry.oci.image_contents import ContentDescriptor
@@ -39,7 +39,7 @@ _STATUSES: Final = ("tagged", "untagged", "any")
 
 
 class IndexEntry(NamedTuple):
-    """What an index lists."""
+    """An entry of an index."""
 
     descriptor: ContentDescriptor
     kind: Literal["image", "blob", "absent"]
@@ -133,14 +133,14 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         reasons=image_deletion.REASONS,
         parts_of={child.digest: _part(child) for child in children},
         complaint=complaint,
-        manifest=shown(document),
+        manifest=raw_document(document),
         pull=pull_command(image, kind, repository["uri"]),
     )
 
 
 def pull_command(image: Mapping[str, Any], kind: str, uri: str) -> str:
     """Return the command that pulls an image by its first tag, or by its digest."""
-    tag = next((tag for tag in natural(image["tags"]) if not is_attached_tag(tag)), None)
+    tag = next((tag for tag in natural_order(image["tags"]) if not is_attached_tag(tag)), None)
     if kind == "Helm chart" and tag is not None:
         return f"helm pull oci://{uri} --version {tag}"
     tool = "docker" if kind in ("Image", "Multi-platform") else "oras"
@@ -210,18 +210,15 @@ async def delete_image(page: InjectedPage) -> PageResponse:
     here = path_of(page)
     undo = here.image(digest, "restore")
     if outcome is not None:  # indexes lack it now
-        return page.show(
-            "index_deleted.html",
-            repository=await read_repository(page, is_changed=True),
-            deleted=[outcome["deleted"]],
-            failures=[],
-            may_force=False,
-            kept=[],
-            reasons={},
-            undo=undo,
-            undo_fields={},
-        )
-    return page.go(here.tab("deleted"), "image-deleted", undo, None, "RestoreImage")
+        deleted = {"deleted": [outcome["deleted"]]}
+        return await image_deletion.show_outcome(page, deleted, undo)
+    return page.go(
+        here.tab("deleted"),
+        "The image was deleted. What can be restored is listed here.",
+        undo,
+        None,
+        "RestoreImage",
+    )
 
 
 _DAY: Final = 24 * 3600 * MICROSECONDS
@@ -248,14 +245,14 @@ async def put_pin(page: InjectedPage) -> PageResponse:
         if error.status not in (400, 409):
             raise
         return await image_page(page, error.status, error.sentence)
-    return _shown(page, "pinned")
+    return _shown(page, "The image is pinned: no lifecycle rule expires it.")
 
 
 @post(f"{IMAGE}/pins/{{pin:str}}/delete")
 async def delete_pin(page: InjectedPage) -> PageResponse:
     """Remove a pin."""
     await page.api.change("DELETE", _pin(page, page.parameters["pin"]))
-    return _shown(page, "unpinned")
+    return _shown(page, "The pin was taken away.")
 
 
 def _pin(page: PageRequest, name: str) -> str:

@@ -12,13 +12,8 @@ from litestar import get, post
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
-from registry.console.control_plane import (
-    NOTHING_SAVED,
-    OUTDATED,
-    Refused,
-    is_outdated,
-    unless_refused,
-)
+from registry.console.complaints import NOTHING_SAVED, OUTDATED, is_outdated
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
@@ -177,7 +172,7 @@ async def preview(page: InjectedPage) -> PageResponse:
     try:
         found = await page.api.post(path, {"rules": draft.rules}, limit=_SHOWN)
     except Refused as error:
-        return await _told(page, draft, error)
+        return await _show_refused(page, draft, error)
     return await _page(page, draft=draft, found=found)
 
 
@@ -189,19 +184,19 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _page(page, 400, draft=draft, complaint=draft.complaint)
     path = f"{api_path(page)}/lifecycle-policy"
     try:
-        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_drawn(page))
+        await page.api.change("PUT", path, {"rules": draft.rules}, revision=_sent_revision(page))
     except Refused as error:
         if is_outdated(error):
             return await _page(page, 409, draft=draft, complaint=OUTDATED, outdated=True)
-        return await _told(page, draft, error)
-    return page.go(path_of(page).tab("lifecycle"), "policy-saved")
+        return await _show_refused(page, draft, error)
+    return page.go(path_of(page).tab("lifecycle"), "The policy was saved.")
 
 
 @post(f"{_PATH}/delete")
 async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/lifecycle-policy")
-    return page.go(path_of(page).tab("lifecycle"), "policy-deleted")
+    return page.go(path_of(page).tab("lifecycle"), "The policy was deleted.")
 
 
 @post(f"{_PATH}/run")
@@ -217,12 +212,12 @@ async def start_run(page: InjectedPage) -> PageResponse:
         if error.status != 409:
             raise
         return await _page(page, 409, complaint=error.sentence)
-    return page.go(path_of(page).tab("lifecycle"), "run-started")
+    return page.go(path_of(page).tab("lifecycle"), "A run has begun.")
 
 
 @post(f"{_PATH}/restore")
 async def restore_run(page: InjectedPage) -> PageResponse:
-    """Show what a run has deleted; with ``confirmed`` in the form, restore all of it."""
+    """Show the images that a run has deleted; with ``confirmed`` in the form, restore them."""
     run_id = parse_uuid(page.form.get("run", ""))
     if run_id is None:
         raise InvalidInput("choose a run in the list of runs")
@@ -247,7 +242,7 @@ async def restore_run(page: InjectedPage) -> PageResponse:
         failures += [each for each in outcome["failures"] if not _is_back(each)]
         digests = digests[_BATCH:]
     if not failures:
-        return page.go(path_of(page).base, "images-restored")
+        return page.go(path_of(page).base, "The images are back.")
     return page.show(
         "run_restored.html",
         200 if restored else 409,
@@ -293,12 +288,12 @@ async def leave_preview(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page).tab("lifecycle"))
 
 
-def _drawn(page: PageRequest) -> str:
+def _sent_revision(page: PageRequest) -> str:
     """Return the revision of the policy from which the form began; empty if it was not known."""
     return page.form.get("revision", "")
 
 
-async def _told(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
+async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> PageResponse:
     """Show why rules were refused, beside the form; raise any other error."""
     if error.status != 400:
         raise error
@@ -346,7 +341,7 @@ async def _page(
         conditions=CONDITIONS,
         written=written,
         saved=(written_document(saved) if saved else NOTHING_SAVED) if outdated else "",
-        revision=revision if outdated else _drawn(page) or revision,
+        revision=revision if outdated else _sent_revision(page) or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
         by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},

@@ -1,4 +1,4 @@
-"""Mirrors: the rules of the pull-through cache, with what they saved and their faults."""
+"""Mirrors: the rules of the pull-through cache, with their statistics and faults."""
 
 from __future__ import annotations
 
@@ -8,110 +8,19 @@ from typing import Any, Final
 from litestar import get, post
 
 from registry.console.addresses import SETTINGS
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import NO_COMPLAINT, Complaint, WrongInput, beside_form
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PATH: Final = f"{SETTINGS}/mirrors"
 _ONE: Final = f"{_PATH}/{{rule:str}}"
 _API: Final = "/v1/pull-through-cache-rules"
+_ONE_API: Final = f"{_API}/{{rule}}"
 _MOST: Final = 200
 """More than an account can have."""
 _NUMBERS: Final = ("tag_ttl_seconds", "negative_ttl_seconds")
 _LIMITS: Final = ("keep_unpulled_days", "max_bytes")
 """Numbers that may be empty: there is no limit then."""
 _DIGITS: Final = 19
-
-
-@get(_PATH)
-async def list_mirrors(page: InjectedPage) -> PageResponse:
-    """List the rules by prefix, with the form of a new one."""
-    return await _list(page)
-
-
-@post(_PATH)
-async def create_mirror(page: InjectedPage) -> PageResponse:
-    """Create a rule, and lead to its page."""
-    try:
-        fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
-        made = await page.api.post(_API, fields)
-    except Refused as error:
-        return await _list(page, complaint_of(error))
-    except ValueError as error:
-        return await _list(page, Complaint(400, str(error)))
-    return page.go(f"{_PATH}/{made['pull_through_cache_rule']['id']}", "mirror-created")
-
-
-@get(_ONE)
-async def show_mirror(page: InjectedPage) -> PageResponse:
-    """Show a rule."""
-    return await _show(page)
-
-
-@post(_ONE)
-async def save_mirror(page: InjectedPage) -> PageResponse:
-    """Change a rule; without a new secret it keeps the one it has."""
-    form = page.form
-    try:
-        changes = {**mirror_fields(form), "enabled": "disabled" not in form}
-        if "no_credential" in form:
-            changes["credential"] = None
-        await page.api.change("PATCH", _one_api(page), changes)
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    except ValueError as error:
-        return await _show(page, Complaint(400, str(error)))
-    return page.go(_one_path(page), "mirror-saved")
-
-
-@post(f"{_ONE}/test")
-async def probe_mirror(page: InjectedPage) -> PageResponse:
-    """Ask the upstream, and show what came of it."""
-    repository, _, tag = page.form.get("image", "").strip().partition(":")
-    asked = {"repository": repository, "tag": tag or "latest"} if repository else None
-    try:
-        probed = await page.api.change("POST", f"{_one_api(page)}/test", asked)
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return await _show(page, probed=probed)
-
-
-@post(f"{_ONE}/delete")
-async def delete_mirror(page: InjectedPage) -> PageResponse:
-    """Delete a rule; what it has cached stays."""
-    await page.api.change("DELETE", _one_api(page))
-    return page.go(_PATH, "mirror-deleted")
-
-
-def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields of a form that can be changed later; no credential if none was written.
-
-    Raises:
-        ValueError: a number is none.
-
-    """
-    fields: dict[str, Any] = {
-        name: form.get(name, "").strip() for name in ("upstream_url", "upstream_prefix")
-    }
-    for name in (*_NUMBERS, *_LIMITS):
-        text = form.get(name, "").strip()
-        if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-            raise ValueError("Seconds, days and bytes are whole numbers.")
-        if text:
-            fields[name] = int(text)
-        elif name in _LIMITS:
-            fields[name] = None
-    username, secret = form.get("username", "").strip(), form.get("secret", "")
-    if secret:
-        fields["credential"] = {"username": username, "secret": secret}
-    return fields
-
-
-def _one_path(page: PageRequest) -> str:
-    return f"{_PATH}/{page.parameters['rule']}"
-
-
-def _one_api(page: PageRequest) -> str:
-    return f"{_API}/{page.parameters['rule']}"
 
 
 async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
@@ -121,19 +30,94 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
 
 
 async def _show(
-    page: PageRequest,
-    complaint: Complaint = NO_COMPLAINT,
-    probed: Mapping[str, Any] | None = None,
+    page: PageRequest, complaint: Complaint = NO_COMPLAINT, probed: Mapping[str, Any] | None = None
 ) -> PageResponse:
-    found = await page.api.get(_one_api(page))
+    found = await page.api.get(page.fill(_ONE_API))
     rule = found["pull_through_cache_rule"]
-    page.asks_about(rule["crn"])
+    page.want_rights_on(rule["crn"])
     return page.show(
         "mirror.html",
         complaint.status,
         rule=rule,
-        base=_one_path(page),
+        base=page.fill(_ONE),
         back=_PATH,
         complaint=complaint,
         probed=probed,
     )
+
+
+@get(_PATH)
+async def list_mirrors(page: InjectedPage) -> PageResponse:
+    """List the rules by prefix, with the form of a new one."""
+    return await _list(page)
+
+
+@post(_PATH)
+@beside_form(_list)
+async def create_mirror(page: InjectedPage) -> PageResponse:
+    """Create a rule, and lead to its page."""
+    fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
+    made = await page.api.post(_API, fields)
+    return page.go(
+        f"{_PATH}/{made['pull_through_cache_rule']['id']}",
+        "The mirror was created. Test whether its upstream can be asked.",
+    )
+
+
+@get(_ONE)
+async def show_mirror(page: InjectedPage) -> PageResponse:
+    """Show a rule."""
+    return await _show(page)
+
+
+@post(_ONE)
+@beside_form(_show)
+async def save_mirror(page: InjectedPage) -> PageResponse:
+    """Change a rule; without a new secret it keeps the one it has."""
+    form = page.form
+    changes = {**mirror_fields(form), "enabled": "disabled" not in form}
+    if "no_credential" in form:
+        changes["credential"] = None
+    await page.api.change("PATCH", page.fill(_ONE_API), changes)
+    return page.go(page.fill(_ONE), "The mirror was saved.")
+
+
+@post(f"{_ONE}/test")
+@beside_form(_show)
+async def probe_mirror(page: InjectedPage) -> PageResponse:
+    """Ask the upstream, and show its answer."""
+    repository, _, tag = page.form.get("image", "").strip().partition(":")
+    asked = {"repository": repository, "tag": tag or "latest"} if repository else None
+    probed = await page.api.change("POST", f"{page.fill(_ONE_API)}/test", asked)
+    return await _show(page, probed=probed)
+
+
+@post(f"{_ONE}/delete")
+async def delete_mirror(page: InjectedPage) -> PageResponse:
+    """Delete a rule; the cached images stay."""
+    await page.api.change("DELETE", page.fill(_ONE_API))
+    return page.go(_PATH, "The mirror was deleted. What it has cached stays.")
+
+
+def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a form that can be changed later; no credential if none was written.
+
+    Raises:
+        WrongInput: a number is none.
+
+    """
+    fields: dict[str, Any] = {
+        name: form.get(name, "").strip() for name in ("upstream_url", "upstream_prefix")
+    }
+    for name in (*_NUMBERS, *_LIMITS):
+        text = form.get(name, "").strip()
+        if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+            raise WrongInput("", "Seconds, days and bytes are whole numbers.")
+        if text:
+            fields[name] = int(text)
+        elif name in _LIMITS:
+            fields[name] = None
+    username, secret = form.get("username", "").strip(), form.get("secret", "")
+    if secret:
+        fields["credential"] = {"username": username, "secret": secret}
+    return fields

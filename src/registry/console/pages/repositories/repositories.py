@@ -84,7 +84,10 @@ async def create_repository(page: InjectedPage) -> PageResponse:
             raise
         field = "description" if error.params.get("field") == "description" else "name"
         return await _page(page, error.status, field, error.sentence)
-    return page.go(path_in(page, made["repository"]).base, "repository-created")
+    return page.go(
+        path_in(page, made["repository"]).base,
+        "The repository is there. Push to it with the lines below.",
+    )
 
 
 @post(f"{REPOSITORY}/delete")
@@ -92,7 +95,13 @@ async def delete_repository(page: InjectedPage) -> PageResponse:
     """Delete a repository with its images and tags."""
     await page.api.change("DELETE", api_path(page), force="true")
     undo = path_of_id(page.parameters["repository"]).tab("restore")  # its name is free now
-    return page.go(f"{HOME}/deleted", "repository-deleted", undo, None, "RestoreRepository")
+    return page.go(
+        f"{HOME}/deleted",
+        "The repository was deleted. What can be restored is listed here.",
+        undo,
+        None,
+        "RestoreRepository",
+    )
 
 
 async def _page(
@@ -142,7 +151,7 @@ async def list_deleted_repositories(page: InjectedPage) -> PageResponse:
     found = await page.api.get(
         "/v1/repositories/deleted", marker=page.query.get("marker"), limit=_PAGE
     )
-    page.asks_about(*(each["crn"] for each in found["repositories"]))
+    page.want_rights_on(*(each["crn"] for each in found["repositories"]))
     return page.show(
         "deleted_repositories.html", repositories=found["repositories"], meta=found["meta"]
     )
@@ -152,7 +161,7 @@ async def list_deleted_repositories(page: InjectedPage) -> PageResponse:
 async def restore_repository(page: InjectedPage) -> PageResponse:
     """Restore a repository with its images and tags."""
     await page.api.post(f"{api_path(page)}/restore")
-    return page.go(path_of(page).base, "repository-restored")
+    return page.go(path_of(page).base, "The repository is back, with all it held.")
 
 
 @get(f"{REPOSITORY}/deleted")
@@ -182,7 +191,7 @@ async def restore_image(page: InjectedPage) -> PageResponse:
     for failure in outcome["failures"]:
         raise Refused(409, failure["code"], failure["message"], page.request_id)
     restored = outcome["restored"][-1]["digest"]  # the children of an index come before it
-    return page.go(path_of(page).image(restored), "image-restored")
+    return page.go(path_of(page).image(restored), "The image is back.")
 
 
 _FOUND: Final = 100
@@ -190,17 +199,14 @@ _FOUND: Final = 100
 
 @get("/console/search")
 async def search(page: InjectedPage) -> PageResponse:
-    """Show the repositories and tags whose names contain the text of the head's field."""
+    """Show the repositories and tags whose names contain the text of the search field."""
     text = page.query.get("text", "").strip()
     found: dict[str, Any] | None = None
     complaint = ""
     if text:
         try:
             found = await page.api.get(
-                "/v1/repositories/search",
-                text=text,
-                marker=page.query.get("marker"),
-                limit=_FOUND,
+                "/v1/repositories/search", text=text, marker=page.query.get("marker"), limit=_FOUND
             )
         except Refused as error:
             if error.status not in (400, 403):

@@ -10,28 +10,23 @@ from litestar import get, post
 
 from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
-from registry.console.control_plane import (
+from registry.console.complaints import (
     NO_COMPLAINT,
     NOTHING_SAVED,
     OUTDATED,
     Complaint,
-    Refused,
     complaint_of,
     is_outdated,
-    unless_refused,
 )
+from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
-from registry.console.pages.account.keys import read_card, save_card
+from registry.console.pages.account.keys import read_encryption_card, save_encryption_card
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
 _PATH: Final = f"{REPOSITORY}/settings"
 _EVERYONE: Final = "*"
-_PUBLIC: Final = {
-    "effect": "allow",
-    "principals": [_EVERYONE],
-    "actions": ["registry:PullImage"],
-}
+_PUBLIC: Final = {"effect": "allow", "principals": [_EVERYONE], "actions": ["registry:PullImage"]}
 """The statement that lets everyone pull, without a sign-in."""
 
 Document = dict[str, Any]
@@ -57,25 +52,27 @@ async def save_settings(page: InjectedPage) -> PageResponse:
         if error.status != 400:
             raise
         return await _page(page, 400, error.sentence)
-    return page.go(path_of(page).tab("settings"), "settings-saved")
+    return page.go(path_of(page).tab("settings"), "The settings were saved.")
 
 
 @post(f"{_PATH}/encryption")
 async def save_encryption(page: InjectedPage) -> PageResponse:
     """Bind the repository to a key, or to none of its own."""
     try:
-        await save_card(page, api_path(page))
+        await save_encryption_card(page, api_path(page))
     except Refused as error:
         complaint = complaint_of(error)
         return await _page(page, complaint.status, card_complaint=complaint)
-    return page.go(path_of(page).tab("settings"), "encryption-saved")
+    return page.go(
+        path_of(page).tab("settings"), "Saved. It applies to what is pushed from now on."
+    )
 
 
 @post(f"{_PATH}/rewrap")
 async def start_rewrap(page: InjectedPage) -> PageResponse:
     """Start to move the blobs of a repository to its key."""
     await page.api.change("POST", f"{api_path(page)}/encryption-binding/rewrap")
-    return page.go(path_of(page).tab("settings"), "run-started")
+    return page.go(path_of(page).tab("settings"), "A run has begun.")
 
 
 async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
@@ -87,13 +84,13 @@ async def _last_rewrap(page: PageRequest) -> dict[str, Any] | None:
 
 @post(f"{_PATH}/public")
 async def make_public(page: InjectedPage) -> PageResponse:
-    """Show what lets everyone pull; with ``confirmed`` in the form, do it."""
+    """Show the policy that lets everyone pull; with ``confirmed`` in the form, save it."""
     return await _change_visibility(page, is_public=True)
 
 
 @post(f"{_PATH}/private")
 async def make_private(page: InjectedPage) -> PageResponse:
-    """Show what ends the access of everyone; with ``confirmed`` in the form, do it."""
+    """Show the policy without access for everyone; with ``confirmed`` in the form, save it."""
     return await _change_visibility(page, is_public=False)
 
 
@@ -107,7 +104,7 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
     repository = await read_repository(page)
     policy = await _read_policy(page)
     document = policy["document"] if policy else None
-    changed = opened(document) if is_public else closed(document)
+    changed = with_public_pull(document) if is_public else without_public_pull(document)
     revision = str(policy["revision"]) if policy else "0"
     if "confirmed" not in page.form:
         await page.require("PutRepositoryPolicy")
@@ -129,7 +126,11 @@ async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageRespo
             await page.api.change("DELETE", path, revision=revision)
     except Refused as error:
         raise _changed() if is_outdated(error) else error from None
-    said = "repository-public" if is_public else "repository-private"
+    said = (
+        "Everyone can pull from the repository now."
+        if is_public
+        else "Nobody can pull without a sign-in any more, within five minutes."
+    )
     return page.go(path_of(page).tab("settings"), said)
 
 
@@ -140,14 +141,14 @@ def _changed() -> Conflict:
     )
 
 
-def opened(document: Mapping[str, Any] | None) -> Document:
+def with_public_pull(document: Mapping[str, Any] | None) -> Document:
     """Return a policy with a statement that lets everyone pull; the rest is kept."""
     if document is None:
         return {"version": "1", "statements": [_PUBLIC]}
     return {**document, "statements": [*document["statements"], _PUBLIC]}
 
 
-def closed(document: Mapping[str, Any] | None) -> Document | None:
+def without_public_pull(document: Mapping[str, Any] | None) -> Document | None:
     """Return a policy that allows nothing to everyone, or None if nothing is left of it."""
     if document is None:
         return None
@@ -186,7 +187,7 @@ async def _page(
         repository=repository,
         description=(repository["description"] or "") if written is None else written,
         complaint=complaint,
-        encryption=await read_card(page, api_path(page), card_complaint),
+        encryption=await read_encryption_card(page, api_path(page), card_complaint),
         rewrap=await _last_rewrap(page),
     )
 
@@ -228,14 +229,14 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         return await _policy_page(
             page, error.status, written=written, complaint=complaint, outdated=outdated
         )
-    return page.go(path_of(page).tab("policy"), "policy-saved")
+    return page.go(path_of(page).tab("policy"), "The policy was saved.")
 
 
 @post(f"{_POLICY}/delete")
 async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/policy")
-    return page.go(path_of(page).tab("policy"), "policy-deleted")
+    return page.go(path_of(page).tab("policy"), "The policy was deleted.")
 
 
 async def _policy_page(

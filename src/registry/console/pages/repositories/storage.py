@@ -1,4 +1,4 @@
-"""Storage: of the account and of a repository, by day, and what the collector frees."""
+"""The storage of the account and of a repository, its history, and garbage collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN: Final = 50
 
 @get("/console/storage")
 async def show_account(page: InjectedPage) -> PageResponse:
-    """Show how many bytes the account stores, and which repositories hold them."""
+    """Show the storage usage of the account and of its repositories."""
     found = await page.api.get("/v1/storage-usage", group_by="repository")
     usage = found["storage_usage"]
     return page.show(
@@ -32,7 +32,7 @@ async def show_account(page: InjectedPage) -> PageResponse:
 
 @get(f"{REPOSITORY}/storage")
 async def show_repository(page: InjectedPage) -> PageResponse:
-    """Show how many bytes a repository takes, and how many it shares."""
+    """Show the storage usage of a repository."""
     repository = await read_repository(page)
     found = await page.api.get(f"{api_path(page)}/storage")
     return page.show("repository_storage.html", repository=repository, storage=found["storage"])
@@ -45,7 +45,7 @@ _PAGE: Final = 20
 
 @get(_PATH)
 async def show_collection(page: InjectedPage) -> PageResponse:
-    """Show how many bytes each stage holds, and the runs, the newest first."""
+    """Show the stages of garbage collection, and the runs, newest first."""
     found = await page.api.get(_API)
     runs = await page.api.get(f"{_API}/runs", marker=page.query.get("marker"), limit=_PAGE)
     usage = await unless_refused(page.api.get("/v1/storage-usage"))
@@ -62,7 +62,7 @@ async def show_collection(page: InjectedPage) -> PageResponse:
 async def collect(page: InjectedPage) -> PageResponse:
     """Start a run of the collector."""
     await page.api.post(f"{_API}/runs")
-    return page.go(_PATH, "collection-started")
+    return page.go(_PATH, "A run of the collector has started.")
 
 
 _SPANS: Final = (30, 90, 366)
@@ -76,7 +76,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @get("/console/overview")
 async def show_overview(page: InjectedPage) -> PageResponse:
-    """Show the account's days, and what to look at."""
+    """Show the account's storage and pulls by day, its growth, and stale repositories."""
     written = page.query.get("days", "")
     days = next((each for each in _SPANS if str(each) == written), _SPANS[0])
     rights = await page.rights()

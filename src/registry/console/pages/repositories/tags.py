@@ -148,9 +148,9 @@ async def put_tag(page: InjectedPage) -> PageResponse:
         return await show(page, error.status, complaint, is_gone=is_gone)
     there = path_of(page).tag(name)
     if not was_there:
-        return page.go(there, "tag-created")
+        return page.go(there, "The tag was created.")
     back = {"target": before, "was": digest, "confirmed": "yes"}
-    return page.go(there, "tag-moved", there, back, "PushImage")
+    return page.go(there, "The tag was moved.", there, back, "PushImage")
 
 
 async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
@@ -171,11 +171,7 @@ async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str
     if await unless_refused(page.api.get(f"{api_path(page)}/images/{target}")) is None:
         raise Refused(404, "NOT_FOUND", _NO_IMAGE, page.request_id)
     return page.show(
-        "tag_move.html",
-        repository=await read_repository(page),
-        name=name,
-        tag=tag,
-        target=digest,
+        "tag_move.html", repository=await read_repository(page), name=name, tag=tag, target=digest
     )
 
 
@@ -200,11 +196,17 @@ async def delete_tag(page: InjectedPage) -> PageResponse:
     await page.api.change("DELETE", f"{api_path(page)}/tags/{tag}")
     here = path_of(page)
     undo = here.tag(tag, "restore")
-    return page.go(here.tab("deleted"), "tag-deleted", undo, None, "RestoreImage")
+    return page.go(
+        here.tab("deleted"),
+        "The tag was deleted; its image stays. What can be restored is listed here.",
+        undo,
+        None,
+        "RestoreImage",
+    )
 
 
 @post(f"{_TAG}/restore")
 async def restore_tag(page: InjectedPage) -> PageResponse:
     """Restore a deleted tag to the image it pointed to."""
     await page.api.post(f"{api_path(page)}/tags/{page.parameters['tag']}/restore")
-    return page.go(path_of(page).tag(page.parameters["tag"]), "tag-restored")
+    return page.go(path_of(page).tag(page.parameters["tag"]), "The tag is back.")

@@ -1,1 +1,1 @@
-"""Pages of nouns of other families that show more than their description gives."""
+"""Pages of the other families' resources, where they show more than the description gives."""

@@ -1,4 +1,4 @@
-"""Draw the backups of a cluster along time, with those that its schedule will make next.
+"""Draw the past and planned backups of a cluster on a timeline.
 
 The picture is made of the answers of ``/v1``, and repeats the table beside it.
 """
@@ -133,8 +133,8 @@ def backup_line(
 
 
 def about(backups: Sequence[Mapping[str, Any]]) -> str:
-    """Return in a sentence or two what the picture shows."""
-    looks = [look_of(each) for each in backups]
+    """Return the description of the picture."""
+    looks = [mark_of(each) for each in backups]
     bases = sum(each["kind"] == "base" for each in backups)
     said = (
         f"{bases} base and {len(backups) - bases} incremental backups:"
@@ -144,8 +144,8 @@ def about(backups: Sequence[Mapping[str, Any]]) -> str:
     return f"{said} The newest {MOST} are drawn." if len(backups) > MOST else said
 
 
-def look_of(backup: Mapping[str, Any]) -> str:
-    """Return how a backup is drawn."""
+def mark_of(backup: Mapping[str, Any]) -> str:
+    """Return the mark that a backup is drawn with."""
     if backup["status"] == "failed" or backup["verification"] == "failed":
         return "failed"
     if backup["status"] != "succeeded":
@@ -164,7 +164,7 @@ def _needs(drawn: Sequence[Mapping[str, Any]], x: Callable[[int], float]) -> Ite
 
 def _marks(drawn: Sequence[Mapping[str, Any]], x: Callable[[int], float]) -> Iterator[Markup]:
     for each in drawn:
-        look = look_of(each)
+        look = mark_of(each)
         words = f"{_NAMES[each['kind']]} backup, {_exact(_when(each))}: {_told(each)}"
         yield _mark(look, x(_when(each)), _ROWS[each["kind"]], words)
 

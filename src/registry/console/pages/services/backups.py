@@ -1,4 +1,4 @@
-"""The backups of a database cluster: made, proved, restored and deleted."""
+"""The backups of a database cluster: create, verify, restore and delete them."""
 
 from __future__ import annotations
 
@@ -7,26 +7,22 @@ from typing import Any, Final
 
 from litestar import get, post
 
-from registry.console.control_plane import (
-    NO_COMPLAINT,
-    Complaint,
-    Refused,
-    complaint_of,
-    unless_refused,
-)
-from registry.console.nouns.handlers import api_of, crn_of, path_of, read_one, show_one
-from registry.console.nouns.noun_pages import Input, Shown, WrongInput, read_inputs
+from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form, complaint_of
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import api_of, beside_one, crn_of, path_of, read_one, show_one
+from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
     CLUSTER,
-    complaint_within,
-    restoring_of,
+    complaint_beside,
+    restore_inputs,
     show_password,
-    sized,
+    with_size,
 )
 
 _ALL: Final = f"{CLUSTER.path_of_one}/backups"
 _ONE: Final = f"{_ALL}/{{backup:str}}"
+_ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
 _MOST: Final = 200
 _MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
 STATES: Final = {
@@ -51,99 +47,33 @@ WAYS: Final = {
 
 
 @post(_ALL)
+@beside_one(CLUSTER)
 async def back_up(page: InjectedPage) -> PageResponse:
     """Ask for a backup now."""
     kind, once = page.form.get("kind", ""), page.form.get("once", "")
-    try:
-        await page.api.post(f"{api_of(page, CLUSTER)}/backups", {"kind": kind}, once=once)
-    except Refused as error:
-        return await show_one(page, CLUSTER, complaint_of(error))
+    await page.api.post(f"{api_of(page, CLUSTER)}/backups", {"kind": kind}, once=once)
     return page.go(path_of(page, CLUSTER), "It is backed up after those that wait already.")
-
-
-@get(_ONE)
-async def show_backup(page: InjectedPage) -> PageResponse:
-    """Show a backup, with what can be done to it."""
-    return await _show(page)
-
-
-@post(f"{_ONE}/verify")
-async def verify_backup(page: InjectedPage) -> PageResponse:
-    """Let a backup be restored into a server of its own."""
-    try:
-        await page.api.post(f"{_api(page)}/verify", once=page.form.get("once", ""))
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(_path(page), "It is being proved. Load the page again in a while.")
-
-
-@post(f"{_ONE}/restore")
-async def restore_backup(page: InjectedPage) -> PageResponse:
-    """Make a new cluster with what a backup has, and show its owner's password once."""
-    record = await read_one(page, CLUSTER)
-    try:
-        return await _restore(page, record, f"{_api(page)}/restore")
-    except WrongInput as wrong:
-        return await _show(page, wrong.complaint)
-    except Refused as error:
-        return await _show(page, complaint_within(error, "restore_", ("name", "bucket")))
-
-
-@post(f"{CLUSTER.path_of_one}/restore")
-async def restore_to_moment(page: InjectedPage) -> PageResponse:
-    """Make a new cluster with what another had at a moment, and show its owner's password once."""
-    record = await read_one(page, CLUSTER)
-    try:
-        given = read_inputs((_MOMENT,), page.form)
-        return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
-    except WrongInput as wrong:
-        return await show_one(page, CLUSTER, wrong.complaint)
-    except Refused as error:
-        wrong_field = complaint_within(error, "restore_", ("name", "bucket"))
-        if error.params.get("reason") == "out_of_window":
-            wrong_field = wrong_field._replace(field=_MOMENT.field)
-        return await show_one(page, CLUSTER, wrong_field)
-
-
-@post(f"{_ONE}/delete")
-async def delete_backup(page: InjectedPage) -> PageResponse:
-    """Ask, or with ``confirmed`` in the form delete a backup, with those that need it."""
-    record = await read_one(page, CLUSTER)
-    wrong = NO_COMPLAINT
-    if "confirmed" in page.form:
-        try:
-            await page.api.change(
-                "DELETE", _api(page), cascade="true" if "cascade" in page.form else None
-            )
-        except Refused as error:
-            wrong = complaint_of(error)
-        else:
-            return page.go(path_of(page, CLUSTER), "The backup is being deleted.")
-    await page.require("database:DeleteBackup", crn_of(page, CLUSTER, record))
-    return page.show(
-        "backup_question.html", wrong.status, complaint=wrong, **await _read(page, record)
-    )
 
 
 async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
     record = await read_one(page, CLUSTER)
     crn = crn_of(page, CLUSTER, record)
-    page.asks_about(crn)
+    page.want_rights_on(crn)
     return page.show(
         "backup.html",
         complaint.status,
         crn=crn,
         complaint=complaint,
-        restoring=restoring_of(record),
+        restoring=restore_inputs(record),
         proofs=PROOFS,
         ways=WAYS,
         **await _read(page, record),
     )
 
 
-async def _read(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     """Return a backup and the incremental ones that need it, empty if the role may not list."""
-    backup = (await page.api.get(_api(page)))["backup"]
+    backup = (await page.api.get(page.fill(_ONE_API)))["backup"]
     needing = []
     if backup["kind"] == "base":
         listed = page.api.get(f"{api_of(page, CLUSTER)}/backups", kind="incremental", limit=_MOST)
@@ -158,27 +88,79 @@ async def _read(page: PageRequest, record: Shown) -> Mapping[str, Any]:
         "needing": needing,
         "states": STATES,
         "above": path_of(page, CLUSTER),
-        "base": _path(page),
+        "base": page.fill(_ONE),
     }
 
 
+@get(_ONE)
+async def show_backup(page: InjectedPage) -> PageResponse:
+    """Show a backup."""
+    return await _show(page)
+
+
+@post(f"{_ONE}/verify")
+@beside_form(_show)
+async def verify_backup(page: InjectedPage) -> PageResponse:
+    """Verify a backup by restoring it into a temporary server."""
+    await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.form.get("once", ""))
+    return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
+
+
+@post(f"{_ONE}/restore")
+@beside_form(_show)
+async def restore_backup(page: InjectedPage) -> PageResponse:
+    """Restore a backup into a new cluster, and show its owner's password once."""
+    record = await read_one(page, CLUSTER)
+    try:
+        return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
+    except Refused as error:
+        return await _show(page, complaint_beside(error, "restore_", ("name", "bucket")))
+
+
+@post(f"{CLUSTER.path_of_one}/restore")
+@beside_one(CLUSTER)
+async def restore_to_moment(page: InjectedPage) -> PageResponse:
+    """Restore a cluster as of a moment into a new one, and show its owner's password once."""
+    record = await read_one(page, CLUSTER)
+    try:
+        given = read_inputs((_MOMENT,), page.form)
+        return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
+    except Refused as error:
+        wrong_field = complaint_beside(error, "restore_", ("name", "bucket"))
+        if error.params.get("reason") == "out_of_window":
+            wrong_field = wrong_field._replace(field=_MOMENT.field)
+        return await show_one(page, CLUSTER, wrong_field)
+
+
+@post(f"{_ONE}/delete")
+async def delete_backup(page: InjectedPage) -> PageResponse:
+    """Ask, or with ``confirmed`` in the form delete a backup, with those that need it."""
+    record = await read_one(page, CLUSTER)
+    wrong = NO_COMPLAINT
+    if "confirmed" in page.form:
+        try:
+            await page.api.change(
+                "DELETE", page.fill(_ONE_API), cascade="true" if "cascade" in page.form else None
+            )
+        except Refused as error:
+            wrong = complaint_of(error)
+        else:
+            return page.go(path_of(page, CLUSTER), "The backup is being deleted.")
+    await page.require("database:DeleteBackup", crn_of(page, CLUSTER, record))
+    return page.show(
+        "backup_question.html", wrong.status, complaint=wrong, **await _read(page, record)
+    )
+
+
 async def _restore(
-    page: PageRequest, record: Shown, path: str, given: Mapping[str, object] | None = None
+    page: PageRequest, record: RecordJson, path: str, given: Mapping[str, object] | None = None
 ) -> PageResponse:
-    body = read_inputs(restoring_of(record), page.form)
+    body = read_inputs(restore_inputs(record), page.form)
     plain = {name.removeprefix("restore_"): value for name, value in body.items()}
-    asked = {**sized(plain), **(given or {})}
+    asked = {**with_size(plain), **(given or {})}
     if not asked["size"]:
         del asked["size"]
     made = await page.api.post(path, asked, once=page.form.get("once", ""))
     new = made["cluster"]
     words = f"It is being restored from {record['name']}."
     return show_password(page, made["password"], f"{CLUSTER.path}/{new['id']}", words, new["name"])
-
-
-def _api(page: PageRequest) -> str:
-    return f"{api_of(page, CLUSTER)}/backups/{page.parameters['backup']}"
-
-
-def _path(page: PageRequest) -> str:
-    return f"{path_of(page, CLUSTER)}/backups/{page.parameters['backup']}"

@@ -1,4 +1,4 @@
-"""Buckets: what each holds, and its objects by folder, which come and go as files."""
+"""Buckets, and their objects by folder, which are uploaded and downloaded as files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from urllib.parse import quote, urlencode
 from litestar import get, post, put
 from litestar.response import Response
 from litestar.types import Receive, Scope, Send
+from markupsafe import Markup
 
 from cloudcore.storage import bucket
 from registry.console.assets import UPLOADING
 from registry.console.nouns.handlers import api_of, path_of, read_one
-from registry.console.nouns.noun_pages import CREATED, TAGS, Column, Shown, name_of
+from registry.console.nouns.inputs import CREATED, TAGS, Column, RecordJson, name_of
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -23,7 +24,7 @@ _REPLACED: Final = (b"content-disposition", b"cache-control", b"expires")
 _OF_BODY: Final = (b"content-length", b"content-type", b"transfer-encoding")
 
 
-class Relayed(Response[None]):
+class RelayedObject(Response[None]):
     """An object of a bucket, on its way down or up, with the token of the session."""
 
     def __init__(self, page: PageRequest, method: str, path: str, file_name: str = "") -> None:
@@ -66,7 +67,7 @@ _PAGE: Final = 50
 _FOLDER: Final = "/"
 
 
-async def _read_objects(page: PageRequest, bucket: Shown) -> Mapping[str, Any]:
+async def _read_objects(page: PageRequest, bucket: RecordJson) -> Mapping[str, Any]:
     """Return the objects of the folder that the query names, if the role may list them."""
     crn, prefix = bucket["crn"], page.query.get("prefix", "")
     rights = await page.rights()
@@ -121,7 +122,7 @@ BUCKET: Final = replace(
     order="by name",
     key="name",
     columns=_COLUMNS,
-    facts=(
+    details=(
         *_COLUMNS[:2],
         Column("Uploads that are not completed", "upload_byte_count", "size"),
         Column("Sealed under the key", "kms_key.name"),
@@ -129,11 +130,11 @@ BUCKET: Final = replace(
     ),
     creates=(name_of(63), TAGS),
     updates=(TAGS,),
-    acts=(deletion("bucket", "storage:DeleteBucket"),),
+    methods=(deletion("bucket", "storage:DeleteBucket"),),
     commands=(("Store a file", "entrepot buckets put NAME KEY FILE"),),
     parts="noun_bucket.html",
     more=_read_objects,
-    asked_about=lambda crn: (crn, f"{crn}/*"),
+    rights_on=lambda crn: (crn, f"{crn}/*"),
 )
 _ONE: Final = BUCKET.path_of_one
 
@@ -143,11 +144,19 @@ async def delete_bucket_object(page: InjectedPage) -> PageResponse:
     """Ask, or with ``confirmed`` in the form delete an object."""
     key = page.form.get("key", "")
     if "confirmed" not in page.form:
-        bucket = await read_one(page, BUCKET)
-        return page.show("object_question.html", bucket=bucket, base=_path(page), key=key)
+        await read_one(page, BUCKET)  # it must be there
+        return page.show(
+            "question.html",
+            title=f"Delete {key}?",
+            heading=Markup('Delete <span class="wraps">{}</span>?').format(key),
+            words="The object cannot be had back.",
+            button="Delete the object",
+            back=_path(page),
+            fields={"key": key},
+        )
     await page.api.change("DELETE", f"{_api(page)}/objects/{key}")
     folder = key[: key.rfind(_FOLDER) + 1]
-    return page.go(_in_folder(page, folder), "object-deleted")
+    return page.go(_in_folder(page, folder), "The object was deleted.")
 
 
 @get(f"{_ONE}/download")
@@ -155,10 +164,10 @@ async def download_object(page: InjectedPage) -> PageResponse:
     """Send an object as a file."""
     key = page.query.get("key", "")
     name = key.rstrip(_FOLDER).rpartition(_FOLDER)[2] or "object"
-    return Relayed(page, "GET", f"{_api(page)}/objects/{key}", name)
+    return RelayedObject(page, "GET", f"{_api(page)}/objects/{key}", name)
 
 
 @put(f"{_ONE}/upload")
 async def upload_object(page: InjectedPage) -> PageResponse:
     """Store the body of the request as an object; a script of the page sends it."""
-    return Relayed(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")
+    return RelayedObject(page, "PUT", f"{_api(page)}/objects/{page.query.get('key', '')}")

@@ -1,25 +1,24 @@
-"""Certificates: what they wait for, when they are renewed, and the revocation."""
+"""Certificates: issue, upload, export and revoke them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, get_args
 
 from litestar import post
 
 from cloudcore.certificate import certificate
-from registry.console.nouns.handlers import send_new
-from registry.console.nouns.noun_pages import (
+from registry.console.nouns.handlers import beside_list, send_new
+from registry.console.nouns.inputs import (
     CREATED,
     TAGS,
-    Act,
     Column,
     Input,
-    Shown,
+    RecordJson,
     name_of,
     read_inputs,
 )
+from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -64,15 +63,7 @@ _UPLOADED: Final = (
 _EXPIRES: Final = Column("Expires", "expires_at", "time")
 
 
-async def _read_forms(_page: PageRequest) -> Mapping[str, Any]:
-    return {"requested": _NEW, "uploaded": _UPLOADED}
-
-
-async def _read_states(_page: PageRequest, _certificate: Shown) -> Mapping[str, Any]:
-    return {"states": _STATES}
-
-
-def _may_be_exported(certificate: Shown) -> bool:
+def _may_be_exported(certificate: RecordJson) -> bool:
     is_here = certificate["key_source"] == "platform"
     was_given = certificate["private_key_exported_at"] is not None
     return certificate["status"] in _DONE and is_here and not was_given
@@ -87,10 +78,10 @@ CERTIFICATE: Final = replace(
         certificate.CERTIFICATE, "A certificate of TLS is issued and renewed here, or uploaded."
     ),
     columns=(_STATE, _DOMAINS, _EXPIRES),
-    facts=(Column("Issued", "issued_at", "time"), CREATED),
+    details=(Column("Issued", "issued_at", "time"), CREATED),
     updates=(TAGS,),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "recheck",
             "Look again at the domains of",
             "certificate:RecheckChallenges",
@@ -101,7 +92,7 @@ CERTIFICATE: Final = replace(
                 certificate["challenges"] and certificate["status"] != "revoked"
             ),
         ),
-        Act(
+        CustomMethod(
             "export",
             "Export the key of",
             "certificate:ExportPrivateKey",
@@ -113,7 +104,7 @@ CERTIFICATE: Final = replace(
             can=_may_be_exported,
             answered=_show_exported_key,
         ),
-        Act(
+        CustomMethod(
             "revoke",
             "Revoke",
             "certificate:RevokeCertificate",
@@ -125,12 +116,12 @@ CERTIFICATE: Final = replace(
         deletion("certificate", "certificate:DeleteCertificate", said="with its key"),
     ),
     parts="noun_certificate.html",
-    more=_read_states,
-    more_of_all=_read_forms,
+    shows={"states": _STATES, "requested": _NEW, "uploaded": _UPLOADED},
 )
 
 
 @post(CERTIFICATE.path)
+@beside_list(CERTIFICATE)
 async def create_certificate(page: InjectedPage) -> PageResponse:
     """Let a certificate be issued."""
     body = read_inputs(_NEW, page.form)
@@ -141,6 +132,7 @@ async def create_certificate(page: InjectedPage) -> PageResponse:
 
 
 @post(f"{CERTIFICATE.path}/upload")
+@beside_list(CERTIFICATE)
 async def upload_certificate(page: InjectedPage) -> PageResponse:
     """Upload a certificate; a form that is refused is shown without its key."""
     body = read_inputs(_UPLOADED, page.form)

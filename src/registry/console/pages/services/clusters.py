@@ -1,4 +1,4 @@
-"""Database clusters: their state, how they are connected to, and their schedules."""
+"""Database clusters: their state, connection, schedule and credentials."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from typing import Any, Final
 from litestar import post
 
 from cloudcore.databases.clusters import cluster
-from registry.console.control_plane import Complaint, Refused, complaint_of, unless_refused
-from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
-from registry.console.nouns.noun_pages import (
+from registry.console.complaints import Complaint, complaint_of
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import (
+    api_of,
+    beside_list,
+    beside_one,
+    path_of,
+    show_list,
+    show_one,
+)
+from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
     TAGS,
-    Act,
     Column,
     Input,
-    Shown,
-    WrongInput,
+    RecordJson,
     name_of,
     read_inputs,
 )
-from registry.console.nouns.resources import noun_of
+from registry.console.nouns.noun_pages import CustomMethod
+from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.backup_timeline import backup_line, next_runs, window_of
 
@@ -123,17 +130,17 @@ _SCHEDULE: Final = (
 _CRONS: Final = ("base_cron", "incremental_cron", "verify_cron")
 
 
-async def read_backups(page: PageRequest) -> Sequence[Shown] | None:
+async def read_backups(page: PageRequest) -> Sequence[RecordJson] | None:
     """Return the backups of the page's cluster, the oldest first; None if the role may not."""
 
-    async def read() -> Sequence[Shown]:
+    async def read() -> Sequence[RecordJson]:
         return [each async for each in page.api.each(f"{api_of(page, CLUSTER)}/backups", "backups")]
 
     return await unless_refused(read())
 
 
-def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
-    """Return the fields of what is restored; with a `window`, of the moment too."""
+def restore_inputs(record: RecordJson, window: tuple[str, str] | None = None) -> tuple[Input, ...]:
+    """Return the fields of a restore; with a `window`, that of the moment too."""
     moment = Input(
         "target_time",
         "Moment (UTC)",
@@ -152,26 +159,19 @@ def restoring_of(record: Shown, window: tuple[str, str] | None = None) -> tuple[
     )
 
 
-async def _read_panel(page: PageRequest, record: Shown) -> Mapping[str, Any]:
+async def _read_panel(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     backups, now = await read_backups(page), page.console.sessions.now()
     window = window_of(record, backups or (), now)
     schedule = {**(record.get("schedule") or {}), **(record.get("retention") or {})}
-    restoring = () if window is None else restoring_of(record, window)
+    restoring = () if window is None else restore_inputs(record, window)
     return {
-        "states": STATES,
         "backups": backups and backups[::-1],
         "picture": None if backups is None else backup_line(record, backups, now),
         "next_runs": next_runs(record, now),
-        "scheduling": _SCHEDULE,
         "scheduled": schedule,
         "restoring": restoring,
-        "credentials": _CREDENTIALS,
         "panel_fields": [each.field for each in (*_SCHEDULE, *restoring, *_CREDENTIALS)],
     }
-
-
-async def _read_forms(_page: PageRequest) -> Mapping[str, Any]:
-    return {"made": _NEW, "registered": _REGISTERED}
 
 
 def show_password(
@@ -186,7 +186,7 @@ def _show_new_password(page: PageRequest, answer: Any, back: str) -> PageRespons
     return show_password(page, answer["password"], back, words)
 
 
-def _is_managed(record: Shown, *states: str) -> bool:
+def _is_managed(record: RecordJson, *states: str) -> bool:
     return record["type"] == "managed" and record["status"] in states
 
 
@@ -198,7 +198,7 @@ CLUSTER: Final = replace(
         " that runs elsewhere and is looked at and backed up here.",
     ),
     columns=(_STATE, _TYPE, _VERSION, CREATED),
-    facts=(
+    details=(
         _TYPE,
         _VERSION,
         Column("Machine", "node"),
@@ -212,15 +212,15 @@ CLUSTER: Final = replace(
     ),
     updates=(DESCRIPTION, TAGS),
     can_change=lambda record: record["status"] != "deleting",
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "start",
             "Start",
             "database:StartCluster",
             "The cluster is being started.",
             can=lambda record: _is_managed(record, "stopped"),
         ),
-        Act(
+        CustomMethod(
             "stop",
             "Stop",
             "database:StopCluster",
@@ -229,7 +229,7 @@ CLUSTER: Final = replace(
             " again. Its data stay. Nothing backs it up meanwhile.",
             can=lambda record: _is_managed(record, *_RUNS),
         ),
-        Act(
+        CustomMethod(
             "reset-password",
             "Reset the password of",
             "database:ResetClusterPassword",
@@ -240,17 +240,11 @@ CLUSTER: Final = replace(
             can=lambda record: _is_managed(record, *_RUNS, "stopped"),
             answered=_show_new_password,
         ),
-        Act(
-            "delete",
-            "Delete",
+        slow_deletion(
             cluster.CLUSTER.action("delete"),
             "The cluster is being deleted.",
-            can=lambda record: record["status"] != "deleting",
-            inputs=(Input("cascade", "Delete its backups too", "flag"),),
-            asks="It cannot be had back.",
-            is_deletion=True,
-            is_grave=True,
-            stays=True,
+            "It cannot be had back.",
+            Input("cascade", "Delete its backups too", "flag"),
         ),
     ),
     commands=(
@@ -259,27 +253,28 @@ CLUSTER: Final = replace(
     ),
     parts="noun_cluster.html",
     more=_read_panel,
-    more_of_all=_read_forms,
+    shows={
+        "states": STATES,
+        "made": _NEW,
+        "registered": _REGISTERED,
+        "scheduling": _SCHEDULE,
+        "credentials": _CREDENTIALS,
+    },
 )
 
 
 @post(CLUSTER.path)
+@beside_list(CLUSTER)
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
-    try:
-        body = read_inputs(_NEW, page.form)
-    except WrongInput as wrong:
-        return await show_list(page, CLUSTER, wrong.complaint)
-    return await _send(page, sized(body), "")
+    return await _send(page, with_size(read_inputs(_NEW, page.form)), "")
 
 
 @post(f"{CLUSTER.path}/register")
+@beside_list(CLUSTER)
 async def register_cluster(page: InjectedPage) -> PageResponse:
     """Register a cluster that runs elsewhere."""
-    try:
-        body = read_inputs(_REGISTERED, page.form)
-    except WrongInput as wrong:
-        return await show_list(page, CLUSTER, wrong.complaint)
+    body = read_inputs(_REGISTERED, page.form)
     endpoint = {each: body.pop(each) for each in _ENDPOINT if each in body}
     plain = {name.removeprefix("register_"): value for name, value in body.items()}
     return await _send(page, {**plain, "endpoint": endpoint}, "register_")
@@ -289,7 +284,7 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
     try:
         made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
     except Refused as error:
-        return await show_list(page, CLUSTER, complaint_within(error, prefix, ("name", "bucket")))
+        return await show_list(page, CLUSTER, complaint_beside(error, prefix, ("name", "bucket")))
     record = made["cluster"]
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:
@@ -298,16 +293,15 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
 
 
 @post(f"{CLUSTER.path_of_one}/change-credentials")
+@beside_one(CLUSTER)
 async def change_credentials(page: InjectedPage) -> PageResponse:
-    """Change how a cluster that runs elsewhere is come in to."""
+    """Change the credentials of a cluster that runs elsewhere."""
     try:
         given = read_inputs(_CREDENTIALS, page.form)
         body = {name.removeprefix("new_"): value for name, value in given.items()}
         await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
-    except WrongInput as wrong:
-        return await show_one(page, CLUSTER, wrong.complaint)
     except Refused as error:
-        wrong_field = complaint_within(error, "new_", ("password", "username", "ca"))
+        wrong_field = complaint_beside(error, "new_", ("password", "username", "ca"))
         if error.params.get("reason") == "endpoint_unreachable":
             wrong_field = wrong_field._replace(field="new_password")
         return await show_one(page, CLUSTER, wrong_field)
@@ -315,8 +309,9 @@ async def change_credentials(page: InjectedPage) -> PageResponse:
 
 
 @post(f"{CLUSTER.path_of_one}/schedule")
+@beside_one(CLUSTER)
 async def schedule_backups(page: InjectedPage) -> PageResponse:
-    """Say when backups are made and proved, and how many stay."""
+    """Set the schedule of backups and proofs, and how many backups are kept."""
     try:
         given = read_inputs(_SCHEDULE, page.form)
         count = given.pop("base_count", None)
@@ -325,27 +320,25 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
             "retention": None if count is None else {"base_count": count},
         }
         await page.api.change("PATCH", api_of(page, CLUSTER), body)
-    except WrongInput as wrong:
-        return await show_one(page, CLUSTER, wrong.complaint)
     except Refused as error:
-        wrong_field = complaint_within(error)
+        wrong_field = complaint_beside(error)
         if wrong_field.field == "schedule":
             wrong_field = wrong_field._replace(field="base_cron")
         return await show_one(page, CLUSTER, wrong_field)
     return page.go(path_of(page, CLUSTER), "The schedule was saved.")
 
 
-def sized(body: dict[str, Any]) -> Mapping[str, object]:
-    """Return the body of a request whose fields of the size are not yet within it."""
+def with_size(body: dict[str, Any]) -> Mapping[str, object]:
+    """Return the body of a request with the fields of the size nested in ``size``."""
     names = [each.field for each in SIZE]
     size = {each: body.pop(each) for each in names if each in body}
     return {**body, "size": size}
 
 
-def complaint_within(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
-    """Return what to say about an error, beside the field of a form that has other names.
+def complaint_beside(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
+    """Return the complaint about a form whose fields have other names than those of ``/v1``.
 
-    Fields of fields have the last part of their names, and those `named` begin with `prefix`.
+    A nested field has the last part of its name; the names of those `named` begin with `prefix`.
     """
     wrong = complaint_of(error)
     field = wrong.field.rpartition(".")[2]

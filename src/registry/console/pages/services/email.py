@@ -12,16 +12,18 @@ from litestar import post
 from cloudcore.email import resources
 from cloudcore.email.resources import SENDING_IDENTITY
 from registry.console.assets import SHOWING_MAIL
-from registry.console.control_plane import NO_COMPLAINT, Complaint, Refused, complaint_of
+from registry.console.complaints import NO_COMPLAINT, Complaint, complaint_of
+from registry.console.control_plane import Refused
 from registry.console.nouns.handlers import api_of, show_one
-from registry.console.nouns.noun_pages import Act, Column, Shown
+from registry.console.nouns.inputs import Column, RecordJson
+from registry.console.nouns.noun_pages import CustomMethod
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 IDENTITY: Final = replace(
     noun_of(SENDING_IDENTITY),
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "verify",
             "Verify",
             "email:VerifyIdentity",
@@ -46,9 +48,9 @@ MESSAGE: Final = replace(
     _OF,
     label="subject",
     columns=(_FROM, *(each for each in _OF.columns if each.field != "subject")),
-    facts=(
+    details=(
         _FROM,
-        *(each for each in _OF.facts if each.field != "subject"),
+        *(each for each in _OF.details if each.field != "subject"),
         Column("Template", "template", "reference"),
     ),
     parts="noun_message.html",
@@ -66,7 +68,7 @@ _HEAD: Final = (
 
 TEMPLATE: Final = replace(
     noun_of(resources.TEMPLATE),
-    acts=(
+    methods=(
         deletion(
             resources.TEMPLATE.noun,
             resources.TEMPLATE.action("delete"),
@@ -79,7 +81,7 @@ TEMPLATE: Final = replace(
 
 @post(f"{TEMPLATE.path_of_one}/preview")
 async def preview_template(page: InjectedPage) -> PageResponse:
-    """Show what a message would say with variables, which are a JSON object."""
+    """Show a message rendered with variables, which are a JSON object."""
     preview, complaint = None, NO_COMPLAINT
     try:
         variables = msgspec.json.decode(page.form.get(_FIELD) or "{}", type=dict[str, Any])
@@ -92,7 +94,7 @@ async def preview_template(page: InjectedPage) -> PageResponse:
             raise
         complaint = complaint_of(error)._replace(field=_FIELD)
 
-    async def more(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
+    async def more(_page: PageRequest, _record: RecordJson) -> Mapping[str, Any]:
         headers = {"content-security-policy": SHOWING_MAIL}
         shown = {"preview": preview, "mail_head": _HEAD}
         return {**shown, "panel_fields": (_FIELD,), "headers": headers}

@@ -1,4 +1,4 @@
-"""Instance pools: what runs of each, and what an instance wrote."""
+"""Instance pools, with their instances and the output of one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 from cloudcore.compute import instance_pool
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.nouns.handlers import api_of
-from registry.console.nouns.noun_pages import CREATED, Act, Column, Shown
-from registry.console.nouns.resources import noun_of
+from registry.console.nouns.inputs import CREATED, Column, RecordJson
+from registry.console.nouns.resources import noun_of, slow_deletion
 from registry.console.page_request import PageRequest
 
 _STATES: Final = {
@@ -33,12 +33,12 @@ _SHAPE: Final = ("image", "size", "memory_mb", "cpu_millis", "description", "com
 _SHOWN: Final = ("image", "image_digest", "node", "command", "memory_mb", "cpu_millis", "ports")
 
 
-async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
+async def _read_instances(page: PageRequest, _pool: RecordJson) -> Mapping[str, Any]:
     """Return the instances, None if the role may not list them, and the output of one."""
     path = f"{api_of(page, INSTANCE_POOL)}/instances"
     found = await unless_refused(page.api.get(path, limit=_MOST))
     instances = None if found is None else found["instances"]
-    shown = {"states": _STATES, "instances": instances, "of_instance": "", "unread": ""}
+    shown = {"instances": instances, "of_instance": "", "unread": ""}
     asked = page.query.get("logs", "")
     if asked not in {each["id"] for each in instances or ()}:
         return shown
@@ -52,8 +52,8 @@ async def _read_instances(page: PageRequest, _pool: Shown) -> Mapping[str, Any]:
 INSTANCE_POOL: Final = replace(
     _NOUN,
     columns=(_STATE, Column("Image", "image"), Column("Size", "size", "number"), CREATED),
-    facts=(
-        *(each for each in _NOUN.facts if each.field in _SHOWN),
+    details=(
+        *(each for each in _NOUN.details if each.field in _SHOWN),
         Column("Role", "role", "reference"),
         Column("Subnet", "subnet", "reference"),
         CREATED,
@@ -63,17 +63,11 @@ INSTANCE_POOL: Final = replace(
         for each in noun_of(replace(instance_pool.INSTANCE_POOL, methods=("update",))).updates
         if each.field in _SHAPE
     ),
-    acts=(
-        Act(
-            "delete",
-            "Delete",
+    methods=(
+        slow_deletion(
             instance_pool.INSTANCE_POOL.action("delete"),
             "The instances are being ended, and then the pool is gone.",
-            asks="All its instances are ended, and what they wrote is gone.",
-            can=lambda pool: pool["status"] != "deleting",
-            is_deletion=True,
-            is_grave=True,
-            stays=True,
+            "All its instances are ended, and what they wrote is gone.",
         ),
     ),
     commands=(
@@ -81,5 +75,6 @@ INSTANCE_POOL: Final = replace(
         ("What an instance wrote", "entrepot instances logs NAME ID"),
     ),
     parts="noun_instance_pool.html",
+    shows={"states": _STATES},
     more=_read_instances,
 )

@@ -1,15 +1,13 @@
-"""Load balancers: what listens there, and how the targets are."""
+"""Load balancers, with their listeners and the health of their targets."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from cloudcore.loadbalancer import load_balancer
-from registry.console.nouns.noun_pages import CREATED, DESCRIPTION, TAGS, Act, Column, Input, Shown
-from registry.console.nouns.resources import noun_of
-from registry.console.page_request import PageRequest
+from registry.console.nouns.inputs import CREATED, DESCRIPTION, TAGS, Column, Input
+from registry.console.nouns.resources import noun_of, slow_deletion
 
 _STATES: Final = {
     "provisioning": "Is being made",
@@ -23,17 +21,13 @@ _STATE: Final = Column("State", "status", "mark", _STATES, usual="active")
 _SUBNET: Final = Column("Subnet", "subnet", "reference")
 
 
-async def _read_states(_page: PageRequest, _balancer: Shown) -> Mapping[str, Any]:
-    return {"states": _STATES}
-
-
 LOAD_BALANCER: Final = replace(
     noun_of(
         load_balancer.LOAD_BALANCER,
         "A load balancer leads connections to the instances of a VPC that are well.",
     ),
     columns=(_STATE, Column("Address", "vip"), _SUBNET, CREATED),
-    facts=(CREATED,),
+    details=(CREATED,),
     updates=(
         DESCRIPTION,
         Input(
@@ -46,17 +40,11 @@ LOAD_BALANCER: Final = replace(
         ),
         TAGS,
     ),
-    acts=(
-        Act(
-            "delete",
-            "Delete",
+    methods=(
+        slow_deletion(
             load_balancer.LOAD_BALANCER.action("delete"),
             "The load balancer is being torn down.",
-            asks="Nothing is reached at its address then.",
-            can=lambda balancer: balancer["status"] != "deleting",
-            is_deletion=True,
-            is_grave=True,
-            stays=True,
+            "Nothing is reached at its address then.",
         ),
     ),
     commands=(
@@ -64,5 +52,5 @@ LOAD_BALANCER: Final = replace(
         ("What it served", "entrepot load-balancers metrics NAME"),
     ),
     parts="noun_load_balancer.html",
-    more=_read_states,
+    shows={"states": _STATES},
 )

@@ -12,27 +12,33 @@ from litestar import post
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
-from registry.console.control_plane import Refused, complaint_of, unless_refused
-from registry.console.nouns.handlers import api_of, path_of, read_one, show_one
-from registry.console.nouns.noun_pages import Act, Input, NounPages, Shown, WrongInput, read_inputs
+from registry.console.complaints import WrongInput, complaint_of
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import api_of, beside_one, path_of, read_one, show_one
+from registry.console.nouns.inputs import Input, RecordJson, read_inputs
+from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services import vpc_map
 
 
-async def _read_reachability(page: PageRequest, vpc: Shown) -> Mapping[str, Any]:
+async def _read_reachability(page: PageRequest, vpc: RecordJson) -> Mapping[str, Any]:
     found = await unless_refused(page.api.get(f"{OF_VPC.path}/{vpc['id']}/reachability"))
-    told = None if found is None else found["reachability"]
-    return {
-        "told": told,
-        "picture": None if told is None else vpc_map.vpc_map(told),
+    if found is None:
+        return {"reachability": None, "picture": None}
+    return {**found, "picture": vpc_map.vpc_map(found["reachability"])}
+
+
+VPC: Final = replace(
+    noun_of(OF_VPC),
+    parts="noun_vpc.html",
+    shows={
         "traffic": vpc_map.traffic_in_words,
         "flow": vpc_map.flow_in_words,
         "place": vpc_map.place_in_words,
-    }
-
-
-VPC: Final = replace(noun_of(OF_VPC), parts="noun_vpc.html", more=_read_reachability)
+    },
+    more=_read_reachability,
+)
 
 
 _ATTACHING: Final = (Input("vpc", "VPC", "code", "Name, id or CRN.", is_required=True),)
@@ -71,23 +77,11 @@ def _encoded(rule: object) -> str:
     return msgspec.json.encode(rule).decode()
 
 
-async def _of_gateway(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
-    return _forms(_ATTACHING)
-
-
-async def _of_table(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
-    return _forms(_ROUTING)
-
-
-async def _of_group(_page: PageRequest, _record: Shown) -> Mapping[str, Any]:
-    return {**_forms(_ALLOWING), "encoded": _encoded}
-
-
 GATEWAY: Final = replace(
     noun_of(INTERNET_GATEWAY),
     created="The internet gateway was created. Attach it to a VPC below.",
-    acts=(
-        Act(
+    methods=(
+        CustomMethod(
             "detach",
             "Detach",
             "network:DetachInternetGateway",
@@ -98,20 +92,22 @@ GATEWAY: Final = replace(
         deletion(INTERNET_GATEWAY.noun, INTERNET_GATEWAY.action("delete")),
     ),
     parts="noun_internet_gateway.html",
-    more=_of_gateway,
+    shows=_forms(_ATTACHING),
 )
-TABLE: Final = replace(noun_of(ROUTE_TABLE), parts="noun_route_table.html", more=_of_table)
-GROUP: Final = replace(noun_of(SECURITY_GROUP), parts="noun_security_group.html", more=_of_group)
+TABLE: Final = replace(noun_of(ROUTE_TABLE), parts="noun_route_table.html", shows=_forms(_ROUTING))
+GROUP: Final = replace(
+    noun_of(SECURITY_GROUP),
+    parts="noun_security_group.html",
+    shows={**_forms(_ALLOWING), "encoded": _encoded},
+)
 
 
 @post(f"{GATEWAY.path_of_one}/attach")
+@beside_one(GATEWAY)
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
     body, once = read_inputs(_ATTACHING, page.form), page.form.get("once", "")
-    try:
-        await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
-    except Refused as error:
-        return await show_one(page, GATEWAY, complaint_of(error))
+    await page.api.post(f"{api_of(page, GATEWAY)}/attach", body, once=once)
     return page.go(path_of(page, GATEWAY), "It is attached.")
 
 

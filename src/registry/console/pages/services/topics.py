@@ -1,4 +1,4 @@
-"""Topics: who is told what is published to them."""
+"""Topics and their subscriptions."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any, Final
 from litestar import post
 
 from cloudcore.notifications import topic
-from registry.console.control_plane import NO_COMPLAINT, Refused, complaint_of, unless_refused
-from registry.console.nouns.handlers import api_of, path_of, show_list, show_one
-from registry.console.nouns.noun_pages import Input, Shown, read_inputs
+from registry.console.complaints import NO_COMPLAINT, complaint_of
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.nouns.handlers import api_of, beside_one, path_of, show_list
+from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
@@ -48,22 +49,13 @@ _CONFIRMING: Final = (
 )
 
 
-async def _read_subscriptions(page: PageRequest, _topic: Shown) -> Mapping[str, Any]:
+async def _read_subscriptions(page: PageRequest, _topic: RecordJson) -> Mapping[str, Any]:
     """Return a page of the subscriptions, None if the role may not list them."""
     listed = page.api.get(
         f"{api_of(page, TOPIC)}/subscriptions", marker=page.query.get("marker"), limit=_PAGE
     )
     found = await unless_refused(listed)
-    return {
-        "subscriptions": found and found["subscriptions"],
-        "meta": found and found["meta"],
-        "subscribing": _SUBSCRIBING,
-        "panel_fields": [each.field for each in _SUBSCRIBING],
-    }
-
-
-async def _read_confirming(_page: PageRequest) -> Mapping[str, Any]:
-    return {"unconfirmed": NO_COMPLAINT, "confirming": _CONFIRMING}
+    return {"subscriptions": found and found["subscriptions"], "meta": found and found["meta"]}
 
 
 TOPIC: Final = replace(
@@ -73,7 +65,7 @@ TOPIC: Final = replace(
         " happens in repositories.",
     ),
     created="The topic was created. Say below who is told.",
-    acts=(
+    methods=(
         deletion(
             "topic",
             "notifications:DeleteTopic",
@@ -84,20 +76,24 @@ TOPIC: Final = replace(
     ),
     parts="noun_topic.html",
     more=_read_subscriptions,
-    more_of_all=_read_confirming,
+    shows={
+        "subscribing": _SUBSCRIBING,
+        "panel_fields": [each.field for each in _SUBSCRIBING],
+        "confirming": _CONFIRMING,
+        "unconfirmed": NO_COMPLAINT,
+    },
 )
 _SUBSCRIPTIONS: Final = f"{TOPIC.path_of_one}/subscriptions"
 _ONE: Final = f"{_SUBSCRIPTIONS}/{{subscription:str}}"
+_ONE_API: Final = f"{TOPIC.api}/{{topic}}/subscriptions/{{subscription}}"
 
 
 @post(_SUBSCRIPTIONS)
+@beside_one(TOPIC)
 async def subscribe(page: InjectedPage) -> PageResponse:
     """Subscribe an endpoint."""
     body, once = read_inputs(_SUBSCRIBING, page.form), page.form.get("once", "")
-    try:
-        await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=once)
-    except Refused as error:
-        return await show_one(page, TOPIC, complaint_of(error))
+    await page.api.post(f"{api_of(page, TOPIC)}/subscriptions", body, once=once)
     words = "It is subscribed. Unless it is a queue, its owner must confirm it."
     return page.go(path_of(page, TOPIC), words)
 
@@ -105,17 +101,15 @@ async def subscribe(page: InjectedPage) -> PageResponse:
 @post(f"{_ONE}/delete")
 async def unsubscribe(page: InjectedPage) -> PageResponse:
     """Delete a subscription."""
-    await page.api.change("DELETE", _subscription(page))
+    await page.api.change("DELETE", page.fill(_ONE_API))
     return page.go(path_of(page, TOPIC), "The subscription was deleted.")
 
 
 @post(f"{_ONE}/resend-confirmation")
+@beside_one(TOPIC)
 async def resend_confirmation(page: InjectedPage) -> PageResponse:
     """Ask the endpoint again to confirm."""
-    try:
-        await page.api.post(f"{_subscription(page)}/resend-confirmation")
-    except Refused as error:
-        return await show_one(page, TOPIC, complaint_of(error))
+    await page.api.post(page.fill(f"{_ONE_API}/resend-confirmation"))
     return page.go(path_of(page, TOPIC), "The endpoint is asked again to confirm.")
 
 
@@ -133,7 +127,3 @@ async def confirm_subscription(page: InjectedPage) -> PageResponse:
     return page.go(
         TOPIC.path, "The subscription is confirmed: its endpoint gets what is published."
     )
-
-
-def _subscription(page: PageRequest) -> str:
-    return f"{api_of(page, TOPIC)}/subscriptions/{page.parameters['subscription']}"

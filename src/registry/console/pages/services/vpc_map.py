@@ -61,7 +61,7 @@ def vpc_map(told: Mapping[str, Any]) -> Markup:
 
 
 def about(told: Mapping[str, Any]) -> str:
-    """Return in a sentence or two what the picture shows."""
+    """Return the description of the picture."""
     ways = [each["gateway"] for each in told["subnets"]]
     opened = sum(each["is_open"] for each in told["subnets"])
     out = len(ways) - ways.count(None)
@@ -85,7 +85,7 @@ def traffic_in_words(traffic: Sequence[Mapping[str, Any]]) -> str:
 
 
 def place_in_words(place: Mapping[str, Any]) -> str:
-    """Return which interfaces are meant: their groups, and how many they are."""
+    """Return the interfaces in words: their groups, and their number."""
     groups = ", ".join(each["name"] for each in place["security_groups"]) or "no group"
     kind = "balancer" if place["is_balancer"] else "interface"
     count = place["interfaces"]
@@ -181,7 +181,7 @@ def _arcs(told: Mapping[str, Any], rows: Mapping[int, int]) -> Iterator[Markup]:
 
 
 def flow_in_words(flow: Mapping[str, Any]) -> str:
-    """Return what may begin by both versions of addresses."""
+    """Return the allowed flows of both IP versions in words."""
     if flow["ipv4"] == flow["ipv6"]:
         return traffic_in_words(flow["ipv4"])
     named = (("IPv4", flow["ipv4"]), ("IPv6", flow["ipv6"]))

@@ -1,0 +1,269 @@
+"""Bring the instances of this machine to what the rows say; nothing else starts or stops one.
+
+One process of a machine does so in a loop: it reads the rows, looks at what runs, stores the
+differences, and starts what is to be done. A row is inserted before anything of its instance
+exists, and deleted after all of it is gone. So after a crash, the next process finds each instance
+by its row, adopts what runs, and removes what has no row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from cloudcore.compute import instances, rollout, rows
+from cloudcore.compute.driver import SandboxDriver, SandboxFailed, Seen
+from cloudcore.compute.images import ImageRefused
+from cloudcore.compute.instance_pool import Instance, InstancePool, InstanceStatus
+from cloudcore.compute.instance_runner import InstanceRunner
+from cloudcore.errors import PlatformError
+from cloudcore.jobs.queue import later
+from cloudcore.nodes.node import Watch
+from cloudcore.resources.resource import DELETING
+
+if TYPE_CHECKING:
+    from cloudcore.compute.needs import ComputeNeeds
+
+LOOK_SECONDS: Final = 1
+_RETRY_SECONDS: Final = 5
+"""Before what the platform could not do is tried again."""
+_MOST_FAILURES: Final = 3
+"""Consecutive failures of an action after which its pool gets a fault."""
+_AT_ONCE: Final = 8
+"""Instances that are ended at once, each of which may take all its grace: a pool that goes leaves
+threads of the driver to others."""
+_KEEP_SECONDS: Final = 600
+"""Between two looks for images that nothing is of."""
+_CREDENTIALS_SECONDS: Final = 10
+_log = logging.getLogger(__name__)
+
+
+def watch(needs: ComputeNeeds, driver: SandboxDriver) -> Watch:
+    """Return the watch of the instances of this machine."""
+    return Watch("the instances", LOOK_SECONDS, Reconciler(needs, driver).run)
+
+
+class Reconciler:
+    """Reconciles the instances of one machine."""
+
+    def __init__(
+        self, needs: ComputeNeeds, driver: SandboxDriver, look_seconds: float = LOOK_SECONDS
+    ) -> None:
+        self._needs = needs
+        self._driver = driver
+        self._runner = InstanceRunner(needs, driver)
+        self._look_seconds = look_seconds
+        self._acting: dict[str, asyncio.Task[None]] = {}
+        """What is being done, by the id of the instance; one thing at a time."""
+        self._fetching: set[str] = set()
+        """Instances whose image is being got: the one thing that is given up half-way."""
+        self._launched: set[str] = set()
+        """Instances whose program was let run: if one is seen ended, that is another end."""
+        self._paused: dict[str, int] = {}
+        """What is not tried again before a moment, by the id of a pool or an instance."""
+        self._failures: dict[str, int] = {}
+        """How often in turn something failed that is tried again."""
+        self._ending = asyncio.Semaphore(_AT_ONCE)
+        self._kept_at = 0
+        self._renewed_at = 0
+
+    async def run(self) -> None:
+        """Look in a loop until cancelled; that also cancels what is under way."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                try:
+                    await self.look(group)
+                except PlatformError as error:
+                    _log.warning("the instances are looked at again: %s", error)
+                await asyncio.sleep(self._look_seconds)
+
+    async def look(self, group: asyncio.TaskGroup) -> None:
+        """Store what has changed since the last look, and start what is to be done."""
+        needs, now = self._needs, self._needs.clock()
+        pools = {
+            each.id: each for each in await needs.database.read(rows.POOLS_ON.all, needs.node.name)
+        }
+        found = await needs.database.read(rows.INSTANCES_ON.all, needs.node.name)
+        seen = await self._driver.seen()
+        ready = await self._runner.statuses(found, seen, now)
+        noted = [await self._noted(each, seen.get(each.id), ready, now) for each in found]
+        mine: dict[str, list[Instance]] = {each: [] for each in pools}
+        for each in filter(None, noted):
+            mine.setdefault(each.pool.id, []).append(each)
+        for pool in pools.values():
+            mine[pool.id] = await self._planned(pool, mine[pool.id], now)
+            if rollout.told(pool, mine[pool.id], now) != pool:
+                await needs.database.write(instances.note_told, pool, needs, now)
+        for pool_id, several in mine.items():
+            for each in several:
+                self._begin(group, each, pools.get(pool_id), seen.get(each.id), now)
+        known = {each.id for several in mine.values() for each in several}
+        for each_id in seen.keys() - known - {each.id for each in found}:
+            self._act(group, each_id, self._driver.remove(each_id))
+        self._look_after(group, [each for several in mine.values() for each in several], pools, now)
+
+    async def _noted(
+        self, found: Instance, seen: Seen | None, ready: Mapping[str, InstanceStatus], now: int
+    ) -> Instance | None:
+        """Store the observed state of an instance; return its row, or None if it is gone."""
+        needs, write = self._needs, self._needs.database.write
+        if found.is_leaving or found.id in self._acting:
+            return found
+        if seen is not None and seen.status == "running":
+            status = ready.get(found.id, found.status)
+            if (status, seen.started_at) != (found.status, found.started_at):
+                up = (status, seen.started_at)
+                return await write(instances.note_up, found, *up, needs, now)
+            return found
+        has_ended = seen is None or seen.status == "stopped"
+        was_up = found.status in ("running", "unhealthy") or found.id in self._launched
+        if has_ended and was_up and found.status != "stopped":
+            self._launched.discard(found.id)
+            end = (None, "") if seen is None else (seen.exit_code, seen.problem)
+            return await write(instances.note_end, found, *end, needs, now)
+        if found.status == "stopped" and (found.not_before or 0) <= now:
+            return await write(instances.note_restart, found, now)
+        return found
+
+    async def _planned(
+        self, pool: InstancePool, mine: Sequence[Instance], now: int
+    ) -> list[Instance]:
+        """Store which instances of a pool are added and which go; return those that it has."""
+        needs, write = self._needs, self._needs.database.write
+        is_ending = pool.status == DELETING
+        plan = rollout.plan(pool, mine, now)
+        going: dict[str, Instance | None] = {}
+        for each in plan.stops:
+            gone = await write(instances.let_go, each, needs, now, at_once=is_ending)
+            going[each.id] = gone
+            if each.id in self._fetching:  # an image may be large
+                self._acting[each.id].cancel()
+        has = [going.get(each.id, each) for each in mine]
+        starts = 0 if self._paused.get(pool.id, 0) > now else plan.starts
+        for _ in range(starts):
+            try:
+                has.append(await write(instances.add, pool, needs, now))
+            except PlatformError as error:
+                await write(instances.note_no_address, pool, error.message, now)
+                self._paused[pool.id] = later(now, _RETRY_SECONDS)
+                break
+        return [each for each in has if each is not None]
+
+    def _begin(
+        self,
+        group: asyncio.TaskGroup,
+        instance: Instance,
+        pool: InstancePool | None,
+        seen: Seen | None,
+        now: int,
+    ) -> None:
+        """Start the work on an instance of this machine."""
+        if pool is None or self._paused.get(instance.id, 0) > now:
+            return
+        if instance.is_leaving:
+            if (instance.not_before or 0) <= now:
+                self._act(group, instance.id, self._take_down(pool, instance), instance)
+            return
+        is_up = instance.id in self._launched or (seen is not None and seen.status == "running")
+        if instance.status == "starting" and not is_up:
+            self._act(group, instance.id, self._bring_up(pool, instance), instance)
+
+    def _act(
+        self,
+        group: asyncio.TaskGroup,
+        instance_id: str,
+        work: Coroutine[Any, Any, None],
+        instance: Instance | None = None,
+    ) -> None:
+        """Start one action on an instance, unless another one runs.
+
+        If it fails repeatedly, the pool of `instance` gets the fault.
+        """
+        if instance_id in self._acting:
+            work.close()
+            return
+        task = group.create_task(self._tried(instance_id, work, instance))
+        self._acting[instance_id] = task
+        task.add_done_callback(lambda _: self._acting.pop(instance_id, None))
+
+    async def _tried(
+        self, instance_id: str, work: Coroutine[Any, Any, None], instance: Instance | None
+    ) -> None:
+        problem = ""
+        try:
+            await work
+        except SandboxFailed as error:  # which is noted already
+            why = error.__cause__ or error  # with the folders of this machine
+            _log.warning("the instance %s is looked at again: %s", instance_id, why)
+        except PlatformError as error:
+            _log.warning("the instance %s is looked at again: %s", instance_id, error)
+            problem = f"its machine cannot do it now: {error.message}"
+        except Exception:  # noqa: BLE001 - it is tried again
+            _log.warning("the instance %s is looked at again", instance_id, exc_info=True)
+            problem = f"its machine, {self._needs.node.name}, failed; the log there says why"
+        else:
+            self._paused.pop(instance_id, None)
+            self._failures.pop(instance_id, None)
+            return
+        now = self._needs.clock()
+        self._paused[instance_id] = later(now, _RETRY_SECONDS)
+        self._failures[instance_id] = self._failures.get(instance_id, 0) + 1
+        if instance is not None and problem and self._failures[instance_id] >= _MOST_FAILURES:
+            with suppress(PlatformError):  # the next failure notes it
+                await self._needs.database.write(instances.note_stuck, instance, problem, now)
+
+    async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
+        """Start an instance; if that fails for a reason of its own, store that it has ended."""
+        needs, problem = self._needs, ""
+        try:
+            self._fetching.add(instance.id)
+            root = await self._runner.root_of(pool, instance)
+            self._fetching.discard(instance.id)
+            of = instance.id, instance.account_id
+            if not await needs.database.read(instances.is_staying, *of):
+                return
+            await self._runner.bring_up(pool, instance, root)
+        except ImageRefused as refused:
+            problem = f"its image is refused: {refused}"
+        except SandboxFailed as failed:
+            problem = str(failed)
+            why = failed.__cause__ or failed
+            _log.warning("the instance %s was not started: %s", instance.id, why)
+        finally:
+            self._fetching.discard(instance.id)
+        if problem:
+            end = (None, problem, needs, needs.clock())
+            await needs.database.write(instances.note_end, instance, *end)
+        else:
+            self._launched.add(instance.id)
+
+    async def _take_down(self, pool: InstancePool, instance: Instance) -> None:
+        """Stop an instance, and then delete its row."""
+        needs = self._needs
+        try:
+            async with self._ending:
+                await self._runner.take_down(pool, instance)
+        except SandboxFailed as failed:
+            why = f"it cannot be ended: {failed}"
+            await needs.database.write(instances.note_stuck, instance, why, needs.clock())
+            raise
+        await needs.database.write(instances.note_gone, instance, needs, needs.clock())
+        self._launched.discard(instance.id)
+
+    def _look_after(
+        self,
+        group: asyncio.TaskGroup,
+        mine: Sequence[Instance],
+        pools: Mapping[str, InstancePool],
+        now: int,
+    ) -> None:
+        """Renew credentials and remove unused images, at intervals."""
+        if now >= later(self._renewed_at, _CREDENTIALS_SECONDS):
+            self._renewed_at = now
+            self._act(group, "credentials", self._runner.renew(pools, mine))
+        if now >= later(self._kept_at, _KEEP_SECONDS):
+            self._kept_at = now
+            self._act(group, "images", self._runner.keep_images(pools, mine))

@@ -1,0 +1,164 @@
+"""Namespaces of an instance: its network, with a link to the shim's own, and its users.
+
+The metadata service is at the far end of that link, so port 80 is free for the instance's program
+on all its addresses. Nothing else listens there and nothing is routed further: over it the instance
+reaches neither other instances nor the machine, and they do not reach the metadata service.
+
+The kernel counts some resources for each user, such as instances of inotify and bytes of message
+queues, and counts them for the user who made the namespace too (`user_namespaces(7)`,
+`/proc/sys/user`). So each user namespace is made by another user and never by the machine's root,
+which an instance could otherwise exhaust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.compute.metadata_server import ADDRESS, PORT
+from cloudcore.nodes.shim import run
+
+INSTANCE_FD: Final = 100
+"""The descriptor by which the instance's namespace is known, in the shim and its children."""
+_NEAR: Final = "169.254.169.253"
+"""The instance's end of the link."""
+_CLONE_NEWNET: Final = 0x40000000
+LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+def separate() -> None:
+    """Give this process's new namespace to the instance, enter another one, and link the two.
+
+    The instance's has a loopback of its own, and its programs may listen on any port.
+    """
+    _hold(INSTANCE_FD)
+    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0", "ascii")
+    run("ip", "link", "set", "lo", "up")
+    _checked(LIBC.unshare(_CLONE_NEWNET))
+    instance = f"/proc/self/fd/{INSTANCE_FD}"
+    far = (
+        f"link add instance0 type veth peer name metadata0 netns {instance}",
+        "link set instance0 addrgenmode none up",
+        f"address add {ADDRESS}/32 dev instance0",
+        f"route add {_NEAR}/32 dev instance0",
+    )
+    near = (
+        "link set metadata0 addrgenmode none up",
+        f"address add {_NEAR}/32 dev metadata0 scope link",
+        f"route add {ADDRESS}/32 dev metadata0 src {_NEAR}",
+    )
+    # The first is made whole only when both ends are up; each batch is one process.
+    run("ip", "-batch", "-", text="\n".join(far), pass_fds=(INSTANCE_FD,))
+    with in_instance():
+        run("ip", "-batch", "-", text="\n".join(near))
+
+
+@contextlib.contextmanager
+def in_instance() -> Iterator[None]:
+    """Enter the instance's namespace during the block: sockets made meanwhile belong there."""
+    own = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        _checked(LIBC.setns(INSTANCE_FD, _CLONE_NEWNET))
+        try:
+            yield
+        finally:
+            _checked(LIBC.setns(own, _CLONE_NEWNET))
+    finally:
+        os.close(own)
+
+
+def metadata_listener() -> socket.socket:
+    """Return the listener of the metadata service, in the instance's namespace."""
+    return socket.create_server((ADDRESS, PORT))
+
+
+def port_of_instance(port: int) -> socket.socket:
+    """Return a connection, still being made, to a port of the instance's loopback."""
+    with in_instance():
+        made = socket.socket()
+    made.settimeout(0)
+    with contextlib.suppress(BlockingIOError):
+        made.connect(("127.0.0.1", port))
+    return made
+
+
+def _hold(number: int) -> None:
+    opened = os.open("/proc/self/ns/net", os.O_RDONLY)
+    os.dup2(opened, number, inheritable=False)
+    os.close(opened)
+
+
+def _checked(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"network namespace: {os.strerror(number)}")
+
+
+USERS_FD: Final = 104
+"""The descriptor by which the namespace is known, in the shim and its children."""
+SHARED_WATCHERS: Final = 32
+"""Instances of inotify, of the 128 that Linux gives to the user whom all instances are."""
+SHARED_QUEUE_BYTES: Final = 200_000
+"""Of message queues, of 819,200: two queues of ten messages of 8 KiB."""
+_RLIMIT_MSGQUEUE: Final = 12  # the library of Python has no name for it
+_CLONE_NEWUSER: Final = 0x10000000
+_PR_SET_SECUREBITS, _NO_SETUID_FIXUP = 28, 1 << 2
+
+
+class Users(NamedTuple):
+    """A user namespace to make."""
+
+    maker: int
+    """Who makes it: an id that no user of the machine has."""
+    first: int
+    """The id here of who is 0 in it."""
+    ids: int
+
+
+def hold_users(users: Users) -> None:
+    """Make a user namespace, which takes root, and keep it open as `USERS_FD`."""
+    own, childs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        _make(users.maker, childs)
+    childs.close()
+    with own:
+        said, descriptors, _, _ = socket.recv_fds(own, 200, 1)
+        try:
+            if not descriptors:
+                raise OSError(f"user namespace: {said.decode()}")
+            os.dup2(descriptors[0], USERS_FD, inheritable=False)
+            os.close(descriptors[0])
+            for which in ("uid_map", "gid_map"):
+                Path(f"/proc/{pid}/{which}").write_text(f"0 {users.first} {users.ids}", "ascii")
+        finally:
+            own.shutdown(socket.SHUT_RDWR)
+            os.waitpid(pid, 0)
+
+
+def bound_share() -> None:
+    """Lower the limits of this user, where one user makes the namespaces of all instances."""
+    Path("/proc/sys/user/max_inotify_instances").write_text(str(SHARED_WATCHERS), "ascii")
+    hard = resource.getrlimit(_RLIMIT_MSGQUEUE)[1]
+    most = SHARED_QUEUE_BYTES if hard == resource.RLIM_INFINITY else min(SHARED_QUEUE_BYTES, hard)
+    resource.setrlimit(_RLIMIT_MSGQUEUE, (most, most))
+
+
+def _make(maker: int, told: socket.socket) -> None:
+    """Make a namespace as another user, report that, and end once it is not needed."""
+    try:
+        LIBC.prctl(_PR_SET_SECUREBITS, _NO_SETUID_FIXUP)  # some kernels ask for CAP_SYS_ADMIN
+        os.seteuid(maker)
+        if LIBC.unshare(_CLONE_NEWUSER) != 0:
+            told.send(os.strerror(ctypes.get_errno()).encode())
+        else:
+            socket.send_fds(told, [b"made"], [os.open("/proc/self/ns/user", os.O_RDONLY)])
+            told.recv(1)
+    finally:
+        os._exit(0)

@@ -1,0 +1,76 @@
+"""The root of an instance: the shared layers of its image, below a bounded layer of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from cloudcore.compute.shim.namespaces import LIBC
+from cloudcore.nodes.shim import run
+
+IMAGE_FILE: Final = "disk.img"
+_BYTES_AN_INODE: Final = 16_384
+_MS_NOSUID, _MS_NODEV = 2, 4
+
+
+class Root(NamedTuple):
+    """The parts of the root, and where it is mounted."""
+
+    layers: list[str]
+    """The lowest first."""
+    at: str
+    """The folder that it hides in the shim's mount namespace."""
+    disk_bytes: int
+    owner: int | None
+    """User and group id of the root folder. None without root: then what is written is in memory,
+    as no other bound can be had, and counts as the instance's memory."""
+    hosts: str
+    """Text of `/etc/hosts`, which programs may change."""
+
+
+def mount_root(root: Root) -> None:
+    """Mount a root; it ends with this process's mount namespace."""
+    for folder in ("lower", "disk"):
+        Path(folder).mkdir(exist_ok=True)
+    for number, layer in enumerate(root.layers):
+        Path("lower", str(number)).symlink_to(layer)  # the kernel takes one page of options
+    if root.owner is None:
+        inodes = root.disk_bytes // _BYTES_AN_INODE
+        bounds = f"size={root.disk_bytes},nr_inodes={inodes},mode=700"
+        run("mount", "-t", "tmpfs", "-o", bounds, "tmpfs", "disk")
+    else:
+        _mount_image_file(root.disk_bytes)
+    owner = -1 if root.owner is None else root.owner
+    for folder in ("work", "upper", "upper/etc"):
+        Path("disk", folder).mkdir(mode=0o755)
+        os.chown(Path("disk", folder), owner, owner)
+    hosts = Path("disk/upper/etc/hosts")
+    hosts.write_text(root.hosts, "utf-8")
+    os.chown(hosts, owner, owner)
+    options = [
+        "lowerdir=" + ":".join(map(str, reversed(range(len(root.layers))))),
+        "upperdir=../disk/upper,workdir=../disk/work",
+        "volatile",  # it ends with the instance: nobody waits for the machine's disk
+        *(["userxattr"] if root.owner is None else []),
+    ]
+    os.chdir("lower")
+    try:
+        # By the call itself: mount(8) gives each option to the kernel, which takes 255 bytes then.
+        arguments = (b"overlay", root.at.encode(), b"overlay", _MS_NOSUID | _MS_NODEV)
+        if LIBC.mount(*arguments, ",".join(options).encode()) != 0:
+            raise OSError(ctypes.get_errno(), f"overlay: {os.strerror(ctypes.get_errno())}")
+    finally:
+        os.chdir("..")
+
+
+def _mount_image_file(size: int) -> None:
+    """Mount a file system in a file whose bytes are reserved on the machine's disk."""
+    with Path(IMAGE_FILE).open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
+    run(
+        *("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", "-i", str(_BYTES_AN_INODE)),
+        *("-E", "nodiscard,lazy_itable_init=1", IMAGE_FILE),
+    )
+    run("mount", "-o", "loop,nodev,nosuid,noatime,nodiscard,noinit_itable", IMAGE_FILE, "disk")

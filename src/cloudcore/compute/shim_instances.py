@@ -1,0 +1,316 @@
+"""Run instances under shims: the common part of the drivers `runc` and `bubblewrap`.
+
+A `Confinement` is the part that differs: how a program is confined and bounded.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+from cloudcore.compute.driver import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
+from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
+from cloudcore.compute.shim.namespaces import INSTANCE_FD
+from cloudcore.nodes import control_groups, detached_process
+from cloudcore.nodes.control_groups import MIB
+from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.output import NEWER, OLDER, tail
+from cloudcore.nodes.shim import ORDER, STATE, NoAnswer, ask
+from cloudcore.nodes.shim_driver import (
+    PACKAGES,
+    TO_END,
+    ProgramThreads,
+    kill,
+    living,
+    read_json,
+    shim_command,
+    write_file,
+)
+
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+GROUP_PREFIX: Final = "entrepot-"
+"""Of the names of control groups."""
+SHM_MB: Final = 64
+NO_PROC_FILES: Final = ("keys", "kcore", "latency_stats", "timer_list", "sched_debug", "kmsg")
+"""Files in `/proc` that tell of the machine: instances see them empty."""
+NO_PROC_FOLDERS: Final = ("acpi", "asound", "scsi", "pressure")
+READ_ONLY_PROC: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+
+
+def argv_of(spec: InstanceSpec) -> Sequence[str]:
+    """Return the program of an instance and its arguments.
+
+    Raise `SandboxFailed` if neither its pool nor its image names one.
+    """
+    argv = list(spec.command) or [*spec.root.config.entrypoint, *spec.root.config.cmd]
+    if not argv:
+        raise SandboxFailed("the image names no program: give the pool a command")
+    return argv
+
+
+def environment_of(spec: InstanceSpec) -> dict[str, str]:
+    """Return the environment of an instance."""
+    image = dict(each.partition("=")[::2] for each in spec.root.config.env)
+    return {"PATH": DEFAULT_PATH, "HOSTNAME": spec.hostname} | image | dict(spec.environment)
+
+
+def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]:
+    """Return the root of an instance, as its shim reads it (`shim.root.Root`)."""
+    return {
+        "layers": [str(layer.absolute()) for layer in spec.root.layers],
+        "at": at,
+        "disk_bytes": spec.bounds.disk_mb * MIB,
+        "owner": owner,
+        "hosts": f"127.0.0.1 localhost {spec.hostname}\n::1 localhost\n",
+    }
+
+
+_THREADS: Final = ThreadPoolExecutor(24, "instances")
+"""Of their own: what they wait for takes up to the grace of a stop."""
+_SHIM: Final = "cloudcore.compute.shim.program"
+_TO_PREPARE: Final = 60.0
+"""Seconds that a shim may take until its instance can run."""
+_TRIAL: Final = ".trial"
+"""The folder of the instance that `check` runs."""
+T = TypeVar("T")
+
+
+class Confinement(Protocol):
+    """How a driver confines and bounds programs."""
+
+    @property
+    def name(self) -> str:
+        """Return the driver's name, as in the setting."""
+        ...
+
+    @property
+    def namespaces(self) -> Sequence[str]:
+        """Return the options of `unshare` for the shim's further namespaces."""
+        ...
+
+    @property
+    def takes_links(self) -> bool:
+        """Return True if the machine can put links into an instance's network namespace."""
+        ...
+
+    def require(self) -> None:
+        """Raise `DriverUnusable` if something is missing that is found without a trial run."""
+        ...
+
+    def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
+        """Write the files of its runtime into a folder; return its part of the shim's order."""
+        ...
+
+    def groups(self, instance_id: str) -> Sequence[Path]:
+        """Return the control groups that an instance may have left."""
+        ...
+
+
+class ShimInstances:
+    """A `SandboxDriver` that runs instances under shims."""
+
+    def __init__(self, base: Path, confinement: Confinement) -> None:
+        self._base = base.absolute()
+        self._confinement = confinement
+        self._programs = ProgramThreads(_THREADS)
+
+    def check(self) -> None:
+        """Run a program of this machine as an instance; raise `DriverUnusable` if that fails."""
+        self._confinement.require()
+        config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
+        root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
+        bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16, disk_mb=8)
+        spec = InstanceSpec(_TRIAL, "trial", root, (), {}, bounds, (), has_network=False)
+        self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (self._base / f"{_TRIAL}.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self._remove(_TRIAL)
+            try:
+                self._start(spec)
+                self._go(_TRIAL)
+                self._wait(_TRIAL)
+                seen = self._seen_one(_TRIAL)
+                said = seen.problem or self.logs(_TRIAL, 500).decode(errors="replace").strip()
+            except SandboxFailed as failed:
+                seen, said = Seen("stopped"), str(failed)
+            self._remove(_TRIAL)
+        if seen.exit_code != 0:
+            driver = self._confinement.name
+            raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
+
+    async def start(self, spec: InstanceSpec) -> Path | None:
+        """Make an instance; its program waits for `go`."""
+        return await self._alone(spec.id, lambda: self._start(spec))
+
+    async def go(self, instance_id: str) -> None:
+        """Start its program."""
+        await self._alone(instance_id, lambda: self._go(instance_id))
+
+    async def seen(self) -> Mapping[str, Seen]:
+        """Return the instances of this machine."""
+        return await self._programs.run(self._seen)
+
+    async def stop(self, instance_id: str, grace_seconds: float) -> None:
+        """Stop its program, then kill all its processes."""
+        await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
+
+    async def remove(self, instance_id: str) -> None:
+        """Delete all that it has here."""
+        await self._alone(instance_id, lambda: self._remove(instance_id))
+
+    def logs(self, instance_id: str, tail_bytes: int) -> bytes:
+        """Return the end of its output."""
+        return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
+
+    def folder(self, instance_id: str) -> Path:
+        """Return the folder of its files."""
+        return self._base / instance_id
+
+    async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
+        """Run a call in a thread, while no other call about this instance runs."""
+        try:
+            return await self._programs.alone(instance_id, act)
+        except SandboxFailed as failed:
+            raise SandboxFailed(self._told(str(failed))) from failed
+
+    def _told(self, words: str) -> str:
+        """Return an error as an instance's owner may see it, without folders of the machine."""
+        own = f"(?:{re.escape(str(self._base.parent))}|/sys/fs/cgroup)"
+        return re.sub(rf"\[Errno [0-9]+\] |(?::? ['\"]?|['\"]){own}/[^\s:,'\"]*['\"]?", "", words)
+
+    def _start(self, spec: InstanceSpec) -> Path | None:
+        folder = self.folder(spec.id)
+        try:
+            process = living(folder)
+            if process is None:
+                self._clear(spec.id)
+                self._write(spec, folder)
+                env = {"PATH": os.environ.get("PATH", os.defpath)}
+                argv = shim_command(_SHIM, self._confinement.namespaces)
+                process = detached_process.start(folder, argv, env=env)
+            _ask(folder, process, "ready", _TO_PREPARE)
+        except (OSError, LaunchFailed) as error:
+            raise SandboxFailed(str(error)) from error
+        state = read_json(folder / STATE)
+        if state.get("problem"):
+            raise SandboxFailed(state["problem"])
+        if state.get("status", "starting") == "starting" and not process.is_alive:
+            raise SandboxFailed("its shim ended before it was ready")
+        if not self._confinement.takes_links:
+            return None
+        return Path(f"/proc/{state['shim']}/fd/{INSTANCE_FD}")
+
+    def _write(self, spec: InstanceSpec, folder: Path) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        order = {"ports": list(spec.ports), **self._confinement.order(spec, folder)}
+        write_file(folder / ORDER, json.dumps(order).encode())
+
+    def _go(self, instance_id: str) -> None:
+        folder = self.folder(instance_id)
+        process = living(folder)
+        if process is not None:
+            _ask(folder, process, "go", _TO_PREPARE)
+        elif "status" not in read_json(folder / STATE):
+            raise SandboxFailed(f"there is no instance {instance_id}")
+
+    def _seen(self) -> Mapping[str, Seen]:
+        try:
+            found = [each.name for each in self._base.iterdir() if not each.name.startswith(".")]
+        except FileNotFoundError:
+            return {}
+        seen = {each: self._seen_one(each) for each in found}
+        return {
+            name: each._replace(problem=self._told(each.problem)) for name, each in seen.items()
+        }
+
+    def _seen_one(self, instance_id: str) -> Seen:
+        folder = self.folder(instance_id)
+        is_alive = living(folder) is not None
+        state = read_json(folder / STATE)
+        if not is_alive:
+            state["status"] = "stopped"
+        known = ("exit_code", "started_at", "problem")
+        told = {name: state[name] for name in known if name in state}
+        return Seen(state.get("status", "starting"), **told)
+
+    def _stop(self, instance_id: str, grace_seconds: float) -> None:
+        folder = self.folder(instance_id)
+        process = living(folder)
+        if process is not None:
+            try:
+                _ask(folder, process, f"stop {grace_seconds}", grace_seconds + TO_END)
+            except (OSError, SandboxFailed):
+                process.signal(signal.SIGKILL)  # a shim that does not listen
+            if not process.wait(TO_END):
+                process.signal(signal.SIGKILL)
+        self._end(instance_id)
+
+    def _wait(self, instance_id: str) -> None:
+        process = detached_process.find(self.folder(instance_id))
+        if process is not None:
+            process.wait(_TO_PREPARE)
+
+    def _remove(self, instance_id: str) -> None:
+        self._end(instance_id)
+        folder, end = self.folder(instance_id), time.monotonic() + TO_END
+        while folder.exists():  # a shim that is unknown here still writes its state at its end
+            shutil.rmtree(folder, ignore_errors=True)
+            if time.monotonic() > end:
+                raise SandboxFailed(f"the folder of {instance_id} cannot be removed")
+
+    def _end(self, instance_id: str) -> None:
+        """Kill an instance, and remove its control groups."""
+        if not kill(self.folder(instance_id)):
+            raise SandboxFailed(f"the shim of {instance_id} does not end")
+        try:
+            control_groups.remove(self._confinement.groups(instance_id))
+        except OSError as error:
+            raise SandboxFailed(f"processes of {instance_id} do not end: {error}") from error
+
+    def _clear(self, instance_id: str) -> None:
+        """Delete an instance's files but its output, credentials and identity."""
+        self._end(instance_id)
+        kept_names = {NEWER, OLDER, "instance.json", "credentials.json", "process.lock"}
+        folder = self.folder(instance_id)
+        for each in folder.iterdir() if folder.exists() else ():
+            if each.name in kept_names:
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            else:
+                each.unlink()
+
+
+def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> None:
+    """Send a line to a shim, and wait for its answer, or its end.
+
+    Raise `SandboxFailed` if it gives none in time.
+    """
+    try:
+        ask(folder, process, line, seconds)
+    except NoAnswer as error:
+        raise SandboxFailed(str(error)) from error
+
+
+def root_folder(*used: Path) -> str:
+    """Return an unused folder that a root may cover in the shim's mounts.
+
+    All users may enter the folders above it, as the first user of an instance is not a user of this
+    machine.
+    """
+    needed = (*used, PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
+    for each in (Path("/mnt"), Path("/media"), Path("/srv")):
+        if each.is_dir() and not any(path.is_relative_to(each) for path in needed):
+            return str(each)
+    raise SandboxFailed("there is neither /mnt nor /media nor /srv to put the root of instances at")

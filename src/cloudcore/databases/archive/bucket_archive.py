@@ -1,0 +1,209 @@
+"""The `Archive` of a machine: pgBackRest for servers that run here, pg_basebackup for others."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from cloudcore.databases.archive import basebackups, wal
+from cloudcore.databases.archive.basebackups import BaseBackups
+from cloudcore.databases.archive.bucket_files import (
+    BucketAccess,
+    delete_files,
+    find_bucket,
+    folder_of,
+)
+from cloudcore.databases.archive.driver import (
+    BackupFailed,
+    BackupKind,
+    BackupProgramMissing,
+    BackupTarget,
+    BucketGone,
+    Listed,
+    PushedWal,
+    Recovery,
+)
+from cloudcore.databases.archive.pgbackrest import Repositories, Repository, ServerPlace, program
+from cloudcore.databases.archive.s3_bridge import Bridge
+from cloudcore.databases.servers.confinement import User
+from cloudcore.databases.servers.data_folders import size_of
+from cloudcore.iam.service_roles import ServiceRoles
+from cloudcore.outbound.destinations import Network
+from cloudcore.storage.needs import StorageNeeds
+
+_MEASURE_SECONDS: Final = 1
+_SPARE: Final = 0.1
+"""The part of the free disk that a restore leaves to what else runs on the machine."""
+_PATIENCE_SECONDS: Final = 150
+"""WAL is waited for so long: a server archives within a minute of a change."""
+Places = Callable[[BackupTarget], ServerPlace]
+"""Returns the folders of the server of a managed cluster on this machine."""
+
+
+class BucketArchive:
+    """Implements `Archive` over buckets."""
+
+    def __init__(
+        self,
+        storage: StorageNeeds,
+        roles: ServiceRoles,
+        bridge: Bridge | None,
+        folder: Path,
+        places: Places,
+        networks: Sequence[Network] = (),
+    ) -> None:
+        """Take the dependencies; `bridge` is None if the install has no S3 endpoint.
+
+        `networks` are those that registered servers may be in besides the public internet.
+        """
+        self._storage = storage
+        self._base_backups = BaseBackups(storage, networks)
+        self._access = BucketAccess(storage, roles)
+        self._places = places
+        self._repositories = None if bridge is None else Repositories(self._access, bridge, folder)
+
+    def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
+        """Check that the program and the endpoint are there."""
+        if target.type == "managed":
+            program()
+            self._opened()
+        elif kind == "incremental":
+            raise BackupProgramMissing(
+                "registered clusters have no incremental backups in this version: make a base"
+            )
+        else:
+            basebackups.program(target.version, "pg_basebackup")
+
+    async def back_up(
+        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
+    ) -> Listed:
+        """Make a backup."""
+        self.check(target, kind)
+        if target.type == "registered":
+            made = await self._base_backups.back_up(target, backup_id, tell)
+        else:
+            async with self._opened().changing(target) as repository:
+                made = await repository.back_up(backup_id, kind, self._places(target), tell)
+        tell(100)
+        return made
+
+    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+        """Return the complete backups in the bucket."""
+        if target.type == "registered":
+            return await self._base_backups.listed(target)
+        return await (await self._opened().shared(target)).backups()
+
+    async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
+        """Delete backups."""
+        if target.type == "registered":
+            await self._base_backups.remove(target, labels)
+            return
+        async with self._opened().changing(target) as repository:
+            for label in labels:
+                await repository.expire(label)
+
+    async def remove_all(self, target: BackupTarget) -> None:
+        """Delete all of a cluster's files in the bucket, and the role that could read them."""
+        with suppress(BucketGone):  # then nothing is left in it
+            bucket = await find_bucket(self._storage, target)
+            await delete_files(self._storage, bucket, folder_of(target.cluster_id))
+        await self._access.forget(target)
+
+    async def restore(
+        self,
+        target: BackupTarget,
+        into: Path,
+        user: User,
+        *,
+        label: str,
+        target_time: int | None,
+        max_bytes: int,
+    ) -> Recovery:
+        """Fill a folder with the files of a backup."""
+        found = [each for each in await self.listed(target) if each.label == label]
+        if not found:
+            raise BackupFailed("the bucket has no such backup")
+        await asyncio.to_thread(_empty, into)
+        most = min(max_bytes, _room(into))
+        if found[0].size_bytes > most:
+            size = found[0].size_bytes
+            raise BackupFailed(f"the backup has {size} bytes, and there is room for {most} here")
+        if target.type == "registered":
+            await self._base_backups.restore(target, into, user, label, most)
+            return Recovery(None, uses_archive=False)
+        async with self._for_one_restore(target) as repository:
+            await _within(most, into, repository.restore(label, ServerPlace(into, user)))
+        return Recovery(target_time, uses_archive=target_time is not None)
+
+    @asynccontextmanager
+    async def serving_wal(
+        self, target: BackupTarget, data: Path, spool: Path, user: User, *, waits: bool = False
+    ) -> AsyncIterator[None]:
+        """Serve WAL to a recovering server."""
+        place = ServerPlace(data, user)
+        async with (
+            self._for_one_restore(target) as repository,
+            wal.serving(repository, spool, place, _PATIENCE_SECONDS if waits else 0),
+        ):
+            yield
+
+    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
+        """Move WAL from a spool to the bucket."""
+        if not wal.has_files(spool):
+            return PushedWal(0, None)
+        try:
+            repository = await self._opened().shared(target)
+        except BackupFailed as error:
+            return PushedWal(0, str(error))
+        return await wal.push(repository, spool, self._places(target))
+
+    def _for_one_restore(self, target: BackupTarget) -> AbstractAsyncContextManager[Repository]:
+        """Open a repository under a session name of its own, as others may restore from it at once.
+
+        Ending a session ends all sessions of its name.
+        """
+        return self._opened().opened(target, f"restore-{self._storage.new_id()}")
+
+    def _opened(self) -> Repositories:
+        if self._repositories is None:
+            raise BackupProgramMissing(
+                "backups go through the S3 endpoint of the install, which has none: its operator"
+                " sets s3_port or s3_host"
+            )
+        return self._repositories
+
+
+def _room(folder: Path) -> int:
+    """Return the number of bytes that a restore may write to the disk of a folder."""
+    return int(shutil.disk_usage(folder).free * (1 - _SPARE))
+
+
+def _empty(folder: Path) -> None:
+    for each in folder.iterdir():
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each)
+        else:
+            each.unlink()
+
+
+async def _within(most: int, folder: Path, running: Coroutine[object, object, None]) -> None:
+    """Run what fills a folder; cancel it if it writes more bytes than the backup declares."""
+    run = asyncio.create_task(running)
+    try:
+        while not run.done():
+            begun = time.monotonic()
+            if (await asyncio.to_thread(size_of, folder) or 0) > most:
+                raise BackupFailed(f"the backup has more than {most} bytes")
+            pause = max(_MEASURE_SECONDS, 10 * (time.monotonic() - begun))  # a walk over all files
+            await asyncio.wait([run], timeout=pause)
+        if (await asyncio.to_thread(size_of, folder) or 0) > most:
+            raise BackupFailed(f"the backup has more than {most} bytes")
+        await run
+    finally:
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)

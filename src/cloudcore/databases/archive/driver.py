@@ -1,0 +1,202 @@
+"""The interface of the backup archive.
+
+A server has neither credentials nor a network. It archives WAL into its spool folder
+(`archive_command`), and `Archive.push_wal` moves it to the bucket. While it recovers, it requests
+WAL there (`restore_command`), and `Archive.serving_wal` answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple, Protocol
+
+BackupKind = Literal["base", "incremental"]
+
+SPOOL_FILES: Final = 64
+"""WAL files that a spool holds at most; more stay in the data of the server."""
+WANTED: Final = "wanted"
+"""The folder in the spool in which a recovering server creates a file named as the WAL it needs."""
+GIVEN: Final = "given"
+"""The folder in the spool in which it finds that WAL, or `NAME.absent`."""
+
+
+class BackupProgramMissing(Exception):
+    """Backups are impossible here; the message names the missing program or setting."""
+
+
+class BackupFailed(Exception):
+    """A run failed; the message has the program's last lines, and no secret."""
+
+
+class BucketGone(BackupFailed):
+    """The bucket was deleted, with all backups in it."""
+
+
+class RegisteredEndpoint(NamedTuple):
+    """A server that runs elsewhere."""
+
+    host: str
+    port: int
+    username: str
+    password: str
+    ca: str | None
+    """PEM certificates of the authorities that may have issued its certificate, which must then be
+    for `host`. None: the connection is encrypted, and its certificate is not checked."""
+
+    def __repr__(self) -> str:
+        """Return the address alone: the password must not get into logs."""
+        return f"RegisteredEndpoint({self.host!r}, {self.port})"
+
+
+class BackupTarget(NamedTuple):
+    """A cluster and the bucket of its backups."""
+
+    cluster_id: str
+    account_id: str
+    version: int
+    """The major version of its server."""
+    bucket_id: str
+    type: Literal["managed", "registered"]
+    endpoint: RegisteredEndpoint | None = None
+    """Of a registered one."""
+    port: int = 0
+    """Of a managed one: `ServerSpec.port`."""
+
+
+class Listed(NamedTuple):
+    """A complete backup in the bucket."""
+
+    label: str
+    kind: BackupKind
+    backup_id: str | None
+    """What `Archive.back_up` was given; None if another program made the backup."""
+    base_label: str | None
+    """The label of the base backup at the start of the chain of an incremental one."""
+    size_bytes: int
+    """Of the files that a restore writes."""
+    stored_bytes: int
+    """Of the objects that this backup added to the bucket."""
+    started_at: int
+    """Microseconds since the epoch, as all times here."""
+    completed_at: int
+
+
+class Recovery(NamedTuple):
+    """The point to which a server replays WAL after a restore, before it accepts connections."""
+
+    target_time: int | None
+    """Replay stops before the first transaction that was committed after this moment. None: as soon
+    as the files of the backup are consistent."""
+    uses_archive: bool
+    """WAL comes from the archive (`restore_command`); else it is among the restored files."""
+    is_to_end: bool = False
+    """Replay all WAL of the archive, whatever `target_time` is."""
+
+
+class PushedWal(NamedTuple):
+    """The result of `Archive.push_wal`."""
+
+    pushed: int
+    """How many files were moved to the bucket."""
+    error: str | None
+    """Why the next one could not be moved."""
+
+
+class Archive(Protocol):
+    """Makes, lists, deletes and restores backups; it knows no rows.
+
+    Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
+    """
+
+    def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
+        """Raise `BackupProgramMissing` if this machine cannot back the cluster up."""
+        ...
+
+    async def back_up(
+        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
+    ) -> Listed:
+        """Make a backup, after any run of the cluster that a killed service has left has ended.
+
+        Look for `backup_id` in `listed` before calling this again. `tell` is called with the
+        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. A requested incremental
+        backup never becomes a base.
+        """
+        ...
+
+    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+        """Return the complete backups, oldest first."""
+        ...
+
+    async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
+        """Delete backups, and the incremental ones that need them; ignore those that are gone."""
+        ...
+
+    async def remove_all(self, target: BackupTarget) -> None:
+        """Delete all backups and all WAL of a cluster."""
+        ...
+
+    async def restore(
+        self,
+        target: BackupTarget,
+        into: Path,
+        user: tuple[int, int] | None,
+        *,
+        label: str,
+        target_time: int | None,
+        max_bytes: int,
+    ) -> Recovery:
+        """Replace the content of a folder by the files of a backup; return how to recover from it.
+
+        `target` is the cluster that was backed up. The files belong to `user`. They are untrusted:
+        everyone who may write to the bucket may have changed them. Raise `BackupFailed` if they
+        have more than `max_bytes`, or more than the disk has room for.
+        """
+        ...
+
+    def serving_wal(
+        self,
+        target: BackupTarget,
+        data: Path,
+        spool: Path,
+        user: tuple[int, int] | None,
+        *,
+        waits: bool = False,
+    ) -> AbstractAsyncContextManager[None]:
+        """Serve WAL to a recovering server during the block.
+
+        With `waits`, WAL that is not in the bucket yet is awaited, for some minutes at most.
+        """
+        ...
+
+    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
+        """Move the WAL in the spool of a managed server to the bucket, oldest first.
+
+        Files that cannot be moved stay for the next call, without an error.
+        """
+        ...
+
+
+def archive_command(spool: str, most: int = SPOOL_FILES) -> str:
+    """Return a server's ``archive_command``, with the spool as the server sees it.
+
+    A file appears in the spool complete or not at all. pgBackRest makes a backup only if the
+    command contains its name, so a comment does.
+    """
+    return (
+        f"test -e {spool}/%f && cmp -s %p {spool}/%f || "
+        f'{{ test "$(ls {spool} | wc -l)" -lt {most} && cp %p {spool}/.%f && '
+        f"sync {spool}/.%f && mv {spool}/.%f {spool}/%f && sync {spool}; }}"
+        " # pgbackrest pushes it"
+    )
+
+
+def restore_command(spool: str) -> str:
+    """Return a recovering server's ``restore_command``, with the spool as the server sees it."""
+    given = f"{spool}/{GIVEN}/%f"
+    return (
+        f": >{spool}/{WANTED}/%f; "
+        f"until test -e {given} || test -e {given}.absent; do sleep 0.1; done; "
+        f"rm -f {given}.absent; mv {given} %p"
+    )

@@ -1,0 +1,274 @@
+"""Send a message to one recipient; a step of the job `submission.SEND`.
+
+The outcome is committed as soon as the recipient's mail server has accepted the message. If the
+process dies in between, the message is sent again, with the same ``Message-ID``: it may arrive
+twice, but is never lost. A message recorded as sent is never sent again.
+
+A slow destination uses few of the jobs' slots (`Turns`), so that others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.db.base import Connection
+from cloudcore.email import sender_rows
+from cloudcore.email.bounces.bounces import suppress
+from cloudcore.email.dedicated_ip import DAY
+from cloudcore.email.dkim import open_key, signed
+from cloudcore.email.messages import rows
+from cloudcore.email.messages.bodies import content_of
+from cloudcore.email.messages.mime import Heading, composed, mailbox
+from cloudcore.email.messages.rows import Recipient
+from cloudcore.email.messages.submission import SEND, SUPPRESSED
+from cloudcore.email.needs import EmailNeeds
+from cloudcore.email.resources import WAITING, Message, MessageStatus, SendingIdentity
+from cloudcore.email.sending_identities import signer_of
+from cloudcore.email.suppressions import Unsubscription, suppressed, unsubscribe_headers
+from cloudcore.email.warm_up import counted_again, note_outcome
+from cloudcore.errors import NotFound
+from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
+from cloudcore.jobs.queue import Job, later
+from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope, TransferFailed
+from cloudcore.threads import DOCUMENTS
+
+FIRST_RETRY_SECONDS: Final = 60.0
+LONGEST_RETRY_SECONDS: Final = 4 * 3600.0
+"""The pauses double up to this."""
+GIVE_UP_SECONDS: Final = 3 * 24 * 3600
+"""Seconds after its acceptance when a message is not tried again."""
+MOST_OF_DESTINATION: Final = 8
+"""Messages that a process hands over at once to the mail servers of one domain."""
+MOST_OF_SMARTHOST: Final = 24
+MOST_OF_ACCOUNT: Final = 32
+_LOOKS_A_SECOND: Final = 20
+_log = logging.getLogger(__name__)
+
+
+class Turns:
+    """Counts the deliveries under way in this process, by destination and account."""
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        self._seconds = seconds
+        self._destinations = Counter[str]()
+        self._accounts = Counter[str]()
+        self._next_look = 0.0
+
+    def begin(self, destination: str, account_id: str) -> bool:
+        """Begin a delivery; return False if the destination or the account has too many."""
+        most = MOST_OF_DESTINATION if destination else MOST_OF_SMARTHOST
+        if self._destinations[destination] >= most or self._accounts[account_id] >= MOST_OF_ACCOUNT:
+            return False
+        self._destinations[destination] += 1
+        self._accounts[account_id] += 1
+        return True
+
+    def end(self, destination: str, account_id: str) -> None:
+        """End a delivery."""
+        for counts, key in ((self._destinations, destination), (self._accounts, account_id)):
+            counts[key] -= 1
+            if not counts[key]:
+                del counts[key]
+
+    def pause(self) -> float:
+        """Return the delay in seconds before a delivery without room tries again.
+
+        Delays are staggered, so that retries cost others little.
+        """
+        now = self._seconds()
+        self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + 1)
+        return self._next_look - now
+
+
+class Due(NamedTuple):
+    """A message that is to be sent now."""
+
+    message: Message
+    recipient: Recipient
+    sealed: bytes
+    identity: SendingIdentity
+    signer: SendingIdentity | None
+    is_suppressed: bool
+
+
+class Outcome(NamedTuple):
+    """The result of an attempt."""
+
+    reason: str | None = None
+    """Why it was not sent; None if it was."""
+    is_final: bool = True
+    refuses_address: bool = False
+    is_suppressed: bool = False
+    was_tried: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postman:
+    """Sends messages; one per process."""
+
+    needs: EmailNeeds
+    turns: Turns = field(default_factory=Turns)
+
+    def job_kind(self) -> JobKind:
+        """Return the kind of the jobs that send."""
+        return JobKind(
+            name=SEND,
+            step=self.step,
+            step_seconds=ATTEMPT_SECONDS + 60,
+            slots=OUTBOUND_SLOTS,
+            gave_up=self._give_up,
+        )
+
+    async def step(self, job: Job) -> Next | Done:
+        """Send a message to one recipient, if it is unsent."""
+        assert job.account_id is not None
+        where = job.account_id, job.arguments["message_id"], job.arguments["position"]
+        due = await self.needs.database.read(_find_due, *where, self.needs.clock())
+        if due is None:
+            return Done()
+        sender = self.needs.sending.sender
+        destination = "" if sender is None else sender.destination_of(due.recipient.address)
+        if not self.turns.begin(destination, job.account_id):
+            return Next(None, delay_seconds=self.turns.pause())
+        try:
+            outcome = await self._attempt(due)
+        finally:
+            self.turns.end(destination, job.account_id)
+        return self._recorded(due, outcome)
+
+    async def _counted_today(self, due: Due) -> Due:
+        """Return the due message, with a source address that has room today."""
+        now, message, to = self.needs.clock(), due.message, due.recipient
+        counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
+        if to.source_ip is None or counted_at // DAY == now // DAY:
+            return due
+        pool = due.identity.ip_pool
+        pool_id = None if pool is None else pool.id
+        changed = await self.needs.database.write(counted_again, to, pool_id, now)
+        return due._replace(recipient=changed)
+
+    async def _attempt(self, due: Due) -> Outcome:
+        if due.is_suppressed:
+            return Outcome(SUPPRESSED, is_suppressed=True, was_tried=False)
+        if due.identity.status != "verified":
+            return Outcome("its sending identity is not verified any more", is_final=False)
+        if self.needs.sending.sender is None:
+            return Outcome("this install sends no mail of accounts", is_final=False)
+        try:
+            due = await self._counted_today(due)
+            envelope = await DOCUMENTS.run(due.message.account_id, self._envelope, due)
+            await self.needs.sending.sender.send(envelope)
+        except TransferFailed as error:
+            return Outcome(str(error), error.is_permanent, error.refuses_address)
+        except Exception:  # noqa: BLE001 - its record must say that there was an attempt
+            _log.exception("an attempt to send message %s failed", due.message.id)
+            return Outcome("the attempt failed unexpectedly", is_final=False)
+        return Outcome()
+
+    def _envelope(self, due: Due) -> Envelope:
+        """Return the signed message for one recipient."""
+        message, to, keyring = due.message, due.recipient, self.needs.keyring
+        heading = Heading(
+            id=message.id,
+            sender=message.sender,
+            to=message.to,
+            cc=message.cc,
+            subject=message.subject,
+            created_at=message.created_at,
+        )
+        content = content_of(keyring, message.id, due.sealed)
+        who = Unsubscription(message.account_id, message.region, message.id, to.address)
+        body = composed(heading, content, unsubscribe_headers(keyring, self.needs.url, who))
+        if due.signer is not None:
+            body = signed(body, due.signer, partial(open_key, keyring))
+        return Envelope(self._return_path(message, to), to.address, body, to.source_ip)
+
+    def _return_path(self, message: Message, to: Recipient) -> str:
+        """Return the envelope sender of a delivery.
+
+        If the operator has set no domain for return paths, it is the sender of the message.
+        """
+        ours = self.needs.return_path(message.id, to.position)
+        return ours or mailbox(message.sender, "from").address
+
+    def _recorded(self, due: Due, outcome: Outcome) -> Next | Done:
+        """Record the outcome of an attempt, and schedule a retry unless it is final."""
+        now = self.needs.clock()
+        attempts = due.recipient.attempts + outcome.was_tried
+        if outcome.reason is None or outcome.is_final:
+            return Done(partial(self._record, due, outcome, None, now))
+        pause = doubled(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, attempts - 1)
+        due_at = later(now, pause)
+        if due_at > due.message.created_at + GIVE_UP_SECONDS * MICROSECONDS:
+            given_up = outcome._replace(reason=f"given up: {outcome.reason}", is_final=True)
+            return Done(partial(self._record, due, given_up, None, now))
+        return Next(None, partial(self._record, due, outcome, due_at, now), delay_seconds=pause)
+
+    def _record(
+        self, due: Due, outcome: Outcome, due_at: int | None, now: int, tx: Connection
+    ) -> None:
+        """Store the outcome of an attempt, unless a report was stored before."""
+        record(self.needs, tx, due.recipient, outcome, due_at, now)
+
+    def _give_up(self, tx: Connection, job: Job) -> None:
+        """Record that a message is not sent because all attempts failed within the platform."""
+        assert job.account_id is not None
+        where = job.account_id, job.arguments["message_id"], job.arguments["position"]
+        found = rows.find_recipient(tx, *where)
+        if found is not None:
+            failed = Outcome("the platform failed at every attempt", was_tried=False)
+            record(self.needs, tx, found, failed, None, self.needs.clock())
+
+
+def record(
+    needs: EmailNeeds, tx: Connection, to: Recipient, outcome: Outcome, due_at: int | None, now: int
+) -> None:
+    """Store the outcome of an attempt; keep the status if a report was stored before."""
+    try:
+        rows.ROWS.lock(tx, to.account_id, to.message_id)
+    except NotFound:
+        return
+    found = rows.find_recipient(tx, to.account_id, to.message_id, to.position)
+    if found is None or found.status not in WAITING:
+        return
+    changed = found._replace(
+        status=_status(outcome, due_at),
+        reason=outcome.reason,
+        attempts=found.attempts + outcome.was_tried,
+        last_attempt_at=now if outcome.was_tried else found.last_attempt_at,
+        next_attempt_at=due_at,
+    )
+    rows.change_recipient(tx, changed, now)
+    note_outcome(tx, needs.events, changed, now)
+    if outcome.refuses_address:
+        suppress(tx, needs, changed, "auto_bounce", now)
+
+
+def _status(outcome: Outcome, due_at: int | None) -> MessageStatus:
+    if outcome.reason is None:
+        return "sent"
+    if outcome.is_suppressed:
+        return "suppressed"
+    return "bounced" if due_at is None else "deferred"
+
+
+def _find_due(
+    tx: Connection, account_id: str, message_id: str, position: int, now: int
+) -> Due | None:
+    message = rows.ROWS.find(tx, account_id, message_id)
+    to = rows.find_recipient(tx, account_id, message_id, position)
+    sealed = rows.find_content(tx, account_id, message_id)
+    if message is None or to is None or sealed is None or to.status not in WAITING:
+        return None
+    # It is not deleted while a message of it waits.
+    identity = sender_rows.IDENTITY_ROWS.get(tx, account_id, message.region, message.identity_id)
+    never = suppressed(tx, account_id, message.region, [to.folded], now)
+    signer = signer_of(tx, identity)
+    return Due(message, to, sealed, identity, signer, to.folded in never)

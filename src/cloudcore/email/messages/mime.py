@@ -1,0 +1,220 @@
+"""Parse mailboxes (``Ada Lovelace <ada@example.com>``) and compose the bytes of a message for SMTP.
+
+The bytes depend only on the accepted message: it has the same ``Message-ID`` and ``Date`` in every
+attempt. Values of a request were checked before: they have no line breaks. Text that looks like an
+encoded word is split here, since the mail library would decode it, and write any line breaks in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from email.headerregistry import Address, BaseHeader, HeaderRegistry, UniqueUnstructuredHeader
+from email.message import EmailMessage
+from email.policy import SMTP, EmailPolicy, Policy
+from email.utils import format_datetime
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
+
+from msgspec import Struct
+
+from cloudcore.errors import InvalidInput
+
+_MOST: Final = 320
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_MAILBOX: Final = re.compile(
+    r'(?:"(?P<quoted>[^"\\<>]*)"\s*|(?P<name>[^"<>@,;:\\]*))<(?P<within>[^<>\s]+)>'
+    r"|(?P<bare>[^<>\s]+)"
+)
+"""No two parts of it, one behind the other, take the same characters: it ends soon."""
+
+_PLAIN: Final = re.compile(r'[^"<>@,;:\\]+')
+
+
+class Mailbox(NamedTuple):
+    """A name and an address."""
+
+    name: str
+    """Empty if it has none."""
+    address: str
+    """As mail goes there: its domain in ASCII."""
+
+    def __str__(self) -> str:
+        """Return it in the form of requests."""
+        if not self.name:
+            return self.address
+        plain = _PLAIN.fullmatch(self.name)
+        return f"{self.name} <{self.address}>" if plain else f'"{self.name}" <{self.address}>'
+
+    @property
+    def folded(self) -> str:
+        """Return the address in the form in which suppressions are compared."""
+        return self.address.lower()
+
+
+def mailbox(text: str, field: str) -> Mailbox:
+    """Parse the mailbox in a request's `field`.
+
+    Raises:
+        InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
+            break (E8).
+
+    """
+    from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
+
+    check_line(text, field)
+    found = _MAILBOX.fullmatch(text.strip()) if len(text) <= _MOST else None
+    if found is None:
+        words = f"{field}: write it as ada@example.com, or as Ada Lovelace <ada@example.com>"
+        raise InvalidInput(words, field=field, reason="malformed")
+    try:
+        address = validate_email(
+            found["within"] or found["bare"], allow_smtputf8=False, check_deliverability=False
+        )
+    except EmailNotValidError as error:
+        raise InvalidInput(f"{field}: {error}", field=field, reason="malformed") from None
+    if "=?" in address.local_part:  # the mail library would read an encoded word (RFC 2047)
+        raise InvalidInput(f"{field}: it has =?", field=field, reason="malformed")
+    name = (found["quoted"] or found["name"] or "").strip()
+    return Mailbox(name, f"{address.local_part}@{address.ascii_domain.lower()}")
+
+
+def check_line(text: str, field: str) -> None:
+    """Raise `InvalidInput` if a text has a line break or another control character."""
+    if _CONTROL.search(text):
+        words = f"{field}: a line break or another control character"
+        raise InvalidInput(words, field=field, reason="malformed")
+
+
+MOST_HEADERS: Final = 20
+_MOST_NAME: Final = 76
+_MOST_VALUE: Final = 900
+"""A line has at most 998 characters (RFC 5322 §2.1.1)."""
+_NAME: Final = re.compile(r"(?i:x|list)-[A-Za-z0-9-]+")
+_OURS: Final = ("x-entrepot-",)
+_LIST_FIELDS: Final = (
+    "list-archive",
+    "list-help",
+    "list-id",
+    "list-owner",
+    "list-post",
+    "list-subscribe",
+    "list-unsubscribe",
+    "list-unsubscribe-post",
+)
+"""Those of RFC 2369, RFC 2919 and RFC 8058, whose values are addresses in one piece."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Content(Struct, frozen=True, omit_defaults=True):
+    """The content of a message, which is stored sealed."""
+
+    html: str | None = None
+    text: str | None = None
+    headers: dict[str, str] = {}
+    variables: dict[str, Any] = {}
+    """Those that the template was rendered with."""
+
+
+class Heading(Struct, frozen=True):
+    """The header fields that are the same for all recipients of a message."""
+
+    id: str
+    sender: str
+    to: Sequence[str]
+    cc: Sequence[str]
+    subject: str
+    created_at: int
+    """Microseconds since the epoch."""
+
+    @property
+    def message_id(self) -> str:
+        """Return its ``Message-ID``: the same in every attempt, at the sender's domain."""
+        return f"<{self.id}@{mailbox(self.sender, 'from').address.rpartition('@')[2]}>"
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Check the header fields of a request.
+
+    Raises:
+        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
+
+    """
+    if len(headers) > MOST_HEADERS:
+        raise InvalidInput(f"headers: at most {MOST_HEADERS}", field="headers", reason="too_many")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise InvalidInput("headers: one is there twice", field="headers", reason="duplicate")
+    for name, value in headers.items():
+        field, low = f"headers.{name[:_MOST_NAME]}", name.lower()
+        check_line(name, "headers")
+        is_ours = low.startswith(_OURS) or (low.startswith("list-") and low not in _LIST_FIELDS)
+        if not _NAME.fullmatch(name) or len(name) > _MOST_NAME or is_ours:
+            words = f"headers: {name[:_MOST_NAME]!r} is none of X-… or List-… that can be given"
+            raise InvalidInput(words, field="headers", reason="not_allowed")
+        check_line(value, field)
+        is_plain = value.isascii() or not low.startswith("list-")
+        if not value.strip() or len(value) > _MOST_VALUE or "=?" in value or not is_plain:
+            words = f"{field}: 1 to {_MOST_VALUE} characters without =?, and of List-… of ASCII"
+            raise InvalidInput(words, field=field, reason="malformed")
+
+
+def composed(of: Heading, content: Content, more: Mapping[str, str]) -> bytes:
+    """Return a message, with ``more`` header fields than its content has; CRLF ends its lines."""
+    mail: EmailMessage = EmailMessage(policy=_policy())
+    mail["From"] = _address(of.sender)
+    mail["To"] = [_address(each) for each in of.to] or "undisclosed-recipients:;"
+    if of.cc:
+        mail["Cc"] = [_address(each) for each in of.cc]
+    mail["Subject"] = _as_it_is(of.subject)
+    mail["Date"] = format_datetime(_EPOCH + timedelta(microseconds=of.created_at))
+    mail["Message-ID"] = of.message_id
+    given = {name.lower() for name in content.headers}
+    for name, value in content.headers.items():
+        mail[name] = value
+    if "list-unsubscribe" not in given:
+        for name, value in more.items():
+            del mail[name]  # one that means nothing without the link beside it
+            mail[name] = value
+    _set_bodies(mail, content, of.id)
+    return mail.as_bytes()
+
+
+def _set_bodies(mail: EmailMessage, content: Content, message_id: str) -> None:
+    """Add text, HTML or both (RFC 2046 §5.1.4), in seven bits that no server needs to change."""
+    if content.text is not None:
+        mail.set_content(content.text)
+        if content.html is not None:
+            mail.add_alternative(content.html, subtype="html")
+            # The same in every attempt; of a message that nobody could foresee.
+            mail.set_boundary(f"=_{message_id}")
+    else:
+        mail.set_content(content.html or "", subtype="html")
+
+
+def _address(text: str) -> Address:
+    found = mailbox(text, "to")
+    return Address(display_name=_as_it_is(found.name), addr_spec=found.address)
+
+
+def _as_it_is(text: str) -> str:
+    """Return a text in which the mail library finds no encoded word (RFC 2047)."""
+    return text.replace("=?", "= ?")
+
+
+@cache
+def _policy() -> EmailPolicy[EmailMessage]:
+    """Return the mail policy: SMTP in seven bits, without folding of list fields.
+
+    The library would fold their URLs into encoded words, which are not allowed in them (RFC 2369
+    §2).
+    """
+
+    class OneLine(UniqueUnstructuredHeader):
+        def fold(self, *, policy: Policy) -> str:
+            return f"{self.name}: {self}{policy.linesep}"  # type: ignore[attr-defined]
+
+    headers = HeaderRegistry()
+    for name in _LIST_FIELDS:
+        headers.map_to_type(name, cast("type[BaseHeader]", OneLine))
+    return SMTP.clone(header_factory=headers, cte_type="7bit")

@@ -1,0 +1,112 @@
+"""The service's side of shims: threads and locks for drivers, and how to start and end a shim."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+from cloudcore.nodes import detached_process
+from cloudcore.nodes.detached_process import DetachedProcess
+from cloudcore.nodes.shim import STATE
+
+PACKAGES: Final = Path(__file__).parents[2]
+TO_END: Final = 30.0
+"""Seconds that a killed shim, and all below it, may take to be gone."""
+T = TypeVar("T")
+
+
+class ProgramThreads:
+    """Runs blocking calls about programs in threads of its own, one call a program at a time."""
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        """Use these threads, which are not shared with other calls."""
+        self._threads = threads
+        self._locks = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def run(self, act: Callable[[], T]) -> T:
+        """Run a call in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+    async def alone(self, program_id: str, act: Callable[[], T]) -> T:
+        """Run a call in a thread, while no other call about the program runs."""
+        async with self.held(program_id):
+            return await self.run(act)
+
+    @asynccontextmanager
+    async def held(self, program_id: str) -> AsyncIterator[None]:
+        """Keep all other calls about a program waiting during the block."""
+        async with self._locks.setdefault(program_id, asyncio.Lock()):
+            yield
+
+
+def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
+    """Return the command that runs `main` of a module as a shim in new namespaces (unshare(1)).
+
+    Killing that command kills the shim.
+    """
+    begin = f"import sys; sys.path.append({str(PACKAGES)!r})"
+    run = f"{begin}; from {module} import main; main()"
+    namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child")
+    return ("unshare", *options, *namespaces, sys.executable, "-I", "-S", "-c", run)
+
+
+def living(folder: Path) -> DetachedProcess | None:
+    """Return the running shim of a folder, or None; wait for one that is about to end."""
+    process = detached_process.find(folder)
+    if process is None or read_json(folder / STATE).get("status") != "stopped":
+        return process
+    if not process.wait(TO_END):
+        process.signal(signal.SIGKILL)
+    return None
+
+
+def kill(folder: Path) -> bool:
+    """Kill the shim of a folder with its program; return False if they do not end in time."""
+    process = detached_process.find(folder)
+    if process is None:
+        return True
+    process.signal(signal.SIGKILL)
+    return process.wait(TO_END)
+
+
+def write_file(
+    path: Path, content: bytes, mode: int = 0o600, owner: tuple[int, int] | None = None
+) -> None:
+    """Replace a file atomically, with this content, mode and owner."""
+    new = path.with_name(f"{path.name}.new")
+    new.unlink(missing_ok=True)
+    opened = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(opened, "wb") as file:
+        file.write(content)
+        os.fchmod(opened, mode)
+        if owner is not None:
+            os.fchown(opened, *owner)
+    new.replace(path)
+
+
+def settle(made: Path, place: Path) -> None:
+    """Move a complete folder to its place, durably."""
+    made.rename(place)
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file of ours; an empty one if the file is absent or torn."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,257 @@
+"""Kept answers: a cache of answers that are sent again while a read proves that they are the same.
+
+The whole head of a request, with its credential, is the key. The application names with an answer
+the read that proves it (`Keep`). If the database still has the version of the last proof, the
+answer is sent at once; else the read is repeated, and must find the same. See
+docs/explanation/kept-answers.md.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
+from typing import Any, Final, NamedTuple
+
+from cloudcore.db.base import Database
+from cloudcore.serving.record import ObserverCache, RequestRecord
+
+EXTENSION: Final = "entrepot.keep"
+"""The ASGI extension, and the key of a `Keep` in ``http.response.start``."""
+MOST_HEAD_BYTES: Final = 8 * 1024
+MOST_ANSWER_BYTES: Final = 64 * 1024
+"""Longest head of a request, and longest answer, that are kept."""
+ENTRY_BYTES: Final = 1500
+ANSWER_BYTES: Final = 1500
+"""What the objects of an entry and of an answer take, besides their bytes."""
+
+
+class Proof(NamedTuple):
+    """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
+
+    The application read `found` before, or in the same statement as, the content of its answer. A
+    value that has changed does not come back, unless the answer is the same again too.
+    """
+
+    look: Callable[..., Hashable]
+    given: tuple[Hashable, ...]
+    found: Hashable
+
+
+class Keep(NamedTuple):
+    """The terms under which an answer may be sent again."""
+
+    until: int
+    """By the clock, in microseconds."""
+    proof: Proof | None = None
+    """None if it depends on nothing but the request."""
+    noted: Callable[[], None] | None = None
+    """Called each time that it is given again."""
+
+
+class KeptAnswer:
+    """A rendered answer, shared by all requests with the same answer."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "key",
+        "proof",
+        "size",
+        "status_line",
+        "users",
+        "version",
+    )
+
+    def __init__(self, key: AnswerKey) -> None:
+        self.key = key
+        self.proof, self.status_line, self.before, self.after = key
+        self.version: int | None = None
+        self.size = ANSWER_BYTES + len(self.before) + len(self.after)
+        self.users = 0
+
+    def rendered(self, common: bytes, request_id: str) -> bytes:
+        """Return the bytes to send, with the common header lines and a request id."""
+        return b"".join((self.status_line, common, self.before, request_id.encode(), self.after))
+
+
+class KeptEntry:
+    """The kept answer of one request, and the parts of its record."""
+
+    __slots__ = (
+        "answer",
+        "noted",
+        "record",
+        "record_end",
+        "record_start",
+        "server",
+        "size",
+        "until",
+    )
+
+    def __init__(
+        self, answer: KeptAnswer, keep: Keep, record: RequestRecord, server: object, size: int
+    ) -> None:
+        self.answer = answer
+        self.until = keep.until
+        self.noted = keep.noted
+        self.server = server
+        """Address of the connection; a challenge may name it."""
+        self.size = size
+        self.record = record
+        self.record_start = record[3:9]
+        self.record_end = (*record[10:-1], ObserverCache())
+
+    def record_again(
+        self, finished_at: float, seconds: float, request_id: str, client: str
+    ) -> RequestRecord:
+        """Return the record of the same request, repeated by `client`."""
+        start, end = self.record_start, self.record_end
+        fields = (finished_at, seconds, request_id, *start, client, *end)
+        return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
+
+
+AnswerKey = tuple[Proof | None, bytes, bytes, bytes]
+
+
+class KeptAnswers:
+    """The kept answers of a worker, up to a number of bytes; the least recently used go first."""
+
+    def __init__(self, database: Database, clock: Callable[[], int], most_bytes: int) -> None:
+        """Keep answers that were made from `database`."""
+        self._version = database.version
+        self._read = database.read
+        self._clock = clock
+        self._most_bytes = most_bytes
+        self._entries: OrderedDict[bytes, KeptEntry] = OrderedDict()
+        self._answers: dict[AnswerKey, KeptAnswer] = {}
+        self.bytes = 0
+        """Memory of all that is kept."""
+        self._hits = self._confirmed = self._missed = 0
+
+    def find(self, head: bytes) -> KeptEntry | None:
+        """Return the kept answer to exactly these bytes, or None."""
+        entry = self._entries.get(head)
+        if entry is None:
+            return None
+        if self._clock() >= entry.until:
+            self._drop(head)
+            return None
+        self._entries.move_to_end(head)
+        return entry
+
+    def prove(self, head: bytes, entry: KeptEntry) -> bool | Awaitable[bool]:
+        """Return True if the answer is still the same; else drop it and return False.
+
+        Return an awaitable of that if the database must be waited for.
+        """
+        answer = entry.answer
+        proof = answer.proof
+        if proof is None:
+            self._hits += 1
+            return True
+        version = self._version()
+        if version is not None and version == answer.version:
+            self._hits += 1
+            return True
+        reading = self._read(proof.look, *proof.given)
+        try:
+            waits_for = reading.send(None)
+        except StopIteration as ended:
+            return self._conclude(head, answer, version, ended.value)
+        except Exception:  # noqa: BLE001 - the application meets it too, and says so
+            return False
+        return self._proved(head, answer, version, _Begun(reading, waits_for))
+
+    async def _proved(
+        self, head: bytes, answer: KeptAnswer, version: int | None, reading: _Begun
+    ) -> bool:
+        try:
+            return self._conclude(head, answer, version, await reading)
+        except Exception:  # noqa: BLE001 - as in `prove`
+            return False
+
+    def _conclude(
+        self, head: bytes, answer: KeptAnswer, version: int | None, found: Hashable
+    ) -> bool:
+        proof = answer.proof
+        assert proof is not None
+        if found != proof.found:
+            entry = self._entries.get(head)
+            if entry is not None and entry.answer is answer:
+                self._drop(head)
+            return False
+        answer.version = version
+        self._confirmed += 1
+        return True
+
+    def keep(
+        self,
+        head: bytes,
+        keep: Keep,
+        status_line: bytes,
+        rendered: bytes,
+        record: RequestRecord,
+        server: object,
+    ) -> None:
+        """Keep the answer to `head`: its status line, and what follows the common header lines."""
+        if len(head) > MOST_HEAD_BYTES or len(rendered) > MOST_ANSWER_BYTES:
+            return
+        before, found, after = rendered.partition(record.request_id.encode() or b"\0")
+        if not found or found in after:
+            return  # its id cannot be told from the rest
+        if head in self._entries:
+            self._drop(head)
+        key = (keep.proof, status_line, before, after)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = KeptAnswer(key)
+            self.bytes += answer.size
+        answer.users += 1
+        # The record has path and query again, and the log line has much of the path once more.
+        size = ENTRY_BYTES + len(head) + 2 * len(record.path) + len(record.query)
+        entry = KeptEntry(answer, keep, record, server, size)
+        self._entries[head] = entry
+        self.bytes += entry.size
+        self._missed += 1
+        while self.bytes > self._most_bytes:
+            self._drop(next(iter(self._entries)))
+
+    def drop_ended(self) -> None:
+        """Drop the answers that have expired: they may be secret.
+
+        It takes some 0.1 µs for each entry.
+        """
+        now = self._clock()
+        for head in [head for head, entry in self._entries.items() if now >= entry.until]:
+            self._drop(head)
+
+    def take_counts(self) -> tuple[int, int, int]:
+        """Return the counts since the last call.
+
+        They are the answers sent at once, those sent after their proof was read again, and those
+        that the application made and that were kept.
+        """
+        counts = self._hits, self._confirmed, self._missed
+        self._hits = self._confirmed = self._missed = 0
+        return counts
+
+    def _drop(self, head: bytes) -> None:
+        entry = self._entries.pop(head)
+        answer = entry.answer
+        self.bytes -= entry.size
+        answer.users -= 1
+        if not answer.users:
+            del self._answers[answer.key]
+            self.bytes -= answer.size
+
+
+class _Begun:
+    """A coroutine that ran to its first wait outside of any task, to be continued in a task."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Hashable], waits_for: object) -> None:
+        self._coroutine = coroutine
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Hashable]:
+        yield self._waits_for
+        return (yield from self._coroutine.__await__())

@@ -1,0 +1,253 @@
+"""Read objects: find one, evaluate its conditions, and open a range of its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from cloudcore.db.base import Connection
+from cloudcore.serving.asgi import begin_stream
+from cloudcore.storage import objects, piece_rows
+from cloudcore.storage.bucket import TRANSFER, Bucket
+from cloudcore.storage.conditions import (
+    NO_CONDITIONS,
+    Conditions,
+    Outcome,
+    check_copy,
+    check_read,
+    range_applies,
+)
+from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
+from cloudcore.storage.needs import Looked, OpenBytes, Region, StorageNeeds, StoredPiece
+from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.piece_rows import ListedPiece, Piece
+
+_LOOKS: Final = 5
+
+Ranged = Callable[[int], tuple[int, int] | None]
+"""Given the size of an object, returns the range ``[start, stop)`` that a request asks for; None if
+it asks for all. Raises `InvalidRange`."""
+
+
+class FoundPart(NamedTuple):
+    """A part of an object."""
+
+    checksum: Checksum | None
+    """By the algorithm of the object's."""
+    total: int
+    """How many parts the object has."""
+
+
+class FoundObject(NamedTuple):
+    """An object, and the requested range of it."""
+
+    object: StoredObject
+    outcome: Outcome
+    start: int
+    stop: int
+    is_range: bool
+    """The request asked for a range, so the answer is 206."""
+    part: FoundPart | None
+    """What was asked for, if it was a part."""
+    pieces: Sequence[StoredPiece]
+    """Those that hold the range; none if no byte will be read."""
+    skipped: int
+    """Bytes of the first of them before the range."""
+    looked: Looked | None
+
+
+@dataclass(slots=True)
+class OpenRange:
+    """A range of the bytes of an object, open until `aclose`."""
+
+    opened: OpenBytes
+    start: int
+    stop: int
+    _begun: AsyncIterator[bytes] | None = None
+
+    @property
+    def length(self) -> int:
+        """Return the number of bytes."""
+        return self.stop - self.start
+
+    def file_region(self) -> Region | None:
+        """Return it as a region of a file, or None if it is not in one."""
+        return self.opened.file_region(self.start, self.stop)
+
+    def chunks(self, skipped: int = 0) -> Iterator[memoryview]:
+        """Yield the bytes after the first `skipped`; each view is valid until the next. Blocks."""
+        return self.opened.chunks(self.start + skipped, self.stop)
+
+    async def begin(self) -> None:
+        """Read the first part of `stream` in advance, while an error can still be answered.
+
+        Raises:
+            Unavailable: the bytes are absent or damaged. Then it is closed.
+
+        """
+        try:
+            self._begun = await begin_stream(self.stream())
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def stream(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in order; call it once after `begin`."""
+        return self._begun or self.opened.stream(self.start, self.stop)
+
+    async def aclose(self) -> None:
+        """Close it; do nothing if that is done."""
+        await self.opened.aclose()
+
+
+async def find_object(
+    needs: StorageNeeds,
+    bucket: Bucket,
+    key: str,
+    conditions: Conditions = NO_CONDITIONS,
+    ranged: Ranged | None = None,
+    part_number: int | None = None,
+    *,
+    is_copy: bool = False,
+    is_head: bool = False,
+) -> FoundObject:
+    """Return an object to read, with the requested range, in one transaction.
+
+    `part_number` requests the bytes of one part instead. With `is_head`, none will be read.
+
+    Raises:
+        NoSuchKey: there is no such object.
+        ConditionFailed: a condition does not hold; for a copy, also if it is unmodified.
+        InvalidRange: the range has no byte of it.
+        InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
+        BytesDamaged: its pieces are absent, or one in the range is known as damaged.
+        KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces cannot be used.
+
+    """
+
+    def find(tx: Connection) -> FoundObject:
+        for _ in range(_LOOKS):
+            found = objects.find_object(tx, bucket, key)
+            if is_copy:
+                check_copy(conditions, found.etag, found.created_at)
+            outcome = check_read(conditions, found.etag, found.created_at)
+            sizes: Sequence[tuple[int, int]] = ()
+            part = None
+            if part_number is not None:
+                listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
+                sizes = [(each.number, each.size) for each in listed]
+                if not _are_all(found, sizes):
+                    continue
+                start, stop, is_range = _span_of_part(found, sizes, part_number)
+                checksum = listed[part_number - 1].checksum_of(found)
+                part = FoundPart(checksum, len(listed))
+            else:
+                span = None
+                if ranged is not None and range_applies(conditions, found.etag):
+                    span = ranged(found.size)
+                start, stop, is_range = (0, found.size, False) if span is None else (*span, True)
+            asked = FoundObject(found, outcome, start, stop, is_range, part, (), 0, None)
+            if is_head or outcome != "send":
+                return asked
+            held = _find_pieces(tx, asked, sizes)
+            if held is None:
+                continue
+            pieces, skipped = held
+            if any(piece.damage is not None for piece in pieces):
+                raise BytesDamaged
+            stored = [piece.stored for piece in pieces]
+            looked = needs.bytes.look_to_read(tx, bucket.account_id, stored)
+            return asked._replace(pieces=stored, skipped=skipped, looked=looked)
+        raise BytesDamaged
+
+    return await needs.database.read(find)
+
+
+def list_parts(tx: Connection, bucket: Bucket, key: str) -> tuple[StoredObject, list[ListedPiece]]:
+    """Return an object and its pieces.
+
+    Raise `NoSuchKey` if there is no such object, `BytesDamaged` if its pieces are absent.
+    """
+    for _ in range(_LOOKS):
+        found = objects.find_object(tx, bucket, key)
+        listed = piece_rows.list_pieces(tx, bucket.account_id, found.id)
+        if _are_all(found, [(each.number, each.size) for each in listed]):
+            return found, listed
+    raise BytesDamaged
+
+
+async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+    """Open a found range for a client, as `open_object`, and count its bytes."""
+    opened = await open_object(needs, found)
+    needs.meter.count(found.object.account_id, TRANSFER.name, opened.length)
+    return opened
+
+
+async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
+    """Open a found range of an object; the caller closes it.
+
+    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KmsKeyDeleted`,
+    `KmsKeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
+    """
+    assert found.looked is not None, "it was found to be sent"
+    opened = await needs.bytes.open(found.object.account_id, found.pieces, found.looked)
+    return OpenRange(opened, found.skipped, found.skipped + found.stop - found.start)
+
+
+async def parts_of(opened: OpenRange) -> AsyncGenerator[bytes, None]:
+    """Yield the bytes of an open range, and close it at the end."""
+    try:
+        async for part in opened.stream():
+            yield part
+    finally:
+        await opened.aclose()
+
+
+def _are_all(found: StoredObject, sizes: Sequence[tuple[int, int]]) -> bool:
+    """Return False if the object was replaced between the two statements."""
+    return bool(sizes) and sum(size for _, size in sizes) == found.size
+
+
+def _span_of_part(
+    found: StoredObject, sizes: Sequence[tuple[int, int]], part_number: int
+) -> tuple[int, int, bool]:
+    """Return the range of a part; parts are counted from 1, whatever their numbers."""
+    if part_number < 1:
+        raise InvalidPartNumber
+    if part_number > len(sizes):
+        raise NoSuchPart(found.size)
+    start = sum(size for _, size in sizes[: part_number - 1])
+    size = sizes[part_number - 1][1]
+    return start, start + size, size > 0
+
+
+def _find_pieces(
+    tx: Connection, asked: FoundObject, sizes: Sequence[tuple[int, int]]
+) -> tuple[list[Piece], int] | None:
+    """Return the pieces of a range, and the number of bytes of the first that come before it.
+
+    Return None if the object was replaced meanwhile. The rows of other pieces, which have keys and
+    perhaps bytes, are not read.
+    """
+    of = asked.object.account_id, asked.object.id
+    if (asked.start, asked.stop) == (0, asked.object.size):
+        pieces = piece_rows.pieces_of(tx, *of)
+        return (pieces, 0) if _are_all(asked.object, _sizes(pieces)) else None
+    sizes = sizes or piece_rows.sizes_of(tx, *of)
+    if not _are_all(asked.object, sizes):
+        return None
+    held: list[tuple[int, int]] = []
+    skipped = at = 0
+    for number, size in sizes:
+        if at < asked.stop and at + size > asked.start:
+            skipped = skipped if held else asked.start - at
+            held.append((number, size))
+        at += size
+    held = held or [sizes[-1]]  # an empty part
+    pieces = piece_rows.pieces_between(tx, *of, held[0][0], held[-1][0])
+    return (pieces, skipped) if _sizes(pieces) == held else None
+
+
+def _sizes(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
+    return [(piece.number, piece.stored.size) for piece in pieces]

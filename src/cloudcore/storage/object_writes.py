@@ -1,0 +1,307 @@
+"""Store bodies: as objects, as parts of uploads, and as copies of objects.
+
+The bytes come first, then the row, in one transaction with what it replaces. A crash between the
+two leaves bytes without a row, which the scan finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial, wraps
+from typing import Final, NamedTuple, Protocol, Self, TypeVar
+
+from cloudcore.db.base import Connection, OutcomeUnknown
+from cloudcore.errors import PlatformError
+from cloudcore.events import Events
+from cloudcore.storage import checksums, multipart, objects
+from cloudcore.storage.bucket import Bucket, check_size, key_bytes
+from cloudcore.storage.bucket_rows import check_room
+from cloudcore.storage.checksums import Algorithm
+from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
+from cloudcore.storage.errors import IncompleteBody
+from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
+from cloudcore.storage.object_reads import OpenRange
+from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject, find_object
+from cloudcore.storage.piece_rows import Piece
+
+T = TypeVar("T")
+
+COPIED_AT_ONCE: Final = 32 << 20
+"""Bytes that a copy moves while others wait for its thread."""
+_COPYING: Final = ThreadPoolExecutor(2, "copies")
+"""Threads of their own: copies of gigabytes would hold those in which all others read and write."""
+
+
+class Body(Protocol):
+    """A body, received and finished in a bulk thread (`RequestStream.receive_into`)."""
+
+    async def __call__(
+        self, sink: Callable[[memoryview], None], finish: Callable[[bool], T], /
+    ) -> T:
+        """Pass the body to `sink`; return ``finish(is_complete)``."""
+        ...
+
+
+class Digests(NamedTuple):
+    """The hashes of received bytes."""
+
+    size: int
+    md5: str
+    """In hex."""
+    sha256: str
+    """In hex."""
+    checksum: str | None
+    """By the algorithm that was asked for, as headers show it."""
+
+
+class Terms(NamedTuple):
+    """The announced size and hashes of a body."""
+
+    declared: int | None = None
+    """How many there are."""
+    algorithm: Algorithm | None = None
+    """The checksum to compute."""
+    verify: Callable[[Digests], None] | None = None
+    """Raises if the bytes are not those that were to come; called in the bulk thread, before
+    anything is recorded."""
+
+
+async def store_object(
+    needs: StorageNeeds,
+    events: Events,
+    bucket: Bucket,
+    key: str,
+    attributes: ObjectAttributes,
+    body: Body,
+    terms: Terms = Terms(),  # noqa: B008 - immutable
+    conditions: Conditions = NO_CONDITIONS,
+) -> StoredObject:
+    """Store a body as the object of a key; publish to `events`. It replaces the existing one.
+
+    Raises:
+        KeyTooLong, EntityTooLarge, IncompleteBody: by their names.
+        ConditionFailed, NoSuchKey: see `conditions.check_write`; decided before the body is read,
+            and again when it is recorded.
+        QuotaOfBytes: the account has no room; likewise.
+        NoSuchBucket: the bucket was deleted meanwhile.
+        KmsKeyDeleted, KmsKeyDisabled: its KMS key cannot be used.
+        Unavailable: the store or the provider of keys failed.
+        PlatformError: by `terms.verify`.
+
+    """
+    key_bytes(key)
+    check_size(terms.declared or 0)
+    of = bucket.account_id, bucket.id
+
+    def look(tx: Connection) -> Looked:
+        if conditions != NO_CONDITIONS or terms.declared:
+            before = find_object(tx, *of, key)
+            check_write(conditions, before and before.etag)
+            check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
+        return needs.bytes.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
+
+    looked = await needs.database.read(look)
+    async with _Staging(needs, bucket.account_id, looked) as staging:
+        stored, digests = await staging.receive(body, terms)
+        made = StoredObject(
+            stored.id,
+            bucket.id,
+            bucket.account_id,
+            key,
+            stored.size,
+            digests.md5,
+            attributes,
+            _checksum(terms.algorithm, digests),
+            needs.clock(),
+        )
+        piece = Piece(1, digests.md5, digests.checksum, stored, made.created_at)
+
+        def record_object(tx: Connection, now: Bucket, piece: Piece) -> StoredObject:
+            most = needs.account_bytes
+            return objects.record_object(tx, now, made, piece, most, events, conditions)
+
+        return await staging.record(bucket, piece, record_object)
+
+
+async def store_part(
+    needs: StorageNeeds,
+    bucket: Bucket,
+    upload_id: str,
+    number: int,
+    body: Body,
+    terms: Terms = Terms(),  # noqa: B008 - immutable
+) -> Piece:
+    """Store a body as a part of an upload; it replaces one of the same number.
+
+    The checksum is that of the upload's algorithm, whatever `terms` has.
+
+    Raises:
+        InvalidPartNumber, EntityTooLarge, IncompleteBody: by their names.
+        NoSuchUpload: there is no such open upload, or not any more.
+        QuotaOfBytes, KmsKeyDeleted, KmsKeyDisabled, Unavailable, PlatformError: as `store_object`.
+
+    """
+    multipart.check_part_number(number)
+    check_size(terms.declared or 0)
+
+    def look(tx: Connection) -> tuple[Algorithm | None, Looked]:
+        upload = multipart.find_upload(tx, bucket, upload_id)
+        check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
+        name = upload.checksum_algorithm
+        algorithm = None if name is None else Algorithm(name)
+        return algorithm, needs.bytes.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
+
+    algorithm, looked = await needs.database.read(look)
+    async with _Staging(needs, bucket.account_id, looked) as staging:
+        wanted = terms if algorithm is None else terms._replace(algorithm=algorithm)
+        stored, digests = await staging.receive(body, wanted)
+        piece = Piece(number, digests.md5, digests.checksum, stored, needs.clock())
+
+        def record_part(tx: Connection, now: Bucket, piece: Piece) -> Piece:
+            return multipart.record_part(tx, now, upload_id, piece, needs.account_bytes)
+
+        return await staging.record(bucket, piece, record_part)
+
+
+def copy_of(opened: OpenRange) -> Body:
+    """Return the bytes of an open object, or of a range of it, as a body to store."""
+
+    async def copy(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
+        chunks = opened.chunks()
+
+        def move() -> bool:
+            """Move a slice; return False at the end."""
+            left = COPIED_AT_ONCE
+            for view in chunks:
+                sink(view)
+                left -= len(view)
+                if left <= 0:
+                    return True
+            return False
+
+        while await _in_thread(move):
+            pass
+        return await _in_thread(partial(finish, True))  # noqa: FBT003 - the signature of an end
+
+    return copy
+
+
+@dataclass(slots=True)
+class _Staging:
+    """The bytes of one new piece, until its row is written."""
+
+    needs: StorageNeeds
+    account_id: str
+    looked: Looked
+    staged: StagedPiece | None = None
+    may_be_recorded: bool = False
+
+    async def __aenter__(self) -> Self:
+        self.staged = await self.needs.bytes.stage(self.account_id, self.looked)
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        assert self.staged is not None
+        try:
+            if error is not None and not self.may_be_recorded:
+                with suppress(PlatformError):  # then the scan finds them
+                    await self.staged.discard()
+        finally:
+            await self.staged.aclose()
+
+    async def receive(self, body: Body, terms: Terms) -> tuple[StoredPiece, Digests]:
+        """Store a body; return the piece, and its hashes."""
+        assert self.staged is not None
+        staged = self.staged
+        md5 = hashlib.md5(usedforsecurity=False)
+        checksum = None if terms.algorithm is None else checksums.new_checksum(terms.algorithm)
+        size = 0
+
+        def write(view: memoryview) -> None:
+            nonlocal size
+            size += len(view)
+            check_size(size)
+            md5.update(view)
+            if checksum is not None:
+                checksum.update(view)
+            staged.write(view)
+
+        def finish(is_complete: bool) -> tuple[StoredPiece, Digests]:  # noqa: FBT001
+            if not is_complete:
+                raise IncompleteBody
+            stored = staged.finish()
+            shown = None if checksum is None else checksums.encode(checksum.digest())
+            digests = Digests(size, md5.hexdigest(), stored.sha256, shown)
+            if terms.verify is not None:
+                terms.verify(digests)
+            return stored, digests
+
+        return await body(write, finish)
+
+    async def record(
+        self, bucket: Bucket, piece: Piece, change: Callable[[Connection, Bucket, Piece], T]
+    ) -> T:
+        """Write the row in a transaction; if it may have been written, the bytes stay.
+
+        If the bucket was bound to another key while the bytes were received, they are wrapped under
+        that: the run that moves the bucket may be over.
+        """
+
+        @wraps(change)
+        def unless_bound_anew(tx: Connection) -> tuple[Bucket, T | None]:
+            now = objects.hold(tx, bucket)
+            return now, change(tx, now, piece) if now.kms_key_id == bucket.kms_key_id else None
+
+        while True:
+            self.may_be_recorded = True
+            try:
+                now, recorded = await self.needs.database.write(unless_bound_anew)
+            except OutcomeUnknown:
+                raise
+            except PlatformError:
+                self.may_be_recorded = False
+                raise
+            if recorded is not None:
+                return recorded
+            self.may_be_recorded = False
+            bucket, piece = now, await self._moved(now, piece)
+
+    async def _moved(self, bucket: Bucket, piece: Piece) -> Piece:
+        """Wrap the data key of a piece under the key that its bucket is bound to now.
+
+        A piece whose own key was disabled meanwhile stays under it, as in a run that moves a
+        bucket.
+        """
+        stored, needs = piece.stored, self.needs
+        key = await needs.database.read(needs.keys.describe, bucket.account_id, bucket.kms_key_id)
+        if key is None:
+            return piece
+        sealed = SealedPiece(
+            stored.id, piece.number, stored.kms_key_id, stored.wrapped, stored.encoding
+        )
+        found = await needs.bytes.rewrap(bucket.account_id, key.id, [sealed.wraps])
+        for wrapped in found.wraps.values():
+            stored = stored._replace(kms_key_id=key.id, wrapped=wrapped)
+        return piece._replace(stored=stored)
+
+
+def _checksum(algorithm: Algorithm | None, digests: Digests) -> Checksum | None:
+    if algorithm is None or digests.checksum is None:
+        return None
+    return Checksum(algorithm.value, digests.checksum)
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    """Run a call in a thread for copies; raise a cancellation only after the call has ended."""
+    running = asyncio.get_running_loop().run_in_executor(_COPYING, call)
+    try:
+        return await asyncio.shield(running)
+    finally:
+        while not running.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait((running,))

@@ -1,0 +1,60 @@
+"""Change the database of an install by a command on its own machine, with a record of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cloudcore.audit.log import record
+from cloudcore.clock import uuid7
+from cloudcore.command_failures import Missing
+from cloudcore.db.base import Connection
+from cloudcore.errors import NotFound
+from cloudcore.iam.audit import AuditEvent
+from cloudcore.keyring import Keyring
+from registry.cli.server.serve import check_install
+from registry.composition.main import Registry
+from registry.settings.settings import Settings
+
+T = TypeVar("T")
+
+
+def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int], T]) -> T:
+    """Call `change` in a transaction, with the keyring and the time; return what it returns.
+
+    Raises:
+        Missing: `change` raised NotFound.
+        SettingsError: the data are not those of an install, or the root key cannot be used.
+
+    """
+
+    async def write() -> T:
+        async with Registry(settings).open() as stores:
+            ctx = stores.ctx
+            keyring = await check_install(settings, ctx)
+            return await ctx.database.write(change, keyring, ctx.clock())
+
+    try:
+        return asyncio.run(write())
+    except NotFound as error:
+        raise Missing(str(error)) from None
+
+
+def record_on_host(
+    tx: Connection, action: str, owners: Sequence[str], resource: str, command: str, now: int
+) -> None:
+    """Record the change of a command, in its transaction, for each owner."""
+    for owner_id in owners:
+        event = AuditEvent(
+            id=uuid7(now),
+            owner_id=owner_id,
+            occurred_at=now,
+            action=action,
+            resources=(resource,),
+            principal="",
+            source=None,
+            client=None,
+            details={"command": command},
+        )
+        record(tx, event)

@@ -1,0 +1,29 @@
+"""The stores that a process has open, with the settings that they were opened by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cloudcore.ports import Port
+from registry.blobstore.base import BlobStore
+from registry.services.context import ServiceContext
+from registry.settings.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryStores:
+    """The stores of a process, under both ``entrepot dev`` and ``entrepot serve``.
+
+    Commands that work on data have them alone; they are the needs of the registry's family too.
+    """
+
+    settings: Settings
+    ctx: ServiceContext
+    store: BlobStore
+    buckets: BlobStore | None = None
+    """The bytes of buckets; None in an edition without them."""
+
+
+STORES: Final[Port[RegistryStores]] = Port("registry.stores")
+"""The stores before any family is opened; the context has no keys."""

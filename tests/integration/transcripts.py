@@ -1,0 +1,176 @@
+"""Golden tables of commands: files that read like a shell's screen, and are played against it.
+
+A case begins with ``## its title``. ``$ queues list`` is a command of the machine that is signed
+in, ``owner$`` one of the person who owns the install, and any other word names a machine of the
+case that has yet to sign in. ``push$ REPOSITORY [TAG]`` pushes an image and prints its digest,
+``person$ MACHINE EMAIL PASSWORD NEW ROLE`` signs a person in, and ``program$ MACHINE ACTIONS
+RESOURCE`` a service account that may do no more. After ``|`` stand the fields of the JSON to print,
+after ``<`` what the standard input holds.
+
+Below a command stands what it prints, the blanks between cells made one, then each line of the
+standard error after ``!``, and a status that is not 0 in brackets, before the error if that is one
+line. ``…`` is any text within a line and ``...`` any number of lines. ``<id>`` is one word, and the
+same from there on, also in commands; ``<id.short>`` is a digest as tables show it. ``+ queues
+create jobs`` succeeds whatever it prints, and ``[3]$ queues show none`` ends with that status.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
+
+from tests.entrepot import ADMIN, Home
+from tests.integration.cli_world import JSON, Ended, World
+
+FOLDER: Final = Path(__file__).parent / "commands"
+_COMMAND: Final = re.compile(r"(\w*)(?:\[(\d)\])?([$+]) (.*?)(?: \| ([\w. ]+))?(?: < (.*))?")
+_FAILED: Final = re.compile(r"\[\d\]")
+_NAME: Final = re.compile(r"<(\w+(?:\.short)?)>")
+
+
+class Case(NamedTuple):
+    """A part of a file that is played by itself."""
+
+    title: str
+    lines: list[str]
+
+
+def cases() -> Iterator[Case]:
+    """Yield the cases of all files."""
+    for file in sorted(FOLDER.glob("*.txt")):
+        _, *parts = file.read_text().split("\n## ")
+        for part in parts:
+            title, *lines = part.splitlines()
+            shown = [line for line in lines if line and not line.startswith("# ")]
+            yield Case(f"{file.stem}: {title}", shown)
+
+
+@dataclass
+class Player:
+    """Plays a case; names of its own begin with `n`, the value of ``<n>``."""
+
+    world: World
+    owner: Callable[[], Home]
+    folder: Path
+    known: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.known |= {
+            "n": f"n-{uuid4().hex[:12]}",
+            "nobody": str(uuid4()),
+            "url": self.world.install.url,
+            "host": self.world.host,
+            "admin": ADMIN,
+            "folder": str(self.folder),
+        }
+
+    def play(self, lines: list[str]) -> None:
+        """Run the commands, and compare what each prints with what stands below it."""
+        while lines:
+            line, rest = lines[0], lines[1:]
+            shown = _COMMAND.fullmatch(line)
+            assert shown is not None, f"no command: {line}"
+            expected = list(takewhile(lambda each: not _COMMAND.fullmatch(each), rest))
+            machine, status, kind, *asked = shown.groups(default="")
+            printed = self._run(machine, *asked)
+            rest = rest[len(expected) :]
+            if kind == "+":
+                expected = ["..."]
+                assert not printed or not _FAILED.match(printed[-1]), (line, printed)
+            elif status:
+                expected = ["...", f"[{status}]…"]
+            found = re.fullmatch(self._pattern(expected), "".join(f"{each}\n" for each in printed))
+            assert found, "\n".join((self._filled(line), *printed, "instead of", *expected))
+            self.known |= found.groupdict()
+            lines = rest
+
+    def _run(self, machine: str, command: str, fields: str, given: str) -> list[str]:
+        words = shlex.split(self._filled(command))
+        if machine in ("push", "person", "program"):
+            return self._prepare(machine, *words)
+        ended = self.world.run(
+            *words,
+            *(JSON if fields else ()),
+            stdin=self._filled(given).replace("\\n", "\n") + "\n" if given else "",
+            home=self._home(machine),
+        )
+        printed = _selected(ended, fields.split()) if fields else ended.lines
+        return [*filter(None, printed), *_complaints(ended)]
+
+    def _prepare(self, machine: str, *words: str) -> list[str]:
+        if machine == "push":
+            return [self.world.push(*words)]
+        home = Home(self.folder / words[0])
+        if machine == "person":
+            email, password, new, *role = words[1:]
+            self.world.sign_in_person(home, email, password, new, role="".join(role))
+        else:
+            actions, resource = words[1].split(","), words[2]
+            self.world.sign_in(
+                home, {"effect": "allow", "actions": actions, "resources": [resource]}
+            )
+        return []
+
+    def _home(self, machine: str) -> Home | None:
+        if machine == "owner":
+            return self.owner()
+        return Home(self.folder / machine) if machine else None
+
+    def _filled(self, text: str) -> str:
+        return _NAME.sub(lambda found: self._value(found[1]), text)
+
+    def _value(self, name: str) -> str:
+        value = self.known[name.removesuffix(".short")]
+        return value.removeprefix("sha256:")[:12] if name.endswith(".short") else value
+
+    def _pattern(self, expected: list[str]) -> str:
+        seen: set[str] = set()
+
+        def word(name: str) -> str:
+            if name.removesuffix(".short") in self.known:
+                return re.escape(self._value(name))
+            if name in seen:
+                return f"(?P={name})"
+            seen.add(name)
+            return rf"(?P<{name}>[^\s';]+)"
+
+        def line(text: str) -> str:
+            if text == "...":
+                return "(?:.*\n)*?"
+            parts = _NAME.split(text)
+            literal = [re.escape(each).replace("…", ".*") for each in parts[::2]]
+            names = [word(each) for each in parts[1::2]]
+            return "".join(a + b for a, b in zip(literal, [*names, ""], strict=True)) + "\n"
+
+        return "".join(map(line, expected))
+
+
+def _selected(ended: Ended, fields: list[str]) -> list[str]:
+    """Return a line for each record that was printed, with these fields."""
+    document = json.loads(ended.out) if ended.out else []
+    records = document if isinstance(document, list) else [document]
+    return [" ".join(_text(_at(record, each)) for each in fields) for record in records]
+
+
+def _at(record: Any, path: str) -> Any:  # noqa: ANN401 - JSON
+    for name in path.split("."):
+        record = record[int(name) if isinstance(record, list) else name]
+    return record
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - JSON
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _complaints(ended: Ended) -> list[str]:
+    told = [line.removeprefix("entrepot: ") for line in ended.err.splitlines()]
+    if ended.status and len(told) == 1:
+        return [f"[{ended.status}] {told[0]}"]
+    return [*(f"! {line}" for line in told), *([f"[{ended.status}]"] if ended.status else [])]
