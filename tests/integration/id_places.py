@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+import httpx
+
 from registry.distribution.app import ROUTES
 from registry.distribution.routing import Endpoint
 from tests.integration.identity_operations import BODIES as OF_IDENTITY
@@ -49,6 +51,10 @@ CHOSEN: Final = ("{tag}", "{name}", "{key}", "{part_number}")
 """Parameters that a caller chooses: what is put under them is made."""
 OF_ALL: Final = ("/v1/quotas/{name}",)
 """Parameters that mean the same for every account."""
+
+
+Told = tuple[int, str, dict[str, str]]
+"""Status, body and headers of an answer."""
 
 
 class Place(NamedTuple):
@@ -120,3 +126,10 @@ def requests() -> Iterator[tuple[str, str]]:
     for endpoint, methods in ROUTES.items():
         for argument in PATHS[endpoint]:  # KeyError: say there what the new endpoint's path is
             yield from ((method, argument) for method in methods)
+
+
+def told(answer: httpx.Response) -> Told:
+    """Return an answer without what differs from one to the next."""
+    headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
+    body = answer.text.replace(answer.headers.get("x-request-id", "\0"), "")
+    return answer.status_code, body, headers

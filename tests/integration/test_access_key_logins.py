@@ -20,7 +20,6 @@ from registry.services.access.logins import (
     principal_of,
 )
 from registry.services.registry_settings import update_settings
-from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.integration.tokens_world import access_of
 from tests.tenants import HOST, Install, Program, allow, basic, bearer, deny, note_nothing
@@ -76,7 +75,6 @@ def told(answer: httpx.Response) -> tuple[int, Any, str | None]:
     return answer.status_code, answer.json(), answer.headers.get("www-authenticate")
 
 
-@on_both_databases
 async def test_a_key_gets_the_rights_of_its_service_account(install: Install) -> None:
     key = await make_key(install)
     for method in ("GET", "POST"):

@@ -226,7 +226,6 @@ async def test_a_list_of_what_has_a_name_is_filtered_by_it(served: Served) -> No
     assert len(filtered) > 14
 
 
-@on_both_databases
 async def test_members_are_found_by_their_address(served: Served) -> None:
     """In any case, as elsewhere; a member's name is the address."""
     acme = served.acme

@@ -15,8 +15,6 @@ from cloudcore.wire import rfc3339
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
-pytestmark = on_both_databases
-
 SERVICE_ACCOUNTS = "/v1/service-accounts"
 HOUR = 3600 * MICROSECONDS
 KEPT = Statement(select(access_keys))
@@ -98,6 +96,7 @@ async def test_a_key_has_a_description_and_an_end(identity: World) -> None:
     assert (kept["status"], kept["expires_at"]) == ("active", end)
 
 
+@on_both_databases
 async def test_two_keys_are_active_at_most(identity: World) -> None:
     owner = await identity.make(SERVICE_ACCOUNTS, {"name": "ci"})
     path = f"{SERVICE_ACCOUNTS}/{owner['id']}/access-keys"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
-pytestmark = on_both_databases
-
 ACCOUNTS = "/v1/accounts"
 
 
@@ -15,6 +13,7 @@ def reference(organization_id: str, name: str) -> dict[str, str]:
     return {"id": organization_id, "crn": crn, "name": name}
 
 
+@on_both_databases
 async def test_a_person_founds_an_account_with_a_role_of_its_own(identity: World) -> None:
     acme = identity.acme.organization_id
     body = {"handle": "acme-2", "organization": acme}
@@ -36,6 +35,7 @@ async def test_a_person_founds_an_account_with_a_role_of_its_own(identity: World
         assert wrong.json()["error"]["params"]["field"] == "handle"
 
 
+@on_both_databases
 async def test_a_program_founds_accounts_in_its_own_organization(identity: World) -> None:
     made = await identity.make(ACCOUNTS, {"handle": "second"})
     owner = reference(identity.acme.organization_id, "acme")

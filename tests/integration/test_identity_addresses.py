@@ -14,11 +14,8 @@ from cloudcore.iam import passwords
 from cloudcore.iam.passwords import SALT_BYTES, salt_of
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.users import first_salt
-from tests.databases import on_both_databases
 from tests.identity_world import KEPT_PASSWORD, World, open_world
 from tests.integration.noting_database import NotingDatabase
-
-pytestmark = on_both_databases
 
 FREE, TAKEN, SHARED = "free@example.org", "took@example.org", "many@example.org"
 _VARYING = re.compile(

@@ -57,7 +57,6 @@ def _count(tx: Connection, query: Statement) -> int:
     return counted
 
 
-@on_both_databases
 async def test_one_command_makes_an_owner_who_can_do_everything(database: Database) -> None:
     made = await begin(database)
     account = await database.read(find_account, made.account_id)
@@ -126,7 +125,6 @@ async def test_names_that_cannot_be_are_refused(database: Database, given: dict[
     assert await count_rows(database) == 0
 
 
-@on_both_databases
 async def test_no_provider_signs_the_first_person_in(database: Database) -> None:
     """The last way into an install is a password, whatever a provider says of the address."""
     await begin(database)

@@ -60,7 +60,6 @@ async def test_a_link_confirms_for_72_hours(mailing: World) -> None:
     assert (await mailing.confirm(mailing.link())).status_code == 200
 
 
-@on_both_databases
 async def test_a_newer_link_takes_the_place_of_the_one_before(mailing: World) -> None:
     made = await mailing.identity("ada@shop.example")
     await mailing.work()

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
-
-pytestmark = on_both_databases
 
 DOCUMENT = {"version": "1", "statements": [ALLOW_ALL]}
 

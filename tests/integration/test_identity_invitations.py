@@ -19,8 +19,6 @@ from tests.databases import on_both_databases
 from tests.identity_world import World
 from tests.integration.identity_operations import dump
 
-pytestmark = on_both_databases
-
 VICTIM = "guest@example.org"
 SECOND = 1_000_000
 
@@ -41,6 +39,7 @@ async def added(world: World, email: str, organization: str, by: str, token: str
     return made_id
 
 
+@on_both_databases
 async def test_the_inviter_lists_revokes_and_renews(identity: World) -> None:
     await identity.person("guest")
     path = invitations_of(identity.acme.organization_id)
@@ -105,6 +104,7 @@ def told(answer: httpx.Response) -> tuple[int, str, dict[str, str]]:
     return answer.status_code, answer.text.replace(request_id, ""), dict(answer.headers)
 
 
+@on_both_databases
 async def test_a_code_is_refused_alike_whatever_is_wrong_with_it(identity: World) -> None:
     acme, globex = identity.acme.organization_id, identity.globex.organization_id
     for name in ("guest", "other"):
@@ -206,6 +206,7 @@ async def test_a_code_is_used_once_or_revoked(identity: World, turns: int) -> No
         assert is_member == (accepted.status_code == 200)
 
 
+@on_both_databases
 async def test_of_namesakes_at_once_one_gets_in(identity: World) -> None:
     """Two adds, and an add beside an acceptance, of one address in one organization."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
-pytestmark = on_both_databases
-
 ORGANIZATIONS = "/v1/organizations"
 
 
@@ -24,6 +22,7 @@ async def statuses(world: World, token: str, organization: str) -> list[int]:
     ]
 
 
+@on_both_databases
 async def test_an_organization_lives(identity: World) -> None:
     made = await identity.make(ORGANIZATIONS, {"name": "Büro"}, token="person")
     crn = f"crn:iam::{made['id']}:organization/{made['id']}"
@@ -68,6 +67,7 @@ async def test_only_persons_have_to_do_with_organizations(identity: World) -> No
         assert answer.status_code == 403, (method, target)
 
 
+@on_both_databases
 async def test_an_invitation_gives_nothing_until_it_is_accepted(identity: World) -> None:
     guest = await identity.person("guest")
     acme = identity.acme.organization_id

@@ -7,7 +7,6 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.iam.principal import Founders, Principal, PrincipalKind
 from cloudcore.identity.names import ACCOUNTS, OWNED, iam_crn
-from tests.databases import on_both_databases
 from tests.identity_world import START, World, open_world
 
 USERS = "/v1/users"
@@ -21,7 +20,6 @@ async def join(world: World, token: str, role: str = "member") -> str:
     return person.id
 
 
-@on_both_databases
 async def test_no_program_and_no_role_acts_on_people(identity: World) -> None:
     """Not even on whom it assigns roles to; a second account's admin is as far as any."""
 
@@ -48,7 +46,6 @@ async def test_no_program_and_no_role_acts_on_people(identity: World) -> None:
     assert (await identity.ask("POST", assignments, {"user": ada})).status_code == 201
 
 
-@on_both_databases
 async def test_only_owners_act_on_people_and_members_see_them(identity: World) -> None:
     ada = await join(identity, "ada")
     bob = await join(identity, "bob")
@@ -68,7 +65,6 @@ async def test_only_owners_act_on_people_and_members_see_them(identity: World) -
     assert (await identity.ask("DELETE", f"{USERS}/{bob}", token="person")).status_code == 204
 
 
-@on_both_databases
 async def test_nobody_is_made_or_invited_in_a_personal_organization(identity: World) -> None:
     """Everyone owns one: it would make everyone an administrator of people."""
 
@@ -86,7 +82,6 @@ async def test_nobody_is_made_or_invited_in_a_personal_organization(identity: Wo
         assert answer.status_code == 404
 
 
-@on_both_databases
 async def test_the_last_owner_is_not_suspended_demoted_or_removed(identity: World) -> None:
     owner = identity.acme.person.id
     member = f"/v1/organizations/{identity.acme.organization_id}/members/{owner}"
@@ -161,23 +156,6 @@ async def test_a_person_and_an_organization_own_so_many(identity: World) -> None
         assert error["params"] == {"quota": quota, "limit": limit, "used": limit}
 
 
-@on_both_databases
-async def test_accounts_and_people_of_others_are_as_unknown_ones(identity: World) -> None:
-    """Byte for byte but the request's id, to persons and to programs."""
-
-    others = identity.globex
-    for token in ("person", "admin"):
-        for path, foreign in (("/v1/accounts", others.account_id), (USERS, others.person.id)):
-            told = []
-            for which in (foreign, uuid7()):
-                answer = await identity.ask("GET", f"{path}/{which}", token=token)
-                assert answer.status_code == 404
-                request_id = answer.headers.pop("x-request-id")
-                told.append((answer.text.replace(request_id, ""), dict(answer.headers)))
-            assert told[0] == told[1], path
-
-
-@on_both_databases
 async def test_a_member_is_told_that_its_part_is_too_small(identity: World) -> None:
     await join(identity, "guest", "member")
     body = {"email": "x@example.org", "organization": identity.acme.organization_id}

@@ -7,8 +7,6 @@ from typing import Any
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
 
-pytestmark = on_both_databases
-
 POLICIES = "/v1/policies"
 
 
@@ -129,6 +127,7 @@ async def test_a_document_has_a_largest_size(identity: World) -> None:
     assert answer.json()["error"]["params"]["field"] == "document"
 
 
+@on_both_databases
 async def test_the_policies_of_one_principal_are_listed(identity: World) -> None:
     program = await identity.make("/v1/service-accounts", {"name": "listed"})
     for name in ("second", "first", "unattached"):
@@ -148,6 +147,7 @@ async def test_the_policies_of_one_principal_are_listed(identity: World) -> None
     assert (foreign.json()["policies"], foreign.json()["meta"]["total"]) == ([], 0)
 
 
+@on_both_databases
 async def test_rights_follow_attachments_at_once(identity: World) -> None:
     await identity.program("ci")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.databases import on_both_databases
 from tests.identity_world import World
-
-pytestmark = on_both_databases
 
 ROLES = "/v1/roles"
 
@@ -119,6 +116,7 @@ async def test_roles_are_listed_by_name_page_by_page(identity: World) -> None:
     assert reason(stolen) == (400, "marker", "malformed")
 
 
+@on_both_databases
 async def test_a_role_is_assigned_to_members_of_the_organization(identity: World) -> None:
     role = await identity.make(ROLES, {"name": "ops", "trust_policy": trust("acme")})
     path = f"{ROLES}/{role['id']}/assignments"
@@ -143,12 +141,3 @@ async def test_a_role_is_assigned_to_members_of_the_organization(identity: World
     assert listed["meta"]["total"] == 1
     for status in (204, 404):
         assert (await identity.ask("DELETE", f"{path}/{person.id}")).status_code == status
-
-
-async def test_a_retry_with_the_same_key_makes_one_role(identity: World) -> None:
-    body = {"name": "once", "trust_policy": trust("acme")}
-    first = await identity.ask("POST", ROLES, body, key="k")
-    again = await identity.ask("POST", ROLES, body, key="k")
-    assert first.status_code == again.status_code == 201
-    assert json.loads(first.content) == json.loads(again.content)
-    assert (await identity.ask("GET", ROLES)).json()["meta"]["total"] == 2

@@ -13,7 +13,6 @@ from tests.identity_world import World
 USERS = "/v1/users"
 
 
-@on_both_databases
 async def test_a_person_is_made_with_a_password_for_one_sign_in(identity: World) -> None:
     acme = {"organization": identity.acme.organization_id}
     body = {"email": "Ada@Example.org", **acme}
@@ -67,7 +66,6 @@ async def test_nobody_decides_over_a_person_of_two_organizations(identity: World
     assert await identity.database.read(find_user, ada.id) is None
 
 
-@on_both_databases
 async def test_a_person_who_owns_something_is_not_deleted(identity: World) -> None:
     path = f"{USERS}/{identity.acme.person.id}"
     only = await identity.ask("DELETE", path, token="person")

@@ -10,7 +10,7 @@ from registry.oci.digest import digest_of
 from registry.services.images import index_deletion
 from tests.databases import on_both_databases
 from tests.integration.pushing import Descriptor, World, refused
-from tests.tenants import ALLOW_ALL, allow, bearer, let
+from tests.tenants import ALLOW_ALL, bearer, let
 
 pytestmark = on_both_databases
 
@@ -160,40 +160,6 @@ async def test_too_many_children_are_refused_alike(
     refused(await world.control.post(f"{path}/delete-with-children", json={}), 409, "CONFLICT")
     monkeypatch.setattr(index_deletion, "MAX_MEMBERS", 4)
     assert len((await delete(world, index))["deleted"]) == 4
-
-
-async def test_a_retry_gets_the_first_outcome(world: World) -> None:
-    index = await world.push_index([await world.push_image("child")])
-    path = f"{world.images}/{index['digest']}/delete-with-children"
-    answers = [
-        await world.control.post(path, json={}, headers={"Idempotency-Key": "once"})
-        for _ in range(2)
-    ]
-    assert [answer.status_code for answer in answers] == [200, 200]
-    assert answers[0].content == answers[1].content
-    assert answers[1].headers["idempotency-replayed"] == "true"
-    refused(await world.control.post(path, json={}), 404, "NOT_FOUND")
-
-
-@pytest.mark.parametrize(
-    ("action", "statuses"),
-    [
-        ("registry:DescribeImages", (200, 403)),
-        ("registry:DeleteImage", (403, 200)),
-        ("registry:PullImage", (403, 403)),
-    ],
-)
-async def test_each_operation_needs_its_action(
-    world: World, action: str, statuses: tuple[int, int]
-) -> None:
-    index = await world.push_index([await world.push_image("child")])
-    crn = "crn:registry:local:acme:repository/app"
-    program = await world.install.add_program(world.account, "few", allow(action, on=crn))
-    headers = bearer(program.access_token)
-    path = f"{world.images}/{index['digest']}"
-    preview = await world.control.get(f"{path}/deletion-preview", headers=headers)
-    deleted = await world.control.post(f"{path}/delete-with-children", json={}, headers=headers)
-    assert (preview.status_code, deleted.status_code) == statuses
 
 
 async def test_a_partner_learns_nothing_of_what_an_image_shares(world: World) -> None:

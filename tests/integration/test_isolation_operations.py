@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import httpx
-
 from tests.integration.id_places import (
     BODIES,
     NOTHING,
@@ -17,16 +15,15 @@ from tests.integration.id_places import (
     UNKNOWN,
     UNKNOWN_DIGEST,
     Place,
+    Told,
     filled,
     requests,
     token_of,
+    told,
 )
 from tests.integration.identity_operations import dump
 from tests.integration.served_world import Served, Tenant
 from tests.integration.statement_scope import Scopes, all_statements
-
-Told = tuple[int, str, dict[str, str]]
-
 
 CROSSING: Final = {
     "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
@@ -51,13 +48,6 @@ SUCCESSES: Final = {("GET /v1/repositories/{}/images/{}/referrers", 1): 200}
 """Parameters that may name what is not there: what refers to it is an empty list."""
 DELETED_ALREADY: Final = {"DELETE /v1/templates/{}"}
 """Deletions of what is not there succeed (204): the specification has no 404 for them."""
-
-
-def told(answer: httpx.Response) -> Told:
-    """Return an answer without what differs from one to the next."""
-    headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
-    body = answer.text.replace(answer.headers.get("x-request-id", "\0"), "")
-    return answer.status_code, body, headers
 
 
 def body_of(served: Served, place: Place) -> object:

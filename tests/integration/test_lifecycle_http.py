@@ -15,7 +15,7 @@ from registry.services.lifecycle.runs import start_due_runs
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import DAY, LifecycleWorld
 from tests.integration.pushing import refused
-from tests.tenants import Install, allow, bearer
+from tests.tenants import Install
 
 UNTAGGED: Final = {"priority": 1, "selector": "untagged", "older_than_days": 7}
 CI: Final = {
@@ -241,38 +241,6 @@ async def test_a_run_is_found_by_its_id(lifecycle: LifecycleWorld) -> None:
         refused(await control.get(path), 404, "NOT_FOUND")
     assert (await control.delete(lifecycle.policy)).status_code == 204
     assert (await control.get(place)).json() == {"run": listed}  # what was done was done
-
-
-async def test_each_operation_needs_its_action(lifecycle: LifecycleWorld) -> None:
-    calls: Final[dict[str, list[tuple[str, str, Any]]]] = {
-        "GetLifecyclePolicy": [
-            ("GET", "", None),
-            ("POST", "/preview", {"rules": [UNTAGGED]}),
-            ("GET", "/runs", None),
-            ("GET", "/runs/{run}", None),
-        ],
-        "PutLifecyclePolicy": [("PUT", "", {"rules": [UNTAGGED]})],
-        "StartLifecycleRun": [("POST", "/runs", None)],
-        "DeleteLifecyclePolicy": [("DELETE", "", None)],
-    }
-
-    run = await lifecycle.run(UNTAGGED)
-    install, account = lifecycle.install, lifecycle.world.account
-    stranger = await install.add_program(await install.add_account("other"), "x", allow("*"))
-    for action, asked in calls.items():
-        others = [f"registry:{name}" for name in calls if name != action]
-        denied = await install.add_program(account, f"not-{action.lower()}", allow(*others))
-        allowed = await install.add_program(account, action.lower(), allow(f"registry:{action}"))
-        for method, path, body in asked:
-            target = f"{lifecycle.policy}{path.format(run=run['id'])}"
-            async with install.connect() as client:
-                client.headers.update(bearer(denied.access_token))
-                refused(await client.request(method, target, json=body), 403, "ACCESS_DENIED")
-                client.headers.update(bearer(stranger.access_token))
-                refused(await client.request(method, target, json=body), 404, "NOT_FOUND")
-                client.headers.update(bearer(allowed.access_token))
-                answer = await client.request(method, target, json=body)
-                assert answer.status_code in (200, 202, 204), answer.text
 
 
 async def test_the_first_run_is_a_day_away(lifecycle: LifecycleWorld) -> None:

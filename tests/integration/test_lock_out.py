@@ -143,7 +143,6 @@ async def test_a_role_session_keeps_its_right_unless_it_is_forced(identity: Worl
     assert gone.status_code == 204, gone.text
 
 
-@on_both_databases
 async def test_what_is_forced_is_done(identity: World) -> None:
     role = await act_in_role(identity)
     path = f"{role}/assignments/{identity.acme.person.id}?force=true"
@@ -160,7 +159,6 @@ async def test_what_is_forced_is_done(identity: World) -> None:
     assert (await identity.ask("GET", policy_path)).json()["policy"]["revision"] == 2
 
 
-@on_both_databases
 async def test_a_program_keeps_its_key_unless_it_is_forced(identity: World) -> None:
     programs = (await identity.ask("GET", "/v1/service-accounts")).json()["service_accounts"]
     own = f"/v1/service-accounts/{programs[0]['id']}"
@@ -188,7 +186,6 @@ async def test_a_program_keeps_its_key_unless_it_is_forced(identity: World) -> N
     assert forced.status_code == 204
 
 
-@on_both_databases
 async def test_what_leaves_the_right_is_not_asked(identity: World) -> None:
     """Another policy that allows it is enough, and who does not have the right cannot lose it."""
     role = await act_in_role(identity)

@@ -19,7 +19,6 @@ from tests.integration.oauth_world import Program, World
 ANN = "ann@example.com"
 
 
-@on_both_databases
 async def test_a_person_is_found_by_the_address_and_by_the_organization(oauth: World) -> None:
     find = find_person_by_email
     with pytest.raises(NotFound, match="no person has the address"):
@@ -71,7 +70,6 @@ async def test_a_program_is_found_by_its_name_and_by_its_account(oauth: World) -
             await oauth.database.read(find_program, "acme", "ci")
 
 
-@on_both_databases
 async def test_a_key_is_added_or_replaces_the_others(oauth: World) -> None:
     acme = await oauth.add_account("acme")
     program = await oauth.add_program(acme)

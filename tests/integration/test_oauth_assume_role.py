@@ -95,7 +95,6 @@ async def signing_credential(world: World, sid: str) -> Session:
     return Session(*row)
 
 
-@on_both_databases
 async def test_the_session_has_the_roles_rights_alone(oauth: World) -> None:
     """A right of the source only is refused, one of the role only is given."""
 
@@ -112,7 +111,6 @@ async def test_the_session_has_the_roles_rights_alone(oauth: World) -> None:
         assert await oauth.things(session) == after
 
 
-@on_both_databases
 async def test_across_accounts_it_takes_permission_and_trust(oauth: World) -> None:
     """And each refusal is like that of a role that is not there."""
 
@@ -149,7 +147,6 @@ async def test_across_accounts_it_takes_permission_and_trust(oauth: World) -> No
     assert (await oauth.assume(await oauth.token_of(unable), uuid7())).status_code == 403
 
 
-@on_both_databases
 async def test_in_one_account_it_takes_both_too(oauth: World) -> None:
     acme = await oauth.add_account("acme")
     able = await oauth.add_program(acme, "able", may(ASSUME))
@@ -184,7 +181,6 @@ async def test_in_one_account_it_takes_both_too(oauth: World) -> None:
     assert absent.status_code == 403
 
 
-@on_both_databases
 async def test_to_a_person_the_assignment_is_the_permission_and_never_the_trust(
     oauth: World,
 ) -> None:
@@ -287,7 +283,6 @@ async def test_a_request_is_read_strictly(oauth: World, fields: dict[str, object
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
 
 
-@on_both_databases
 async def test_a_chain_is_bounded_and_never_lasts_longer(oauth: World) -> None:
     """A role that assumes itself gains neither time nor an endless line."""
 
@@ -323,7 +318,6 @@ async def test_a_role_of_a_suspended_account_is_nobodys(oauth: World) -> None:
     assert (await oauth.who(session)).status_code == 401
 
 
-@on_both_databases
 async def test_the_pair_of_a_session_is_no_client_of_the_token_endpoint(oauth: World) -> None:
     """The pair signs requests, once a family takes signatures; it gets no token."""
 
@@ -352,7 +346,6 @@ _SESSION = Statement(
 )
 
 
-@on_both_databases
 @pytest.mark.parametrize("kind", ["program", "role session"])
 async def test_who_takes_a_trusted_name_later_gains_nothing(oauth: World, kind: str) -> None:
     """A trust policy means who bore another account's names when it was written."""

@@ -20,7 +20,6 @@ from tests.integration.oauth_world import VERIFIER, World, challenge
 EMAIL = "ann@example.com"
 
 
-@on_both_databases
 async def test_a_code_becomes_a_session(oauth: World) -> None:
     user = await oauth.add_user(EMAIL)
     answer = await oauth.redeem(await oauth.sign_in(EMAIL))
@@ -71,7 +70,6 @@ async def test_an_attempt_that_lacks_something_spends_the_code_too(oauth: World,
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
-@on_both_databases
 async def test_a_code_lasts_five_minutes(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     first, second = await oauth.sign_in(EMAIL), await oauth.sign_in(EMAIL)
@@ -82,7 +80,6 @@ async def test_a_code_lasts_five_minutes(oauth: World) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
-@on_both_databases
 async def test_a_second_use_ends_what_the_first_gave(oauth: World) -> None:
     """A code that is used twice may be stolen (RFC 6749 §4.1.2): all its tokens end."""
 
@@ -97,7 +94,6 @@ async def test_a_second_use_ends_what_the_first_gave(oauth: World) -> None:
     assert (answer.status_code, answer.json()["error"]) == (400, "invalid_grant")
 
 
-@on_both_databases
 async def test_no_code_is_made_up(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     code = await oauth.sign_in(EMAIL)
@@ -122,7 +118,6 @@ async def test_codes_and_refreshes_end_with_the_person(oauth: World, table: str)
     assert (await oauth.refresh(refresh)).json()["error"] == "invalid_grant"
 
 
-@on_both_databases
 async def test_a_refresh_token_is_rotated(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     access, refresh = await oauth.signed_in(EMAIL)
@@ -137,7 +132,6 @@ async def test_a_refresh_token_is_rotated(oauth: World) -> None:
     assert (await oauth.refresh(made["refresh_token"])).status_code == 200
 
 
-@on_both_databases
 async def test_an_old_refresh_token_ends_the_session(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     access, old = await oauth.signed_in(EMAIL)
@@ -149,7 +143,6 @@ async def test_an_old_refresh_token_ends_the_session(oauth: World) -> None:
     assert (await oauth.refresh(new["refresh_token"])).json()["error"] == "invalid_grant"
 
 
-@on_both_databases
 async def test_a_session_lasts_thirty_days_after_its_last_refresh(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     _, refresh = await oauth.signed_in(EMAIL)
@@ -160,7 +153,6 @@ async def test_a_session_lasts_thirty_days_after_its_last_refresh(oauth: World) 
     assert (await oauth.refresh(refresh)).json()["error"] == "invalid_grant"
 
 
-@on_both_databases
 async def test_a_refresh_token_is_the_commands_alone(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     _, refresh = await oauth.signed_in(EMAIL)
@@ -172,7 +164,6 @@ async def test_a_refresh_token_is_the_commands_alone(oauth: World) -> None:
     assert (await oauth.token(form)).status_code == 200
 
 
-@on_both_databases
 async def test_a_refresh_token_is_good_for_its_client_alone(oauth: World) -> None:
     """RFC 6749 §6, RFC 9700 §4.14; a refused attempt costs the client nothing."""
 

@@ -80,7 +80,6 @@ async def test_another_process_believes_our_tokens(oauth: World) -> None:
         oauth.tokens.verify(bearer)
 
 
-@on_both_databases
 async def test_keys_are_sealed_and_shared_by_no_audience(oauth: World) -> None:
     rows = await oauth.database.read(list_signing_keys)
     assert {(row.kid, row.algorithm) for row in rows} == {

@@ -225,7 +225,6 @@ async def test_what_was_typed_comes_back_as_text(oauth: World) -> None:
     assert "&quot;&gt;&lt;script&gt;" in answer.text
 
 
-@on_both_databases
 async def test_the_eleventh_attempt_in_five_minutes_waits(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     for _ in range(10):
@@ -245,7 +244,6 @@ async def test_the_eleventh_attempt_in_five_minutes_waits(oauth: World) -> None:
     assert await oauth.sign_in(EMAIL)
 
 
-@on_both_databases
 async def test_a_form_is_good_in_its_own_browser_for_ten_minutes(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     page = await oauth.open_page()
@@ -285,7 +283,6 @@ async def test_a_form_that_cannot_be_read_is_refused(oauth: World, body: bytes) 
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
-@on_both_databases
 async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: World) -> None:
     await oauth.add_user(EMAIL, one_time=True)
     page = await oauth.send_page(await oauth.open_page(), email=EMAIL, password=PASSWORD)

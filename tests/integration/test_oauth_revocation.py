@@ -22,8 +22,6 @@ from cloudcore.identity.tables import login_credentials
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import CREDENTIALS, World, basic, may
 
-pytestmark = on_both_databases
-
 EMAIL = "ann@example.com"
 ALPHABET = string.ascii_letters + string.digits + "-_"
 
@@ -255,6 +253,7 @@ async def unassign(world: World, scene: Scene) -> None:
 ALL = {"program", "person", "by_program", "by_person"}
 
 
+@on_both_databases
 @pytest.mark.parametrize(
     ("way", "ended"),
     [
@@ -287,6 +286,7 @@ async def test_a_token_ends_at_once_with_what_it_hangs_on(
     assert dead == ended
 
 
+@on_both_databases
 @pytest.mark.parametrize("way", [detach_policy, add_deny])
 async def test_rights_end_at_once_with_their_policy(oauth: World, way: Way) -> None:
     """The session keeps the role's rights, whatever its source loses."""
@@ -300,6 +300,7 @@ async def test_rights_end_at_once_with_their_policy(oauth: World, way: Way) -> N
     assert await oauth.things(scene.by_person) == 200
 
 
+@on_both_databases
 async def test_what_has_ended_is_forgotten_a_day_later(oauth: World) -> None:
     scene = Scene()
     await scene.set(oauth)
@@ -313,6 +314,7 @@ async def test_what_has_ended_is_forgotten_a_day_later(oauth: World) -> None:
     assert (await oauth.refresh(scene.refresh)).status_code == 200
 
 
+@on_both_databases
 async def test_a_login_credential_is_ended_by_its_password(oauth: World) -> None:
     """Its client may be anyone who holds it, or its own program."""
 

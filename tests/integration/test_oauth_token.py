@@ -22,7 +22,6 @@ async def program(world: World) -> Program:
     return await world.add_program(await world.add_account("acme"), "ci", may("test:*"))
 
 
-@on_both_databases
 async def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(oauth: World) -> None:
     ci = await program(oauth)
     for form, headers in (
@@ -83,7 +82,6 @@ async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: Wo
         assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
 
 
-@on_both_databases
 async def test_two_ways_to_authenticate_are_refused(oauth: World) -> None:
     """The key is right, so the answer does not say to replace it."""
 
@@ -176,7 +174,6 @@ async def test_nothing_outlives_the_key_that_it_is_made_with(oauth: World) -> No
         assert (await oauth.who(dead["access_token"])).status_code == 401
 
 
-@on_both_databases
 async def test_every_refusal_has_the_shape_of_oauth(oauth: World) -> None:
     """An `error` and no envelope (RFC 6749 §5.2), also where the kernel refuses."""
     path = "/v1/oauth/token"
@@ -251,7 +248,6 @@ async def test_the_two_look_alike_refusals_have_opposite_remedies(oauth: World) 
             assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
 
 
-@on_both_databases
 async def test_a_program_has_no_codes_to_show(oauth: World) -> None:
     """A right key with a grant that is not for it is told so; a wrong one as ever."""
 
@@ -266,7 +262,6 @@ async def test_a_program_has_no_codes_to_show(oauth: World) -> None:
         assert (wrong.status_code, wrong.json()["error"]) == (401, "invalid_client")
 
 
-@on_both_databases
 async def test_a_token_goes_into_the_header_and_nothing_else_does(oauth: World) -> None:
     """Neither the query, nor the key pair, nor the retired signature."""
 

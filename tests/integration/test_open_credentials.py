@@ -39,7 +39,6 @@ def principal_of(program: Program) -> Principal:
     )
 
 
-@on_both_databases
 async def test_logins_are_capped(oauth: World) -> None:
     await oauth.database.write(put_limit, EVERY_ACCOUNT, "logins", CAP, oauth.now)
 

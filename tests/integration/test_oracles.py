@@ -1,13 +1,11 @@
 """What one may not know answers as what is not there, byte for byte.
 
-An oracle is a pair of requests whose answers would tell a stranger something. `PAIRS` names the
-pairs of the bad-input tables, each with the test that compares them; those of roles, layers and
-bytes that are held elsewhere are here.
+An oracle is a pair of requests whose answers would tell a stranger something. Those of roles, of
+layers and of bytes that are held elsewhere are here; ids are in `test_isolation_operations`.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import re
@@ -18,31 +16,10 @@ import httpx
 import pytest
 
 from registry.oci.media_types import OCI_MANIFEST
-from tests.databases import on_both_databases
 from tests.integration.oauth_world import World, may
 from tests.tenants import ALLOW_ALL, Install, bearer
 
 ROOT: Final = Path(__file__).parents[2]
-HERE: Final = "tests/integration/test_oracles.py"
-PAIRS: Final = {
-    "A22 = A23": "tests/integration/test_tokens_door.py"
-    "::test_missing_and_private_look_alike_to_strangers",
-    "K6 = K7": "tests/integration/test_tokens_exchange.py"
-    "::test_every_wrong_credential_gets_the_same_answer",
-    "J16 = J17": "tests/integration/test_isolation_operations.py"
-    "::test_foreign_ids_are_as_unknown_ones",
-    "O1 = O2": "tests/integration/test_oauth_token.py"
-    "::test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike",
-    "S1 = S2 = S3": f"{HERE}::test_no_permission_no_trust_and_no_role_are_one_refusal",
-    "M23 = M24": "tests/integration/test_bad_input.py::test_sibling_layer_is_as_good_as_unknown",
-    "M23 = M25": f"{HERE}::test_a_layer_held_elsewhere_is_as_unknown_as_any",
-    "X8 = X9": f"{HERE}::test_a_mount_one_may_not_make_is_an_upload",
-    "foreign accounts and people": "tests/integration/test_identity_people.py"
-    "::test_accounts_and_people_of_others_are_as_unknown_ones",
-    "page, beyond its budget": "tests/integration/test_sign_in_attempts.py"
-    "::test_unknown_and_known_addresses_are_refused_alike_within_and_beyond_the_budget",
-    "page": "tests/integration/test_oauth_page.py::test_unknown_wrong_and_suspended_look_alike",
-}
 LAYER: Final = b"a layer that somebody else has"
 DIGEST: Final = f"sha256:{hashlib.sha256(LAYER).hexdigest()}"
 OTHER: Final = b"a layer that nobody at all has"
@@ -60,18 +37,6 @@ def told(answer: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
     return answer.status_code, plain(answer.text), headers
 
 
-def test_every_pair_has_its_test() -> None:
-    for test in PAIRS.values():
-        path, _, name = test.partition("::")
-        tree = ast.parse((ROOT / path).read_text())
-        assert name in {
-            each.name
-            for each in tree.body
-            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-
-
-@on_both_databases
 async def test_no_permission_no_trust_and_no_role_are_one_refusal(oauth: World) -> None:
     """403 in the same bytes, whichever of the three it is, and of what role."""
 

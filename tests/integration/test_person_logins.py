@@ -269,7 +269,6 @@ SHARED: Final[tuple[Ending, ...]] = (
 )
 
 
-@on_both_databases
 @pytest.mark.parametrize("end", [*SHARED, revoke, take_right, wait])
 async def test_a_password_ends_with_what_it_stands_for(served: Served, end: Ending) -> None:
     developer = await add_developer(served)

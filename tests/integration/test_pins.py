@@ -16,7 +16,7 @@ from tests.databases import on_both_databases
 from tests.integration.layered_images import Pusher, pusher
 from tests.integration.repositories_world import PATH, refused
 from tests.recount import querying
-from tests.tenants import ALLOW_ALL, Install, allow, bearer
+from tests.tenants import ALLOW_ALL, Install, bearer
 
 
 @dataclass
@@ -201,40 +201,3 @@ async def test_a_pin_goes_with_its_image(world: World, database_url: str) -> Non
     refused(await world.client.put(f"{world.pins}/prod", json={}), 404, "NOT_FOUND")
     with querying(database_url) as query:
         assert query("SELECT count(*) FROM image_pins")[0][0] == 0
-
-
-async def test_another_account_finds_no_pins(world: World) -> None:
-    account = await world.install.add_account("other")
-    program = await world.install.add_program(account, "ci", ALLOW_ALL)
-    async with world.install.connect() as stranger:
-        stranger.headers.update(bearer(program.access_token))
-        for answer in (
-            await stranger.get(world.pins),
-            await stranger.put(f"{world.pins}/prod", json={}),
-            await stranger.delete(f"{world.pins}/prod"),
-        ):
-            refused(answer, 404, "NOT_FOUND")
-    assert await world.names() == []
-
-
-@pytest.mark.parametrize(
-    ("action", "statuses"),
-    [
-        ("registry:DescribeImages", (200, 403, 403)),
-        ("registry:PutImagePin", (403, 201, 403)),
-        ("registry:DeleteImagePin", (403, 403, 204)),
-    ],
-)
-async def test_each_action_allows_one_thing(
-    world: World, action: str, statuses: tuple[int, int, int]
-) -> None:
-    assert (await world.client.put(f"{world.pins}/there", json={})).status_code == 201
-    program = await world.install.add_program(world.account, "limited", allow(action))
-    async with world.install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        answers = (
-            await client.get(world.pins),
-            await client.put(f"{world.pins}/mine", json={}),
-            await client.delete(f"{world.pins}/there"),
-        )
-    assert tuple(answer.status_code for answer in answers) == statuses

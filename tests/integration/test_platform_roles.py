@@ -57,7 +57,6 @@ async def listed(identity: World, path: str, token: str = "admin") -> list[dict[
     return [each for each in found if each["service"] is not None]
 
 
-@on_both_databases
 async def test_lists_show_the_platforms_roles_as_such(identity: World) -> None:
     role_id = await made(identity)
     (role,) = await listed(identity, "/v1/roles")
@@ -70,7 +69,6 @@ async def test_lists_show_the_platforms_roles_as_such(identity: World) -> None:
     assert await listed(identity, "/v1/roles", token="stranger") == []
 
 
-@on_both_databases
 async def test_the_owner_can_neither_change_nor_delete_them(identity: World) -> None:
     role_id = await made(identity)
     (policy,) = await listed(identity, f"/v1/policies?attached_to={role_id}")
@@ -106,7 +104,6 @@ def trusting(*principals: str) -> dict[str, Any]:
     return {"version": "1", "statements": [{"effect": "allow", "principals": list(principals)}]}
 
 
-@on_both_databases
 async def test_no_request_makes_or_names_one(identity: World) -> None:
     await made(identity)
     name = "service/loadbalancer/mine"
@@ -124,7 +121,6 @@ async def test_no_request_makes_or_names_one(identity: World) -> None:
     assert answer.status_code == 400
 
 
-@on_both_databases
 async def test_making_one_again_changes_its_policy_and_nothing_else(identity: World) -> None:
     role_id = await made(identity)
     assert await made(identity) == role_id
@@ -167,7 +163,6 @@ async def test_one_goes_with_its_policy_and_its_sessions_and_only_by_its_service
     assert await service.live([session.id]) == frozenset()
 
 
-@on_both_databases
 async def test_trust_policies_may_name_services_and_other_policies_may_not(identity: World) -> None:
     trust = trusting("crn:iam:::service/compute")
     role = await identity.make("/v1/roles", {"name": "web", "trust_policy": trust})

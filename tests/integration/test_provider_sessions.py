@@ -30,7 +30,6 @@ async def refresh(world: ProviderWorld, tokens: dict[str, Any], *, status: int =
     return answer.json()
 
 
-@on_both_databases
 async def test_no_refresh_outlasts_the_hours_of_the_provider(
     tmp_path: Path, metadata_url: str
 ) -> None:

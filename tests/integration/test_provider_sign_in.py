@@ -9,7 +9,6 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.identity.oidc.sign_in import BEGIN_BUDGET
-from tests.databases import on_both_databases
 from tests.integration.provider_world import (
     AUTHORIZE,
     ProviderWorld,
@@ -27,7 +26,6 @@ async def world(tmp_path: Path) -> AsyncIterator[ProviderWorld]:
         yield world
 
 
-@on_both_databases
 async def test_a_person_is_created_and_found_again(tmp_path: Path, metadata_url: str) -> None:
     async with open_provider_world(tmp_path / "data", metadata_url) as world:
         await world.assign_group("devs")

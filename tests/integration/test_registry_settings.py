@@ -25,7 +25,6 @@ async def read(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-@on_both_databases
 async def test_settings_begin_with_defaults_and_change_by_parts(install: Install) -> None:
     client = await client_of(install, "acme")
     other = await client_of(install, "other")
@@ -52,7 +51,6 @@ async def test_settings_begin_with_defaults_and_change_by_parts(install: Install
     assert await read(other) == begin
 
 
-@on_both_databases
 async def test_null_gives_the_defaults_back(install: Install) -> None:
     client = await client_of(install, "acme")
     began = (await client.get(PATH)).json()["registry_settings"]
@@ -131,7 +129,6 @@ async def test_what_cannot_be_a_setting_changes_nothing(
     assert await read(client) == before.json()["registry_settings"]
 
 
-@on_both_databases
 @pytest.mark.parametrize("days", [0, 90])
 async def test_the_ends_of_the_range_are_in_it(install: Install, days: int) -> None:
     client = await client_of(install, "acme")

@@ -132,35 +132,6 @@ async def test_what_no_name_holds_is_not_looked_for(
     refused(await client.get(PATH, params={field: text}), 400, "INVALID_INPUT", field)
 
 
-async def test_ids_of_other_accounts_are_unknown(install: Install) -> None:
-    """A foreign id answers as an unknown one, and who may nothing learns nothing."""
-
-    acme = await client_of(install, "acme")
-    other = await client_of(install, "other")
-    powerless = await client_of(install, "powerless", allow("storage:GetObject"))
-    made = await create(acme, "r")
-    random = "01890000-0000-7000-8000-000000000000"
-    document = {"version": "1", "statements": []}
-    for method, path, body in (
-        ("GET", "", None),
-        ("PATCH", "", {}),
-        ("DELETE", "", None),
-        ("DELETE", "?force=true", None),
-        ("GET", "/policy", None),
-        ("PUT", "/policy", document),
-        ("DELETE", "/policy", None),
-    ):
-        for client, status in ((other, 404), (powerless, 403)):
-            answers = [
-                await client.request(method, f"{PATH}/{ident}{path}", json=body)
-                for ident in (made["id"], random)
-            ]
-            assert {answer.status_code for answer in answers} == {status}
-            texts = {answer.text.replace(answer.headers["x-request-id"], "") for answer in answers}
-            assert len(texts) == 1
-    assert (await acme.get(f"{PATH}/{made['id']}")).status_code == 200
-
-
 async def test_rights_over_a_prefix_reach_no_further(install: Install) -> None:
     crn = "crn:registry:local:acme:repository/web/*"
     client = await client_of(install, "acme", allow("registry:*", on=crn))

@@ -29,7 +29,6 @@ from tests.tenants import (
 PARTNER = let("partner")
 
 
-@on_both_databases
 async def test_a_policy_from_its_making_to_its_end(install: Install) -> None:
     await install.add_account("partner")
     client = await client_of(install, "acme")
@@ -194,7 +193,6 @@ async def test_of_another_account_it_is_not_told_who_exists(install: Install) ->
     assert answer.status_code == 403
 
 
-@on_both_databases
 async def test_of_another_account_it_is_not_told_whether_it_exists(install: Install) -> None:
     """Answers differ by nothing but what was written, and later bearers gain nothing."""
 

@@ -20,7 +20,6 @@ from cloudcore.identity.oauth.attempts import (
     SIGN_IN_BUDGET,
 )
 from cloudcore.serving.clients import ENOUGH
-from tests.databases import on_both_databases
 from tests.integration.oauth_world import PASSWORD, World, hidden_of
 
 EMAIL = "ann@example.com"
@@ -70,7 +69,6 @@ def anybody(number: int) -> str:
     return EMAIL if number % 4 == 0 else f"{number % 4}@example.com"
 
 
-@on_both_databases
 async def test_made_up_addresses_cost_no_more_hashes_than_a_client_has(
     oauth: World, hashes: list[str]
 ) -> None:
@@ -91,7 +89,6 @@ async def test_the_addresses_of_one_network_are_one_client(oauth: World, hashes:
     assert await attempts(oauth, lambda _: EMAIL, 1) == [403]
 
 
-@on_both_databases
 async def test_unknown_and_known_addresses_are_refused_alike_within_and_beyond_the_budget(
     oauth: World, hashes: list[str]
 ) -> None:
@@ -112,7 +109,6 @@ async def test_unknown_and_known_addresses_are_refused_alike_within_and_beyond_t
     assert seen[0][1] == PERSON_BUDGET.limit
 
 
-@on_both_databases
 async def test_a_refused_retry_does_not_lengthen_the_wait(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     assert await attempts(oauth, lambda _: EMAIL, 10) == [403] * 10
@@ -124,7 +120,6 @@ async def test_a_refused_retry_does_not_lengthen_the_wait(oauth: World) -> None:
     assert (await attempt(oauth, EMAIL, PASSWORD)).status_code == 200
 
 
-@on_both_databases
 async def test_strangers_lock_nobody_out_elsewhere_nor_in_a_browser_of_the_person(
     oauth: World,
 ) -> None:
@@ -167,7 +162,6 @@ async def test_a_known_browser_has_a_budget_too_and_its_cookie_is_out_of_reach(
     assert (await attempt(oauth, EMAIL, PASSWORD)).status_code == 429
 
 
-@on_both_databases
 async def test_what_succeeds_is_not_counted(oauth: World) -> None:
     await oauth.add_user(EMAIL)
     await oauth.add_user("bob@example.com")

@@ -156,7 +156,6 @@ def test_passwords_that_do_not_share_a_salt_are_found_all_the_same() -> None:
     assert passwords.match_passwords("x" * 2000, kept) == [False] * 3
 
 
-@on_both_databases
 async def test_a_browser_of_one_person_does_not_help_to_guess_at_another(oauth: World) -> None:
     """Whoever adds a person of the address could have as many known browsers as it likes."""
 
@@ -192,7 +191,6 @@ async def test_a_namesake_does_not_make_guesses_that_never_fail(oauth: World) ->
     assert await signed_in_as(browser, PASSWORD) == own.id
 
 
-@on_both_databases
 async def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
     oauth: World,
 ) -> None:

@@ -12,7 +12,6 @@ from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import create_role, update_role
-from tests.databases import on_both_databases
 from tests.integration.oauth_world import World
 
 PERSON: Final = f"crn:iam::{uuid4()}:user/{uuid4()}"
@@ -41,7 +40,6 @@ async def is_kept(oauth: World, before: dict[str, Any], after: dict[str, Any]) -
     return await oauth.database.read(find_live_session, session.id, oauth.now) is not None
 
 
-@on_both_databases
 async def test_sessions_outlive_what_only_adds(oauth: World) -> None:
     await oauth.add_account("acme")
     await oauth.add_account("partner")

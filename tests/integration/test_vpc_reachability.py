@@ -137,9 +137,3 @@ async def test_a_vpc_with_very_many_places_shows_the_first(networked: World) -> 
     found = await told(networked, vpc)
     assert len(found["places"]) == MOST_PLACES
     assert not found["is_complete"]
-
-
-async def test_another_account_has_no_such_vpc(networked: World) -> None:
-    vpc = await networked.vpc()
-    path = f"vpcs/{vpc['id']}/reachability"
-    assert (await networked.to("GET", path, token="stranger")).status_code == 404

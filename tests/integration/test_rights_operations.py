@@ -1,0 +1,100 @@
+"""Every operation of the control plane needs its action: all rights but one, the one, and none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+
+from tests.integration.id_places import BODIES, PLACES, UNKNOWN, Place, filled, token_of, told
+from tests.integration.served_world import Served
+from tests.spec.operations import OPERATIONS, Operation
+
+EVERYTHING: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
+LAST: Final = {place.operation.place: place for place in PLACES}
+"""Of each operation, the last parameter of its path."""
+
+
+@dataclass
+class Limited:
+    """A program of the first tenant, and the one policy that it has."""
+
+    served: Served
+    policy: str
+    token: str
+
+    async def may(self, *statements: dict[str, Any]) -> None:
+        """Replace the statements of its policy."""
+        document = {"version": "1", "statements": list(statements)}
+        answer = await self.served.ask(
+            "PATCH", self.policy, {"document": document}, token=self.served.acme.program_token
+        )
+        assert answer.status_code == 200, answer.text
+
+    async def ask(self, operation: Operation, other: str | None = None) -> Any:  # noqa: ANN401
+        """Ask with the tenant's own ids, but for the last one if that is to be another."""
+        place = LAST.get(operation.place) or Place(operation, "", -1)
+        name = operation.place
+        body = None if name in self.served.without_body else BODIES.get(name, {})
+        path = filled(place, self.served.acme, other)
+        return await self.served.ask(operation.method, path, body, token=self.token)
+
+
+@pytest.fixture
+async def limited(served: Served) -> Limited:
+    by = served.acme.program_token
+    document = {"version": "1", "statements": [EVERYTHING]}
+    policy = await served.make("/v1/policies", {"name": "few", "document": document}, token=by)
+    program = await served.make("/v1/service-accounts", {"name": "few"}, token=by)
+    path = f"/v1/policies/{policy['id']}"
+    await served.make(f"{path}/attachments", {"service_account": program["id"]}, token=by)
+    keys = f"/v1/service-accounts/{program['id']}/access-keys"
+    key = await served.make(keys, {}, token=by)
+    token = await served.program_token(key["access_key_id"], key["secret_access_key"])
+    return Limited(served, path, token)
+
+
+def of_programs(served: Served) -> Iterator[Operation]:
+    """Yield the operations that programs may use if they have the action."""
+    program = served.acme.program_token
+    for operation in OPERATIONS:
+        is_named = "{" in operation.path and operation.place not in LAST
+        is_asked = operation.is_built and operation.action and not operation.is_public
+        if is_asked and not is_named and token_of(operation, served.acme) == program:
+            yield operation
+
+
+async def test_without_its_action_an_operation_is_refused(limited: Limited) -> None:
+    """Whatever other rights there are."""
+    wrong = {}
+    for operation in of_programs(limited.served):
+        deny = {"effect": "deny", "actions": [operation.action], "resources": ["*"]}
+        await limited.may(EVERYTHING, deny)
+        answer = await limited.ask(operation)
+        if (answer.status_code, answer.json()["error"]["code"]) != (403, "ACCESS_DENIED"):
+            wrong[operation.place] = answer.text
+    assert wrong == {}, sorted(wrong)
+
+
+async def test_with_its_action_alone_an_operation_is_not_refused(limited: Limited) -> None:
+    wrong = {}
+    for operation in of_programs(limited.served):
+        await limited.may(EVERYTHING | {"actions": [operation.action]})
+        answer = await limited.ask(operation, UNKNOWN if operation.place in LAST else None)
+        if answer.status_code == 403:
+            wrong[operation.place] = answer.text
+    assert wrong == {}, sorted(wrong)
+
+
+async def test_who_may_nothing_is_not_told_what_there_is(limited: Limited) -> None:
+    """A thing of the own account is refused in the same bytes as what there is not."""
+    await limited.may(EVERYTHING | {"effect": "deny"})
+    wrong = {}
+    for operation in of_programs(limited.served):
+        if operation.place in LAST:
+            own, unknown = await limited.ask(operation), await limited.ask(operation, UNKNOWN)
+            if own.status_code != 403 or told(own) != told(unknown):
+                wrong[operation.place] = own.text, unknown.text
+    assert wrong == {}, sorted(wrong)
