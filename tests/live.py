@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -72,7 +73,12 @@ def start_registry(
     nothing. It `has_session` of its own, or that of this process.
     """
     started = (command, "--port", "0", "--data", str(data), *options)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **(env or {})}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONFAULTHANDLER": "1",
+        **(env or {}),
+    }
     if forks and not data.exists() and "ENTREPOT_DATABASE_URL" not in environment:
         from tests.databases import planted  # noqa: PLC0415 - a plugin, which pytest loads
 
@@ -98,8 +104,12 @@ def start_registry(
     registry.reader = threading.Thread(target=collect, daemon=True)
     registry.reader.start()
     if not ready.wait(timeout) or not registry.url:
+        process.send_signal(signal.SIGABRT)  # it says where each of its threads is
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(5)
         process.kill()
         process.wait()
+        registry.reader.join(5)
         raise RuntimeError(f"the registry did not start:\n{registry.log}")
     return registry
 

@@ -278,10 +278,19 @@ def silence_store(clients: Clients) -> None:
 
 
 def move(http: httpx.Client, node: str, digest: str) -> None:
-    """Let the tag that moves point to an image, by a node."""
+    """Let the tag that moves point to an image, by a node.
+
+    A push that the silence of another node caught may hold the repository's lock for seconds.
+    """
     found = http.get(f"{node}/v2/{REPOSITORY}/manifests/{digest}").raise_for_status()
     media_type = {"Content-Type": found.headers["Content-Type"]}
-    http.put(f"{node}{MOVED}", content=found.content, headers=media_type).raise_for_status()
+
+    def is_moved() -> bool:
+        answer = http.put(f"{node}{MOVED}", content=found.content, headers=media_type)
+        assert answer.is_success or is_clear(answer), answer.text
+        return answer.is_success
+
+    wait_until(is_moved, lambda: "no lock is given up")
 
 
 def digest_at(http: httpx.Client, node: str) -> str | None:
