@@ -1,7 +1,6 @@
 """Describe the commands of families: nouns (`Noun`), their commands (`Act`), options and columns.
 
-A module of commands has a tuple ``COMMANDS`` of nouns, and of commands without one. The command
-line does the rest; a command of more than one request has a function (`Act.run`).
+A module of commands has a tuple ``COMMANDS`` of them; the command line does the rest.
 """
 
 from __future__ import annotations
