@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format coverage mutants conformance clients dist lines \
+.PHONY: help dev test test-fast check soak lint format coverage conformance clients dist lines \
 	pictures pages bench perf-check lock clean
 
 help: ## Print this list
@@ -81,13 +81,6 @@ coverage: $(DEVELOPMENT) ## Run tests, and print the share of lines and branches
 	$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.covered_rooms
 
-# Each mutant is one small fault, which some test should find. The list of rooms, and of the tests
-# that are asked, is in pyproject.toml. ARGS='cloudcore.iam.decision*' asks for some.
-mutants: $(DEVELOPMENT) ## Put small faults into the rooms that protect most, and count the unnoticed
-	$(BIN)/python -m pip --quiet install --require-hashes --requirement requirements-mutants.txt
-	$(BIN)/mutmut run $(ARGS)
-	$(BIN)/mutmut results
-
 conformance: $(DEVELOPMENT) ## Walk the OCI specification; ARGS='--registry URL' walks it elsewhere
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
 
@@ -131,10 +124,9 @@ perf-check: $(DEVELOPMENT) ## Count the work of each request; fail if it has gro
 lock: $(DEVELOPMENT) ## Write the lock files anew; ARGS=--upgrade moves to the newest versions
 	$(LOCK) --group build --extra s3 --output-file requirements.txt $(ARGS)
 	$(LOCK) --group dev --extra s3 --constraint requirements.txt --output-file requirements-dev.txt $(ARGS)
-	$(LOCK) --group mutants --constraint requirements-dev.txt --output-file requirements-mutants.txt $(ARGS)
 
 clean: ## Remove the environment and all caches; the registry's data stays
-	rm -rf $(VENV) dist mutants .coverage* .hypothesis .*_cache
+	rm -rf $(VENV) dist .coverage* .hypothesis .*_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
