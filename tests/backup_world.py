@@ -31,7 +31,7 @@ from cloudcore.databases.backups import schedules
 from cloudcore.databases.backups.restore import TOO_EARLY
 from cloudcore.databases.backups.routes import BACKUP_HANDLERS
 from cloudcore.databases.backups.workflow import BACKUP_WORK
-from cloudcore.databases.clusters.cluster import Cluster, Endpoint, Retention, Schedule
+from cloudcore.databases.clusters.cluster import Cluster, Endpoint, Retention
 from cloudcore.databases.clusters.routes import CLUSTER_HANDLERS
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import seal_password
@@ -461,5 +461,4 @@ async def open_backups(
     yield BackupWorld(database, needs, clock, app, archive, servers)
 
 
-EVERY_HOUR: Final = Schedule(base_cron="0 * * * *")
 KEEP_TWO: Final = Retention(base_count=2)

@@ -293,7 +293,7 @@ class Invocation(Protocol):
         ...
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is no terminal; return if the answer is yes."""
+        """Ask, unless ``--yes`` is given or there is no terminal; return only after a yes."""
         ...
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:

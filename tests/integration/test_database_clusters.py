@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 from msgspec import structs
-from sqlalchemy import select
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.databases.backups import rows as backup_rows
@@ -19,7 +18,6 @@ from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import open_password
 from cloudcore.databases.clusters.workflow import PLACING, WORK
 from cloudcore.db.base import Connection, ConstraintViolated
-from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from cloudcore.jobs.queue import LeaseTerms, lease
 from cloudcore.jobs.worker import _commit
@@ -29,7 +27,7 @@ from cloudcore.resources.resource import Reference
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.buckets import BUCKETS
 from cloudcore.storage.errors import InvalidBucketState
-from cloudcore.storage.tables import BUCKET_ROWS, bucket_uses
+from cloudcore.storage.tables import BUCKET_ROWS
 from tests.cluster_world import NODE, PASSWORD, World, open_world
 from tests.compute_world import Died
 from tests.databases import on_both_databases
@@ -37,7 +35,6 @@ from tests.integration.oauth_world import World as Identity
 
 pytestmark = on_both_databases
 DAILY = "0 3 * * *"
-_USES = Statement(select(bucket_uses.c.user_id, bucket_uses.c.words))
 
 
 @pytest.fixture

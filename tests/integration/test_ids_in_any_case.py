@@ -10,7 +10,6 @@ from tests.integration.id_places import PLACES, filled, token_of
 from tests.integration.served_world import Served
 
 UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-ANY_CASE: Final = re.compile(UUID.pattern, re.IGNORECASE)
 
 
 def loud(path: str) -> str:

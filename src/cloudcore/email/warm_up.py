@@ -33,7 +33,7 @@ def sources_of(
     """Return the source addresses of mail to `count` recipients, and count them.
 
     Each is the address of the pool that has used least of its cap of today. None stands for the
-    shared address: there is no pool, or no address in it has room (E6).
+    shared address if there is no pool, or all of its addresses have sent their maximum.
     """
     if ip_pool_id is None or count == 0:
         return [None] * count

@@ -25,9 +25,9 @@ class RulePlan:
     direction: Direction
     protocol: RuleProtocol
     port_from: int | None = None
-    """First port of the destination; None: every port."""
+    """First port of the destination; None allows all ports."""
     port_to: int | None = None
-    """Last port; None: `port_from` alone."""
+    """Last port; None allows only `port_from`."""
     peer: IPv4Network | IPv6Network | str | None = None
     """The other end: a network, the id of a group of the VPC, or None: everyone."""
 

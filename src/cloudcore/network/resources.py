@@ -276,7 +276,7 @@ class StoredRule(Struct, frozen=True, omit_defaults=True):
     port_to: int | None = None
     network: str | None = None
     group: Reference | None = None
-    """The other end, if it is no network; names never change."""
+    """The group at the other end, unless that is a network; names of groups never change."""
 
 
 class SecurityGroup(Record, frozen=True, kw_only=True):

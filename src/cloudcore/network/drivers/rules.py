@@ -261,7 +261,7 @@ def _local(key: str) -> list[str]:
 
 
 def _choice(key: str, choices: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the rule that selects a chain by a packet's `key`; nothing if there is no choice."""
+    """Return the rule that sends a packet to a chain by its `key`; none without choices."""
     listed = ", ".join(f"{value} : {verdict}" for value, verdict in choices)
     return [f"{key} vmap {{ {listed} }}"] if listed else []
 

@@ -222,7 +222,7 @@ class NounInvocation:
         return own
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is no terminal; return if the answer is yes."""
+        """Ask, unless ``--yes`` is given or there is no terminal; return only after a yes."""
         confirm(self._parsed, question)
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:
