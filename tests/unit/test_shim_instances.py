@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -27,6 +30,27 @@ def test_a_torn_state_of_one_instance_hides_no_other(tmp_path: Path, torn: bytes
     assert seen["one"].status == "stopped"
     assert seen["one"].exit_code is None
     assert seen["other"].exit_code == 3
+
+
+_ENDS_AT_ONCE: Final = '''
+import json, os
+from cloudcore.nodes.shim import start_by_bubblewrap
+
+def ended_before(pid):
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    raise ProcessLookupError
+
+os.pidfd_open = ended_before
+words = """printf '{"child-pid": %s}' $$ >/dev/fd/103; exit 7"""
+program = start_by_bubblewrap(["sh", "-c", words], 2, (), files={})
+print(os.waitstatus_to_exitcode(os.waitpid(program.awaited, 0)[1]))
+'''
+"""Starts a program that has ended before its descriptor is opened."""
+
+
+def test_the_exit_code_of_a_program_that_ends_at_once_is_not_lost() -> None:
+    command = (sys.executable, "-c", _ENDS_AT_ONCE)
+    assert subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout == b"7\n"
 
 
 class _Busy:

@@ -127,6 +127,9 @@ class Program(NamedTuple):
     """Its process, whose id may be another's later; None if it has ended."""
     awaited: int
     """The id of the child of this process that ends with its exit code."""
+    child: subprocess.Popen[bytes] | None = None
+    """That child, if it was started by `Popen`: one that is dropped waits for its process itself,
+    and the exit code would be lost."""
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it has not ended."""
@@ -318,10 +321,10 @@ def start_by_bubblewrap(
         told = lines.read()
     if not told:
         raise CommandFailed(f"bwrap ended with {monitor.wait()}")
-    try:
-        return Program(os.pidfd_open(json.loads(told)["child-pid"]), monitor.pid)
-    except ProcessLookupError:
-        return Program(None, monitor.pid)
+    program = Program(None, monitor.pid, monitor)
+    with contextlib.suppress(ProcessLookupError):
+        return program._replace(descriptor=os.pidfd_open(json.loads(told)["child-pid"]))
+    return program
 
 
 def start_process(
