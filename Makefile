@@ -11,8 +11,9 @@ NEW_ENOUGH = import sys; sys.version_info >= (3, 11) and print("$(name)")
 PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python3.13 python3.14,\
 	$(shell $(name) -c '$(NEW_ENOUGH)' 2>/dev/null)))
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
-LOCK = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 \
+LOCK_OF = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --custom-compile-command 'make lock'
+LOCK = $(LOCK_OF) pyproject.toml
 
 # Test processes beside each other; the tests of one file, and its daemons, stay in one of them.
 # They wait for disks and servers half of the time, so three of them suit two cores.
@@ -26,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help dev test test-fast check soak lint format coverage conformance clients dist lines \
+.PHONY: help dev test test-fast check soak lint format coverage mutants conformance clients dist lines \
 	pictures pages bench perf-check lock clean
 
 help: ## Print this list
@@ -81,6 +82,11 @@ coverage: $(DEVELOPMENT) ## Run tests, and print the share of lines and branches
 	$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.covered_rooms
 
+# Not in the lock of development, as few need it. Two trees are compared by the same seed.
+mutants: $(DEVELOPMENT) ## Put small faults into iam, gc, blobs and signature; ARGS='iam --share 1'
+	$(PIP) install --require-hashes --requirement requirements-mutants.txt
+	$(BIN)/python -m tests.mutants $(ARGS)
+
 conformance: $(DEVELOPMENT) ## Walk the OCI specification; ARGS='--registry URL' walks it elsewhere
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
 
@@ -124,6 +130,7 @@ perf-check: $(DEVELOPMENT) ## Count the work of each request; fail if it has gro
 lock: $(DEVELOPMENT) ## Write the lock files anew; ARGS=--upgrade moves to the newest versions
 	$(LOCK) --group build --extra s3 --output-file requirements.txt $(ARGS)
 	$(LOCK) --group dev --extra s3 --constraint requirements.txt --output-file requirements-dev.txt $(ARGS)
+	$(LOCK_OF) --group pyproject.toml:mutants --constraint requirements-dev.txt --output-file requirements-mutants.txt $(ARGS)
 
 clean: ## Remove the environment and all caches; the registry's data stays
 	rm -rf $(VENV) dist .coverage* .hypothesis .*_cache
