@@ -23,7 +23,7 @@ from litestar.di import NamedDependency
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
@@ -54,7 +54,7 @@ OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"
 CREDENTIALS: Final = {"grant_type": "client_credentials"}
 PASSWORD: Final = "a long enough password"
-_HASHED: Final = hash_password(PASSWORD, Cost(log_n=4, r=8, p=1))  # quick to check
+_HASHED: Final = hash_password(PASSWORD, ScryptCost(log_n=4, r=8, p=1))  # quick to check
 _HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
 _CODE: Final = re.compile(r'<output id="code">([^<]*)</output>')
 

@@ -29,7 +29,7 @@ WRONG = "wrong"
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the hash for an unknown address cost as little as the known ones' here."""
-    monkeypatch.setattr(passwords, "COST", passwords.Cost(log_n=4, r=8, p=1))
+    monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1))
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count the hashes, and make them cost nothing."""
     counted: list[str] = []
 
-    def derive(_: passwords.Cost, password: str, __: bytes) -> bytes:
+    def derive(_: passwords.ScryptCost, password: str, __: bytes) -> bytes:
         counted.append(password)
         return bytes(32)
 
-    monkeypatch.setattr(passwords.Cost, "derive", derive)
+    monkeypatch.setattr(passwords.ScryptCost, "derive", derive)
     return counted
 
 
@@ -197,7 +197,7 @@ class Held:
         """Whose turn it was; when a thread gets to it is the system's affair."""
         self.running = 0
         self._monkeypatch = monkeypatch
-        monkeypatch.setattr(passwords.Cost, "derive", self._derive)
+        monkeypatch.setattr(passwords.ScryptCost, "derive", self._derive)
 
     def checks(self) -> PasswordChecks:
         """Return checks whose turns are noted."""
