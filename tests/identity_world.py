@@ -28,12 +28,12 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import LoginPermission, Permissions
 from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.accounts import new_account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
+from cloudcore.identity.services.accounts import Founder, found_account, no_addition
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
@@ -223,21 +223,14 @@ class World:
         )
         organizations.add_organization(tx, organization)
         MEMBERS.add(tx, Membership(organization.id, owner.id, "owner", now))
-        ids = FirstIds(uuid7(now), uuid7(now), uuid7(now), uuid7(now))
-        account = Account(
-            id=ids.account,
-            organization_id=organization.id,
-            handle=handle,
-            status="active",
-            auto_create_repositories=True,
-            created_at=now,
-        )
+        account = new_account(uuid7(now), organization.id, handle, now)
+        role_id, policy_id, attachment_id = ids = [uuid7(now) for _ in range(3)]
         founder = Founder(iam_crn(owner.organization_id, "user", owner.id), owner.id)
-        found_account(tx, account, founder, ids)
+        found_account(tx, account, founder, iter(ids).__next__)
         made = self._add_program(tx, program, account.id, ())
-        ATTACHMENTS.add(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
+        ATTACHMENTS.add(tx, Attachment(uuid7(now), account.id, policy_id, made.id, None, now))
         assert SERVICE_ACCOUNTS.find(tx, account.id, made.id)
-        return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
+        return Tenant(organization.id, account.id, owner, role_id, policy_id, attachment_id)
 
 
 @asynccontextmanager

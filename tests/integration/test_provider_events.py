@@ -18,7 +18,7 @@ from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.services import provider_sign_ins
-from cloudcore.identity.services.provider_sign_ins import NewPerson, SignedInPerson
+from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from tests.databases import on_both_databases
 from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
 
@@ -133,7 +133,7 @@ async def test_a_role_that_is_deleted_meanwhile_is_left_out(
                 served.keyring,
                 world.row["id"],
                 Profile("subject-1", "zoe@example.org", frozenset(groups)),
-                NewPerson(uuid7(), uuid7()),
+                uuid7,
                 code,
                 served.clock.now,
             )

@@ -17,7 +17,6 @@ from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
 from cloudcore.identity.services import provider_sign_ins
-from cloudcore.identity.services.provider_sign_ins import NewPerson
 from tests.databases import on_both_databases
 from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
 from tests.integration.served_world import Tenant
@@ -121,7 +120,6 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
         async def sign_in(subject: str) -> str:
             """Sign in as this subject; return the person's id, or the refusal."""
             code = new_code("", Destination("cli", "oob"), "x" * 43, served.clock.now)[1]
-            new = NewPerson(uuid7(), uuid7())
             profile = Profile(subject, "ann@example.org", frozenset())
             try:
                 found = await served.database.write(
@@ -129,7 +127,7 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
                     served.keyring,
                     world.row["id"],
                     profile,
-                    new,
+                    uuid7,
                     code,
                     served.clock.now,
                 )
