@@ -13,6 +13,7 @@ from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
+from cloudcore.web.bodies import ResourceRef
 
 
 class Owned(Protocol):
@@ -204,6 +205,10 @@ class OwnedRows(Listed[T]):
     def crn_of(self, found: T) -> str:
         """Return the CRN of a row."""
         return self.crn(getattr(found, self._owner), self.label_of(found))
+
+    def reference(self, found: T) -> ResourceRef:
+        """Return the reference to a row, for an answer."""
+        return ResourceRef(id=self.key_of(found), crn=self.crn_of(found), name=self.label_of(found))
 
     def key_of(self, found: T) -> str:
         """Return the id of a row."""
