@@ -52,7 +52,7 @@ class Session(NamedTuple):
     token_sha256: str | None = None
     revoked_at: int | None = None
     first_source: str | None = None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
     ends_at: int | None = None
     """When a sign-in by an identity provider ends for good, or None if each refresh renews it."""
 
@@ -75,7 +75,7 @@ class LiveSession(NamedTuple):
     email: str | None = None
     """Of the person."""
     first_source: str | None = None
-    """A stored `Source`, of a role session."""
+    """A stored `SourceIdentity`, of a role session."""
     ends_at: int | None = None
     """See `Session`."""
 
