@@ -33,7 +33,6 @@ from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUN
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.provider_sign_ins import sign_in
 from cloudcore.keyring import Keyring
-from tests.databases import on_both_databases
 
 KEYRING = Keyring(b"k" * 32)
 
@@ -96,7 +95,6 @@ async def test_one_command_makes_an_owner_who_can_do_everything(database: Databa
         assert decide(question, policies).is_allowed
 
 
-@on_both_databases
 async def test_it_refuses_a_second_time_and_changes_nothing(database: Database) -> None:
     await begin(database)
     before = await count_rows(database)

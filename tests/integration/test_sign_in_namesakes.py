@@ -66,7 +66,6 @@ async def test_each_signs_in_by_the_own_password(oauth: World) -> None:
     assert await signed_in_as(oauth, PASSWORD) == one.id
 
 
-@on_both_databases
 async def test_one_password_of_several(oauth: World) -> None:
     """The known browser's person, else the one that signed in last, else the oldest."""
 
@@ -83,7 +82,6 @@ async def test_one_password_of_several(oauth: World) -> None:
     assert await signed_in_as(browser, PASSWORD) == people[1].id
 
 
-@on_both_databases
 async def test_an_attempt_takes_one_derivation_however_many_there_are(
     oauth: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +171,6 @@ async def test_a_browser_of_one_person_does_not_help_to_guess_at_another(oauth: 
     assert await signed_in_as(strange(oauth), PASSWORD)
 
 
-@on_both_databases
 async def test_a_namesake_does_not_make_guesses_that_never_fail(oauth: World) -> None:
     """Whoever adds a person of the address could give it each password that it guesses."""
 
@@ -212,7 +209,6 @@ async def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
     assert seen[0] == seen[1] == [403] * PERSON_BUDGET.limit + [429, 429]
 
 
-@on_both_databases
 async def test_a_one_time_password_is_changed_for_its_own_person(oauth: World) -> None:
     one, two = await add(oauth, PASSWORD), await add(oauth, OTHER)
     await oauth.run(f"UPDATE users SET must_change_password = true WHERE id = '{two.id}'")
