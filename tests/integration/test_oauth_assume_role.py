@@ -312,10 +312,15 @@ async def test_a_role_of_a_suspended_account_is_nobodys(oauth: World) -> None:
     ci = await oauth.add_program(acme, "ci", may(ASSUME))
     role = await oauth.add_role(other, "deploy", acme.id)
     token = await oauth.token_of(ci)
+    await oauth.add_policy(other, may(ASSUME), role_id=role.id)
+    second = await oauth.add_role(acme, "second", f"crn:iam::{other.id}:role/deploy")
     session = (await oauth.assume(token, role.id)).json()["access_token"]
+    chained = (await oauth.assume(session, second.id)).json()["access_token"]
+    assert (await oauth.who(chained)).status_code == 200
     await oauth.run(f"UPDATE accounts SET status = 'suspended' WHERE id = '{other.id}'")
     assert (await oauth.assume(token, role.id)).status_code == 404
-    assert (await oauth.who(session)).status_code == 401
+    for dead in (session, chained):
+        assert (await oauth.who(dead)).status_code == 401
 
 
 async def test_the_pair_of_a_session_is_no_client_of_the_token_endpoint(oauth: World) -> None:
