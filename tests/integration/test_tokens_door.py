@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from itertools import product
 from typing import Final
 
 import pytest
@@ -39,15 +40,12 @@ SCOPES: Final = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "asked"), SCOPES)
-async def test_each_request_asks_for_what_it_needs(
-    install: Install, method: str, path: str, asked: str
-) -> None:
+async def test_each_request_asks_for_what_it_needs(install: Install) -> None:
     """The challenge names the scope; a repository that is there looks like an absent one."""
 
     await install.add_repository(await install.add_account("acme"), "there")
     async with install.connect() as client:
-        for name in ("acme/there", "acme/absent", "nobody/absent"):
+        for (method, path, asked), name in product(SCOPES, ("acme/there", "acme/no", "nobody/no")):
             answer = await client.request(method, f"/v2/{name}/{path}")
             refused(answer, 401, challenge(f"repository:{name}:{asked}"))
 
