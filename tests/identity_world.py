@@ -18,7 +18,6 @@ import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.statement import Statement
 from cloudcore.errors import Unauthenticated
 from cloudcore.family import vocabulary
 from cloudcore.iam.policy import Policy
@@ -28,16 +27,16 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import LoginPermission, Permissions
 from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.accounts import new_account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
+from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
-from cloudcore.identity.services.accounts import FirstIds, Founder, found_account, no_addition
+from cloudcore.identity.services.accounts import Founder, found_account, no_addition
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account
 from cloudcore.identity.services.users import add_person
-from cloudcore.identity.tables import sessions
 from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
@@ -47,8 +46,6 @@ from tests.databases import opened
 START: Final = 1_800_000_000 * MICROSECONDS
 KEPT_PASSWORD: Final = f"scrypt$10$1$1${'A' * 24}${'A' * 44}"  # nobody's
 ALLOW_ALL: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
-
-_ADD_SESSION: Final = Statement(sessions.insert())
 
 
 class Tenant(NamedTuple):
@@ -66,12 +63,12 @@ class Tenant(NamedTuple):
 class World:
     """The application, and the client in front of it."""
 
-    app: ControlPlane
     database: Database
     keyring: Keyring
     permissions: Permissions
     now: int = START
     principals: dict[str, Principal] = field(default_factory=dict)
+    app: ControlPlane = field(init=False)
     acme: Tenant = field(init=False)
     globex: Tenant = field(init=False)
 
@@ -162,15 +159,27 @@ class World:
             document = {"version": "1", "statements": list(statements)}
             create_policy(tx, policy, document)
             attach_policy(tx, Attachment(uuid7(now), account_id, policy.id, made.id, None, now))
-        self.principals[name] = Principal(
-            PrincipalKind.SERVICE_ACCOUNT,
-            made.id,
-            iam_crn(account_id, "service-account", name),
-            account_id,
-            None,
-            None,
-            uuid7(),
-            START * 2,
+        crn = iam_crn(account_id, "service-account", name)
+        of = made.id, crn, account_id, None, None, uuid7(), START * 2
+        self.principals[name] = Principal(PrincipalKind.SERVICE_ACCOUNT, *of)
+        return made
+
+    async def role_session(self, token: str) -> None:
+        """Let the first tenant's person act in the role `admin`."""
+        account_id, role_id = self.acme.account_id, self.acme.role_id
+        parent = self.principals["person"].sid
+        session = Session(uuid7(), "role", self.now, START * 2, role_id=role_id, parent_sid=parent)
+        await self.database.write(add_session, session)
+        crn = iam_crn(account_id, "role", "admin")
+        of = role_id, crn, account_id, None, session.id, uuid7(), START * 2
+        self.principals[token] = Principal(PrincipalKind.ROLE_SESSION, *of)
+
+    async def add_user(self, token: str, email: str, organization: str, by: str) -> dict[str, Any]:
+        """Let an owner add a person to an organization, and make a token for the person."""
+        body = {"email": email, "organization": organization}
+        made: dict[str, Any] = await self.make("/v1/users", body, token=by)
+        self.principals[token] = self.principals["person"]._replace(
+            id=made["id"], crn=made["crn"], organization_id=made["crn"].split(":")[3], sid=None
         )
         return made
 
@@ -191,24 +200,11 @@ class World:
             updated_at=now,
         )
         add_person(tx, user)
-        session = dict.fromkeys(sessions.c.keys(), None) | {
-            "id": uuid7(now),
-            "kind": "user",
-            "user_id": user.id,
-            "created_at": now,
-            "expires_at": START * 2,
-        }
-        tx.execute(_ADD_SESSION, **session)
-        self.principals[token] = Principal(
-            PrincipalKind.USER,
-            user.id,
-            iam_crn(user.organization_id, "user", user.id),
-            None,
-            user.organization_id,
-            session["id"],
-            uuid7(),
-            START * 2,
-        )
+        session = Session(uuid7(now), "user", now, START * 2, user_id=user.id)
+        add_session(tx, session)
+        crn = iam_crn(user.organization_id, "user", user.id)
+        of = user.id, crn, None, user.organization_id, session.id, uuid7(), START * 2
+        self.principals[token] = Principal(PrincipalKind.USER, *of)
         return user
 
     async def tenant(self, handle: str, person: str, program: str) -> Tenant:
@@ -223,21 +219,14 @@ class World:
         )
         organizations.add_organization(tx, organization)
         MEMBERS.add(tx, Membership(organization.id, owner.id, "owner", now))
-        ids = FirstIds(uuid7(now), uuid7(now), uuid7(now), uuid7(now))
-        account = Account(
-            id=ids.account,
-            organization_id=organization.id,
-            handle=handle,
-            status="active",
-            auto_create_repositories=True,
-            created_at=now,
-        )
+        account = new_account(uuid7(now), organization.id, handle, now)
+        role_id, policy_id, attachment_id = ids = [uuid7(now) for _ in range(3)]
         founder = Founder(iam_crn(owner.organization_id, "user", owner.id), owner.id)
-        found_account(tx, account, founder, ids)
+        found_account(tx, account, founder, iter(ids).__next__)
         made = self._add_program(tx, program, account.id, ())
-        ATTACHMENTS.add(tx, Attachment(uuid7(now), account.id, ids.policy, made.id, None, now))
+        ATTACHMENTS.add(tx, Attachment(uuid7(now), account.id, policy_id, made.id, None, now))
         assert SERVICE_ACCOUNTS.find(tx, account.id, made.id)
-        return Tenant(organization.id, account.id, owner, ids.role, ids.policy, ids.attachment)
+        return Tenant(organization.id, account.id, owner, role_id, policy_id, attachment_id)
 
 
 @asynccontextmanager
@@ -252,21 +241,6 @@ async def open_world(
         yield await _make_world(wrap(database), founders)
 
 
-class _Later:
-    """The authenticator of a platform that is made before its world."""
-
-    world: World
-
-    async def authenticate(self, bearer: str, origin: Origin) -> Principal:
-        return await self.world.authenticate(bearer, origin)
-
-    async def policies_of(self, principal: Principal) -> Sequence[Policy]:
-        return await self.world.policies_of(principal)
-
-    def organizations_of(self, principal: Principal, tx: Connection) -> Sequence[str]:
-        return self.world.organizations_of(principal, tx)
-
-
 @cache
 def _routes() -> Routes:
     """Return the routes of every world, made once."""
@@ -278,26 +252,21 @@ def _login_permission(account_id: str) -> LoginPermission:
 
 
 async def _make_world(database: Database, founders: Founders) -> World:
-    later, keyring = _Later(), Keyring(b"k" * 32)
-
-    def clock() -> int:
-        return later.world.clock()
-
+    world = World(database, Keyring(b"k" * 32), Permissions(database))
     platform = Platform(
         database=database,
-        clock=clock,
-        new_id=lambda: uuid7(clock()),
-        keyring=keyring,
-        authenticator=later,
+        clock=world.clock,
+        new_id=lambda: uuid7(world.clock()),
+        keyring=world.keyring,
+        authenticator=world,
         settings=ControlSettings(founders=founders),
     )
     # Of what identity needs, these routes take only these.
     needs = {
         "iam": SimpleNamespace(prepare_addition=no_addition, login_permission=_login_permission)
     }
-    app = ControlPlane(_routes(), platform, needs=needs, vocabulary=vocabulary(FAMILIES))
-    world = World(app, database, keyring, Permissions(database))
-    later.world = world
+    vocabulary_ = vocabulary(FAMILIES)
+    world.app = ControlPlane(_routes(), platform, needs=needs, vocabulary=vocabulary_)
     world.acme = await world.tenant("acme", "person", "admin")
     world.globex = await world.tenant("globex", "outsider", "stranger")
     return world

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import bindparam, column, select, table
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import find_one
 from cloudcore.db.statement import Statement, page
 
 _accounts = table("accounts", column("id"), column("handle"), column("organization_id"))
@@ -30,14 +31,12 @@ _OF_ORGANIZATION: Final = Statement(
 
 def handle_of(tx: Connection, account_id: str) -> str:
     """Return the handle of an account; it is empty if there is none."""
-    row = tx.row(_HANDLE, account_id=account_id)
-    return row[0] if row else ""
+    return find_one(tx, str, _HANDLE, account_id=account_id) or ""
 
 
 def find_account(tx: Connection, text: str) -> str | None:
     """Return the id of the account with this handle or id, or None."""
-    row = tx.row(_FIND, text=text)
-    return row[0] if row else None
+    return find_one(tx, str, _FIND, text=text)
 
 
 def accounts_of(tx: Connection, organization_id: str) -> list[tuple[str, str]]:
@@ -78,8 +77,7 @@ def organization_of(tx: Connection, account_id: str) -> str | None:
 
 def organization_name(tx: Connection, organization_id: str) -> str:
     """Return the name of an organization; it is empty if there is none."""
-    row = tx.row(_NAME, organization_id=organization_id)
-    return row[0] if row else ""
+    return find_one(tx, str, _NAME, organization_id=organization_id) or ""
 
 
 def lock_organization(tx: Connection, organization_id: str) -> None:
@@ -94,5 +92,4 @@ def list_organizations(tx: Connection, after: str, limit: int) -> list[str]:
 
 def role_in(tx: Connection, organization_id: str, user_id: str) -> str | None:
     """Return the role of a person in an organization; None if the person is not a member."""
-    row = tx.row(_ROLE, organization_id=organization_id, user_id=user_id)
-    return row[0] if row else None
+    return find_one(tx, str, _ROLE, organization_id=organization_id, user_id=user_id)

@@ -13,7 +13,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
-from cloudcore.iam.principal import Principal, Source
+from cloudcore.iam.principal import Principal, SourceIdentity
 from cloudcore.jobs.outbox import emit, emit_all
 from cloudcore.ports import Port
 from cloudcore.resource_names import Crn
@@ -32,7 +32,7 @@ class Events:
     topics_of: TopicsOf
     principal: str | None = None
     """CRN; None for what the platform does by itself."""
-    source: Source | None = None
+    source: SourceIdentity | None = None
 
     def by(self, caller: Principal | None) -> Events:
         """Return an `Events` whose events name this caller."""
@@ -70,7 +70,7 @@ class Events:
         by = self._by(change.principal or None, change.source)
         by.tell(tx, change.owner_id, event_type, [told], change.occurred_at)
 
-    def _by(self, principal: str | None, source: Source | None) -> Events:
+    def _by(self, principal: str | None, source: SourceIdentity | None) -> Events:
         return replace(self, principal=principal, source=source)
 
 

@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from cloudcore.identity.oauth import forms
+from cloudcore.identity.oauth import errors
 from cloudcore.web.envelope import TABLE
 from tests.fuzz.cases import AnyCase
 
@@ -29,7 +29,7 @@ _CHECKS: Final = [
     negative_data_rejection,
 ]
 _CODES: Final = set(TABLE.values())
-_OAUTH_CODES: Final = set(forms.TABLE.values())
+_OAUTH_CODES: Final = set(errors.TABLE.values())
 
 
 def check(case: AnyCase, answer: httpx.Response) -> None:

@@ -23,21 +23,25 @@ from litestar.di import NamedDependency
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth import authorize_routes, routes
 from cloudcore.identity.oidc.provider import Discovery, ProviderClient
 from cloudcore.identity.rights.permissions import LoginPermission, Permissions
-from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
-from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.policies import POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
-from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
+from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import no_addition
-from cloudcore.identity.services.service_accounts import new_access_key
+from cloudcore.identity.services.policies import attach_policy
+from cloudcore.identity.services.service_accounts import (
+    create_access_key,
+    create_service_account,
+    new_access_key,
+)
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.tokens.access_tokens import AccessTokens
 from cloudcore.identity.tokens.authentication import BearerAuthenticator
@@ -54,7 +58,7 @@ OUT_OF_BAND: Final = "urn:ietf:wg:oauth:2.0:oob"
 VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"
 CREDENTIALS: Final = {"grant_type": "client_credentials"}
 PASSWORD: Final = "a long enough password"
-_HASHED: Final = hash_password(PASSWORD, Cost(log_n=4, r=8, p=1))  # quick to check
+_HASHED: Final = hash_password(PASSWORD, ScryptCost(log_n=4, r=8, p=1))  # quick to check
 _HIDDEN: Final = re.compile(r'name="form" value="([^"]*)"')
 _CODE: Final = re.compile(r'<output id="code">([^<]*)</output>')
 
@@ -211,12 +215,8 @@ class World:
         made = new_access_key()
         row = ServiceAccount(uuid7(), account.id, name, "", "active", self.now, self.now)
         key = made.row(self.keyring, uuid7(), account.id, row.id, self.now)
-
-        def add(tx: Connection) -> None:
-            assert SERVICE_ACCOUNTS.add(tx, row)
-            ACCESS_KEYS.add(tx, key)
-
-        await self.database.write(add)
+        await self.database.write(create_service_account, row)
+        await self.database.write(create_access_key, key)
         if statements:
             await self.add_policy(account, *statements, service_account_id=row.id)
         crn = iam_crn(account.id, "service-account", name)
@@ -226,25 +226,12 @@ class World:
         self, account: Account, *statements: dict[str, Any], **on: str
     ) -> Attachment:
         """Add a policy and attach it; return the attachment."""
-        row = PolicyRow(
-            uuid7(), account.id, uuid7(), "", document(*statements), 1, self.now, self.now
-        )
-        attachment = Attachment(
-            uuid7(),
-            account.id,
-            row.id,
-            on.get("service_account_id"),
-            on.get("role_id"),
-            self.now,
-        )
-
-        def add(tx: Connection) -> None:
-            accounts.increment_revision(tx, account.id)
-            assert POLICIES.add(tx, row)
-            assert ATTACHMENTS.add(tx, attachment)
-
-        await self.database.write(add)
-        return attachment
+        said, now = document(*statements), self.now
+        row = PolicyRow(uuid7(), account.id, uuid7(), "", said, 1, now, now)
+        assert await self.database.write(POLICIES.add, row)
+        principal = on.get("service_account_id"), on.get("role_id")
+        attachment = Attachment(uuid7(), account.id, row.id, *principal, now)
+        return await self.database.write(attach_policy, attachment)
 
     async def add_role(self, account: Account, name: str, *trusted: str, most: int = 43200) -> Role:
         """Add a role that these principals may assume."""

@@ -14,7 +14,12 @@ from urllib.parse import urlencode, urlsplit
 import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection
+from cloudcore.identity.oauth.sessions import Destination, new_code
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows.sessions import Session, add_session
+from cloudcore.identity.services import provider_sign_ins
+from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from tests.integration.oauth_world import OUT_OF_BAND, VERIFIER, authorization_query
 from tests.integration.served_world import HOUR, URL, Served, open_served
 from tests.scripted_provider import CLIENT, SECRET, Provider, scripted_provider
@@ -120,6 +125,21 @@ class ProviderWorld:
         names = sorted(role["name"] for role in roles.json()["roles"])
         return {**me.json()["user"], "roles": names, "token": token}
 
+    async def add_person(self, email: str) -> dict[str, Any]:
+        """Add a person to ``acme``, as an owner does."""
+        acme = self.served.acme
+        body = {"email": email, "organization": acme.organization_id}
+        made: dict[str, Any] = await self.served.make("/v1/users", body, token=acme.person_token)
+        return made
+
+    async def assume(self, role_id: str, token: str, *, status: int = 200) -> dict[str, Any]:
+        """Assume a role, or be refused."""
+        body = {"role": role_id}
+        answer = await self.served.ask("POST", "/v1/assume-role", body, token=token)
+        assert answer.status_code == status, answer.text
+        told: dict[str, Any] = answer.json()
+        return told
+
     async def by_password(self, person: dict[str, Any]) -> str:
         """Begin a session of a person as a password does; return its access token."""
         now = self.served.clock.now
@@ -136,6 +156,17 @@ class ProviderWorld:
             path, body, token=self.served.acme.program_token
         )
         return made
+
+
+def sign_in_as(
+    tx: Connection, world: ProviderWorld, subject: str, email: str, *groups: str
+) -> SignedInPerson:
+    """Sign in the person of a profile, without the browser."""
+    now = world.served.clock.now
+    code = new_code("", Destination("cli", "oob"), "x" * 43, now)[1]
+    profile = Profile(subject, email, frozenset(groups))
+    keyring, provider_id = world.served.keyring, world.row["id"]
+    return provider_sign_ins.sign_in(tx, keyring, provider_id, profile, uuid7, code, now)
 
 
 def complaint(page: httpx.Response) -> str:
@@ -178,12 +209,12 @@ def query_of(url: str) -> dict[str, str]:
     return dict(httpx.QueryParams(urlsplit(url).query))
 
 
-async def trust_provider(world: ProviderWorld, role_id: str, *more: dict[str, object]) -> None:
+async def trust_provider(
+    world: ProviderWorld, role_id: str, *more: dict[str, object], by: str = ""
+) -> None:
     """Let a role trust the persons of the provider; `more` are further statements."""
     trusted = {"effect": "allow", "principals": [world.row["crn"]]}
-    trust = {"version": "1", "statements": [trusted, *more]}
-    token = world.served.acme.program_token
-    changed = await world.served.ask(
-        "PATCH", f"/v1/roles/{role_id}", {"trust_policy": trust}, token=token
-    )
+    trust = {"trust_policy": {"version": "1", "statements": [trusted, *more]}}
+    token = by or world.served.acme.program_token
+    changed = await world.served.ask("PATCH", f"/v1/roles/{role_id}", trust, token=token)
     assert changed.status_code == 200, changed.text

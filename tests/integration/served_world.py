@@ -47,14 +47,14 @@ from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import LAST_USES
 from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.accounts import new_account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import service_accounts
-from cloudcore.identity.services.accounts import FirstIds, Founder, found_account
+from cloudcore.identity.services.accounts import Founder, found_account
 from cloudcore.identity.services.users import add_person
 from cloudcore.identity.tokens.access_tokens import AccessTokens
 from cloudcore.identity.tokens.signing_keys import SigningKeys
@@ -264,9 +264,9 @@ class Served:
         """Add an organization with an account, its owner, and a program that may do everything."""
         person, person_token = await self.add_person(f"owner-of-{handle}")
         key = service_accounts.new_access_key()
-        ids = FirstIds(uuid7(), uuid7(), uuid7(), uuid7())
-        organization_id, program_id, now = uuid7(), uuid7(), self.clock()
-        add_key = await self.kms.maker.prepare_platform_key(ids.account, now)
+        account_id, organization_id, program_id, now = uuid7(), uuid7(), uuid7(), self.clock()
+        _, policy_id, _ = ids = [uuid7() for _ in range(3)]
+        add_key = await self.kms.maker.prepare_platform_key(account_id, now)
 
         def add(tx: Connection) -> None:
             organizations.add_organization(
@@ -274,25 +274,25 @@ class Served:
             )
             MEMBERS.add(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
-            account = Account(ids.account, organization_id, handle, "active", True, now)
-            found_account(tx, account, founder, ids, add_key)
-            made = ServiceAccount(program_id, ids.account, "program", "", "active", now, now)
+            account = new_account(account_id, organization_id, handle, now)
+            found_account(tx, account, founder, iter(ids).__next__, add_key)
+            made = ServiceAccount(program_id, account_id, "program", "", "active", now, now)
             service_accounts.create_service_account(tx, made)
-            ATTACHMENTS.add(tx, Attachment(uuid7(), ids.account, ids.policy, program_id, None, now))
-            row = key.row(self.keyring, uuid7(), ids.account, program_id, now)
+            ATTACHMENTS.add(tx, Attachment(uuid7(), account_id, policy_id, program_id, None, now))
+            row = key.row(self.keyring, uuid7(), account_id, program_id, now)
             service_accounts.create_access_key(tx, row)
 
         await self.database.write(add)
         token = self.tokens.issue(
-            iam_crn(ids.account, "service-account", "program"),
+            iam_crn(account_id, "service-account", "program"),
             uuid7(),
             now + HOUR,
-            account_id=ids.account,
+            account_id=account_id,
             access_key_id=key.access_key_id,
         )
         tenant = Tenant(
             handle,
-            ids.account,
+            account_id,
             organization_id,
             person,
             person_token,

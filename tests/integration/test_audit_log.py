@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from cloudcore.db.base import Connection
-from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.web.idempotency import RunOnce
 from registry.composition.families import FAMILIES
@@ -254,7 +254,7 @@ async def sign_in(served: Served, password: str) -> httpx.Response:
 
 async def test_people_sign_in_and_out_where_their_organizations_see_it(served: Served) -> None:
     acme = served.acme
-    hashed = hash_password(PASSWORD, Cost(log_n=4, r=8, p=1))
+    hashed = hash_password(PASSWORD, ScryptCost(log_n=4, r=8, p=1))
     await served.database.write(set_password, acme.person.id, hashed)
     for _ in range(2):
         assert (await sign_in(served, "wrong password")).status_code == 403

@@ -17,14 +17,14 @@ from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.iam.audit import AuditClient, AuditEvent
-from cloudcore.iam.principal import Source
+from cloudcore.iam.principal import SourceIdentity
 from tests.databases import on_both_databases, opened
 
 pytestmark = on_both_databases
 
 START = 1_800_000_000 * MICROSECONDS
 OWNER = uuid7(START)
-ANN = Source("crn:iam::o:user/ann", "ann@example.com", "ann@example.com")
+ANN = SourceIdentity("crn:iam::o:user/ann", "ann@example.com", "ann@example.com")
 CLIENT = AuditClient("control", "198.51.100.7", "curl/8", "one")
 
 _CHANGE = Statement(audit_events.update().values(principal=audit_events.c.action))
@@ -170,7 +170,7 @@ async def test_a_flood_of_refusals_is_one_row_an_hour(database: Database) -> Non
 async def test_persons_who_are_refused_in_one_role_are_told_apart(database: Database) -> None:
     log = AuditLog(database)
     refused = event(1)._replace(outcome="refused", id="")
-    bob = Source("crn:iam::o:user/bob", "bob@example.com", "bob")
+    bob = SourceIdentity("crn:iam::o:user/bob", "bob@example.com", "bob")
     for source in (ANN, bob, ANN, None, bob._replace(session_name="friday")):
         log.note_refusal(refused._replace(source=source))
     await log.flush()

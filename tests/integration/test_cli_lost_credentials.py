@@ -17,7 +17,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import open_database
-from cloudcore.iam.passwords import Cost, hash_password, match_passwords, salt_of
+from cloudcore.iam.passwords import ScryptCost, hash_password, match_passwords, salt_of
 from cloudcore.identity.recovery import reset_password
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.organizations import Organization, add_organization
@@ -225,7 +225,7 @@ async def _people(data: Path) -> list[User]:
 async def _add_namesakes(data: Path) -> tuple[User, User]:
     """Add a person of another organization, and one of none, who have the first one's address."""
     (first,) = await _people(data)
-    kept = hash_password("nobody knows it", Cost(4, 8, 1), salt_of(first.password))
+    kept = hash_password("nobody knows it", ScryptCost(4, 8, 1), salt_of(first.password))
     other = Organization(uuid7(), "Other", False, 1, 1)
     made = [User(uuid7(), ADMIN, kept, False, uuid7(), "active", 1, 1) for _ in range(2)]
 

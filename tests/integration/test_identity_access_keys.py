@@ -12,7 +12,6 @@ from cloudcore.db.statement import Statement
 from cloudcore.identity.services.service_accounts import sealing_context
 from cloudcore.identity.tables import access_keys
 from cloudcore.wire import rfc3339
-from tests.databases import on_both_databases
 from tests.identity_world import World
 
 SERVICE_ACCOUNTS = "/v1/service-accounts"
@@ -96,7 +95,6 @@ async def test_a_key_has_a_description_and_an_end(identity: World) -> None:
     assert (kept["status"], kept["expires_at"]) == ("active", end)
 
 
-@on_both_databases
 async def test_two_keys_are_active_at_most(identity: World) -> None:
     owner = await identity.make(SERVICE_ACCOUNTS, {"name": "ci"})
     path = f"{SERVICE_ACCOUNTS}/{owner['id']}/access-keys"

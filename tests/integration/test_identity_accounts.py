@@ -35,7 +35,6 @@ async def test_a_person_founds_an_account_with_a_role_of_its_own(identity: World
         assert wrong.json()["error"]["params"]["field"] == "handle"
 
 
-@on_both_databases
 async def test_a_program_founds_accounts_in_its_own_organization(identity: World) -> None:
     made = await identity.make(ACCOUNTS, {"handle": "second"})
     owner = reference(identity.acme.organization_id, "acme")

@@ -29,11 +29,11 @@ def salts(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """Note the salt of every derivation, and make them cost nothing."""
     noted: list[bytes] = []
 
-    def derive(_: passwords.Cost, __: str, salt: bytes) -> bytes:
+    def derive(_: passwords.ScryptCost, __: str, salt: bytes) -> bytes:
         noted.append(salt)
         return bytes(32)
 
-    monkeypatch.setattr(passwords.Cost, "derive", derive)
+    monkeypatch.setattr(passwords.ScryptCost, "derive", derive)
     return noted
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.databases import on_both_databases
 from tests.integration.mail_world import World
 
 HOUR: Final = 3600
 PAGE: Final = "/v1/identity-confirmations"
 
 
-@on_both_databases
 async def test_opening_the_link_changes_nothing_and_its_button_verifies(mailing: World) -> None:
     made = await mailing.identity("Ada@shop.example")
     assert (made["value"], made["status"], made.get("dkim")) == (

@@ -10,7 +10,6 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
-from cloudcore.iam.principal import Principal
 from cloudcore.identity.routes.members import WRONG_CODES
 from cloudcore.identity.rows.organizations import forget_invitations
 from cloudcore.identity.rows.users import PEOPLE
@@ -25,18 +24,6 @@ SECOND = 1_000_000
 
 def invitations_of(organization: str) -> str:
     return f"/v1/organizations/{organization}/invitations"
-
-
-async def added(world: World, email: str, organization: str, by: str, token: str) -> str:
-    """Add a person to an organization, and a token for it; return the person's id."""
-    body = {"email": email, "organization": organization}
-    made = await world.make("/v1/users", body, token=by)
-    person: Principal = world.principals["person"]
-    world.principals[token] = person._replace(
-        id=made["id"], crn=made["crn"], organization_id=made["crn"].split(":")[3], sid=None
-    )
-    made_id: str = made["id"]
-    return made_id
 
 
 @on_both_databases
@@ -81,7 +68,7 @@ async def test_a_person_added_under_the_address_of_another_cannot_take_the_invit
     acme, globex = identity.acme.organization_id, identity.globex.organization_id
     await identity.person("guest")
     code = await identity.invite(VICTIM)
-    await added(identity, VICTIM, globex, "outsider", "impostor")
+    await identity.add_user("impostor", VICTIM, globex, "outsider")
     # Nothing tells the impostor of the invitation, and neither address nor guess accepts it.
     seen = (await identity.ask("GET", "/v1/organizations", token="impostor")).json()
     assert {each["id"] for each in seen["organizations"]}.isdisjoint({acme})
@@ -104,7 +91,6 @@ def told(answer: httpx.Response) -> tuple[int, str, dict[str, str]]:
     return answer.status_code, answer.text.replace(request_id, ""), dict(answer.headers)
 
 
-@on_both_databases
 async def test_a_code_is_refused_alike_whatever_is_wrong_with_it(identity: World) -> None:
     acme, globex = identity.acme.organization_id, identity.globex.organization_id
     for name in ("guest", "other"):
@@ -167,7 +153,7 @@ async def test_an_organization_has_one_member_of_an_address(identity: World) -> 
         answer = await identity.ask("POST", path, {"email": email}, token="person")
         assert answer.status_code == 409
     code = await identity.invite(VICTIM)
-    await added(identity, VICTIM, acme, "person", "namesake")
+    await identity.add_user("namesake", VICTIM, acme, "person")
     for _ in range(WRONG_CODES.limit + 2):  # the code is right: that is not counted
         refused = await identity.accept(code, token="guest")
         assert refused.status_code == 409

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.iam.principal import Founders, Principal, PrincipalKind
-from cloudcore.identity.names import ACCOUNTS, OWNED, iam_crn
-from tests.identity_world import START, World, open_world
+from cloudcore.iam.principal import Founders
+from cloudcore.identity.names import ACCOUNTS, OWNED
+from tests.identity_world import World, open_world
 
 USERS = "/v1/users"
 SUSPEND = {"status": "suspended"}
@@ -24,16 +24,7 @@ async def test_no_program_and_no_role_acts_on_people(identity: World) -> None:
     """Not even on whom it assigns roles to; a second account's admin is as far as any."""
 
     ada = await join(identity, "ada")
-    identity.principals["role"] = Principal(
-        PrincipalKind.ROLE_SESSION,
-        identity.acme.role_id,
-        iam_crn(identity.acme.account_id, "role", "admin"),
-        identity.acme.account_id,
-        None,
-        uuid7(),
-        uuid7(),
-        START * 2,
-    )
+    await identity.role_session("role")
     for token in ("admin", "role"):
         body = {"email": "new@example.org", "organization": identity.acme.organization_id}
         assert (await identity.ask("POST", USERS, body, token=token)).status_code == 403

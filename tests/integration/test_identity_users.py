@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from cloudcore.iam.passwords import match_passwords
 from cloudcore.identity.rows.sessions import find_live_session
 from cloudcore.identity.rows.users import find_user
-from tests.databases import on_both_databases
 from tests.identity_world import World
 
 USERS = "/v1/users"
@@ -39,7 +36,6 @@ async def test_a_person_is_made_with_a_password_for_one_sign_in(identity: World)
         assert (await identity.ask("POST", USERS, body, token="person")).status_code == 400
 
 
-@on_both_databases
 async def test_nobody_decides_over_a_person_of_two_organizations(identity: World) -> None:
     ada = await identity.person("ada")
     acme, globex = identity.acme.organization_id, identity.globex.organization_id
@@ -78,13 +74,8 @@ async def test_a_person_who_owns_something_is_not_deleted(identity: World) -> No
 
 
 async def test_a_person_changes_its_password(identity: World) -> None:
-    body = {"email": "ada@example.org", "organization": identity.acme.organization_id}
-    made = await identity.make(USERS, body, token="person")
-    person = identity.principals["person"]
-    personal = made["crn"].split(":")[3]
-    identity.principals["ada"] = person._replace(
-        id=made["id"], crn=made["crn"], organization_id=personal, sid=None
-    )
+    acme = identity.acme.organization_id
+    made = await identity.add_user("ada", "ada@example.org", acme, "person")
     path = f"{USERS}/me/password"
     current = made["one_time_password"]
     for wrong, field in (
@@ -104,7 +95,6 @@ async def test_a_person_changes_its_password(identity: World) -> None:
     assert (await identity.ask("PUT", path, body, token="ada")).status_code == 400
 
 
-@on_both_databases
 async def test_an_owner_resets_a_password(identity: World) -> None:
     ada = await identity.person("ada")
     path = f"{USERS}/{ada.id}/reset-password"
@@ -141,11 +131,3 @@ async def test_who_resets_a_password_gains_no_account(identity: World) -> None:
     answer = await identity.ask("POST", f"{USERS}/{ada.id}/reset-password", token="person")
     assert answer.status_code == 409
     assert "the person owns accounts" in answer.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("path", ["/v1/roles", "/v1/policies", "/v1/service-accounts"])
-async def test_a_person_without_a_role_calls_no_account_service(identity: World, path: str) -> None:
-    """A person acts in an account by a role alone."""
-
-    for method in ("GET", "POST"):
-        assert (await identity.ask(method, path, token="person")).status_code == 403

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cloudcore.resource_names import parse_uuid
 from tests.integration.id_places import (
     BODIES,
     NOTHING,
@@ -101,6 +102,20 @@ async def test_foreign_ids_are_as_unknown_ones(served: Served) -> None:
     assert wrong == {}, sorted(wrong)
     assert_no_foreign_id_went_unscoped(served)
     assert await served.database.read(dump) == before
+
+
+async def test_malformed_ids_are_unknown_ones(served: Served) -> None:
+    """A UUID without its last digit, or without its hyphens."""
+    wrong = set()
+    for place in PLACES:
+        own = served.acme.ids[place.key]
+        for asked in (own[:-1], own.replace("-", "")) if parse_uuid(own) else ():
+            path, token = filled(place, served.acme, asked), token_of(place.operation, served.acme)
+            body = body_of(served, place)
+            answer = await served.ask(place.operation.method, path, body, token=token)
+            if answer.status_code != (400 if place.operation.place in DELETED_ALREADY else 404):
+                wrong.add((place.operation.place, place.number, answer.text))
+    assert wrong == set()
 
 
 async def test_foreign_names_are_refused(served: Served) -> None:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
-from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.rights.lock_out import check_lock_out
 from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows.roles import ASSIGNMENTS, Assignment
-from cloudcore.identity.rows.sessions import Session, add_session
 from tests.databases import on_both_databases
-from tests.identity_world import ALLOW_ALL, START, World
+from tests.identity_world import ALLOW_ALL, World
 from tests.integration.served_world import Served
 
 SUSPENDED: Final = {"status": "suspended"}
@@ -42,29 +39,10 @@ def statement(effect: str, *actions: str) -> dict[str, Any]:
     return {"effect": effect, "actions": [*actions], "resources": ["*"]}
 
 
-async def act_in_role(world: World, token: str = "manager") -> str:
+async def act_in_role(world: World) -> str:
     """Let the first tenant's person act in the role `admin`; return the path of the role."""
-    tenant = world.acme
-    session = Session(
-        uuid7(),
-        "role",
-        world.now,
-        START * 2,
-        role_id=tenant.role_id,
-        parent_sid=world.principals["person"].sid,
-    )
-    await world.database.write(add_session, session)
-    world.principals[token] = Principal(
-        PrincipalKind.ROLE_SESSION,
-        tenant.role_id,
-        iam_crn(tenant.account_id, "role", "admin"),
-        tenant.account_id,
-        None,
-        session.id,
-        uuid7(),
-        START * 2,
-    )
-    return f"/v1/roles/{tenant.role_id}"
+    await world.role_session("manager")
+    return f"/v1/roles/{world.acme.role_id}"
 
 
 async def policy(world: World, name: str, *statements: dict[str, Any]) -> str:
@@ -96,7 +74,6 @@ async def state(world: World, *paths: str) -> list[Any]:
     return [(await world.ask("GET", path)).json() for path in paths]
 
 
-@on_both_databases
 async def test_a_role_session_keeps_its_right_unless_it_is_forced(identity: World) -> None:
     role = await act_in_role(identity)
     tenant = identity.acme

@@ -23,7 +23,7 @@ from cloudcore.identity.services.roles import create_role, delete_role, update_r
 from cloudcore.identity.services.service_accounts import delete_service_account
 from cloudcore.identity.tables import sessions
 from tests.databases import on_both_databases
-from tests.integration.oauth_world import World, bearer, document, may
+from tests.integration.oauth_world import Program, World, bearer, document, may
 
 EMAIL = "ann@example.com"
 ASSUME = "iam:AssumeRole"
@@ -44,25 +44,30 @@ def message(answer: httpx.Response) -> str:
     return told
 
 
+async def deployer(world: World, most: int = 43_200) -> tuple[Program, Role]:
+    """Return a program of ``acme``, and a role there that it may assume."""
+    acme = await world.add_account("acme")
+    ci = await world.add_program(acme, "ci", may(ASSUME))
+    return ci, await world.add_role(acme, "deploy", ci.crn, most=most)
+
+
 @on_both_databases
 async def test_a_session_has_two_forms_and_one_end(oauth: World) -> None:
     """A token and a key pair, which end at the same whole second."""
 
     oauth.now += 123_456  # not on a second
-    acme = await oauth.add_account("acme")
-    ci = await oauth.add_program(acme, "ci", may(ASSUME))
-    role = await oauth.add_role(acme, "deploy", ci.crn)
+    ci, role = await deployer(oauth)
     token = await oauth.token_of(ci)
     answer = await oauth.assume(token, role.id, duration_seconds=1800, session_name="build-7")
     assert answer.status_code == 200, answer.text
     assert answer.headers["cache-control"] == "no-store"
     made = answer.json()
     assert made.pop("token_type") == "Bearer"
-    assert (made["account_id"], made["account_handle"]) == (acme.id, "acme")
+    assert (made["account_id"], made["account_handle"]) == (ci.account.id, "acme")
     assert made["role_id"] == role.id
     who = (await oauth.who(made["access_token"])).json()
-    assert (who["kind"], who["id"], who["account_id"]) == ("role_session", role.id, acme.id)
-    assert who["crn"] == f"crn:iam::{acme.id}:role/deploy"
+    assert (who["kind"], who["id"], who["account_id"]) == ("role_session", role.id, ci.account.id)
+    assert who["crn"] == f"crn:iam::{ci.account.id}:role/deploy"
     end = who["expires_at"]
     assert end % MICROSECONDS == 0
     assert made["expires_at"] == "2027-01-15T08:30:00.000000Z"
@@ -242,9 +247,7 @@ async def test_a_duration_is_clamped(
 ) -> None:
     """To 900 seconds at least, and to the most that the role allows."""
 
-    acme = await oauth.add_account("acme")
-    ci = await oauth.add_program(acme, "ci", may(ASSUME))
-    role = await oauth.add_role(acme, "deploy", ci.crn, most=most)
+    ci, role = await deployer(oauth, most=most)
     fields = {} if asked is None else {"duration_seconds": asked}
     answer = await oauth.assume(await oauth.token_of(ci), role.id, **fields)
     assert answer.json()["expires_in"] == given
@@ -274,9 +277,7 @@ async def test_a_duration_is_clamped(
     ids=str,
 )
 async def test_a_request_is_read_strictly(oauth: World, fields: dict[str, object]) -> None:
-    acme = await oauth.add_account("acme")
-    ci = await oauth.add_program(acme, "ci", may(ASSUME))
-    role = await oauth.add_role(acme, "deploy", ci.crn)
+    ci, role = await deployer(oauth)
     body = {"role": role.id} | fields
     headers = bearer(await oauth.token_of(ci))
     answer = await oauth.request("POST", "/v1/assume-role", json=body, headers=headers)
@@ -306,24 +307,26 @@ async def test_a_chain_is_bounded_and_never_lasts_longer(oauth: World) -> None:
     assert (await oauth.who(first["access_token"])).status_code == 200
 
 
-@on_both_databases
 async def test_a_role_of_a_suspended_account_is_nobodys(oauth: World) -> None:
     acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
     ci = await oauth.add_program(acme, "ci", may(ASSUME))
     role = await oauth.add_role(other, "deploy", acme.id)
     token = await oauth.token_of(ci)
+    await oauth.add_policy(other, may(ASSUME), role_id=role.id)
+    second = await oauth.add_role(acme, "second", f"crn:iam::{other.id}:role/deploy")
     session = (await oauth.assume(token, role.id)).json()["access_token"]
+    chained = (await oauth.assume(session, second.id)).json()["access_token"]
+    assert (await oauth.who(chained)).status_code == 200
     await oauth.run(f"UPDATE accounts SET status = 'suspended' WHERE id = '{other.id}'")
     assert (await oauth.assume(token, role.id)).status_code == 404
-    assert (await oauth.who(session)).status_code == 401
+    for dead in (session, chained):
+        assert (await oauth.who(dead)).status_code == 401
 
 
 async def test_the_pair_of_a_session_is_no_client_of_the_token_endpoint(oauth: World) -> None:
     """The pair signs requests, once a family takes signatures; it gets no token."""
 
-    acme = await oauth.add_account("acme")
-    ci = await oauth.add_program(acme, "ci", may(ASSUME))
-    role = await oauth.add_role(acme, "deploy", ci.crn)
+    ci, role = await deployer(oauth)
     made = (await oauth.assume(await oauth.token_of(ci), role.id)).json()
     answer = await oauth.token(
         {

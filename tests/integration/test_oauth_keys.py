@@ -30,7 +30,6 @@ async def public_kids(world: World) -> list[str]:
     return [key["kid"] for key in keys]
 
 
-@on_both_databases
 async def test_an_old_key_verifies_until_its_tokens_end(oauth: World) -> None:
     ci = await oauth.add_program(await oauth.add_account("acme"))
     assert await public_kids(oauth) == ["api-1"]
@@ -64,7 +63,6 @@ async def test_processes_that_start_at_once_agree(oauth: World) -> None:
         assert len({material(keys.current(audience)) for keys in several}) == 1
 
 
-@on_both_databases
 async def test_another_process_believes_our_tokens(oauth: World) -> None:
     other = others_keys(oauth)
     await other.refresh()

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from cloudcore.identity.oauth.pages import HEADERS
-from tests.databases import on_both_databases
 from tests.integration.oauth_world import (
     ISSUER,
     OUT_OF_BAND,
@@ -186,7 +185,6 @@ def check_told(answer: httpx.Response, to: str, error: str, state: str | None) -
     assert "set-cookie" not in answer.headers
 
 
-@on_both_databases
 async def test_unknown_wrong_and_suspended_look_alike(oauth: World) -> None:
     """No answer tells whether an address has a person here."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from hashlib import sha256
 
 import pytest
@@ -13,14 +14,16 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.oauth.sessions import forget_ended
-from cloudcore.identity.rows.policies import ATTACHMENTS
-from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
+from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
+from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.users import change_password
 from cloudcore.identity.tables import login_credentials
 from tests.databases import on_both_databases
-from tests.integration.oauth_world import CREDENTIALS, World, basic, may
+from tests.integration.oauth_world import CREDENTIALS, Program, World, basic, may
 
 EMAIL = "ann@example.com"
 ALPHABET = string.ascii_letters + string.digits + "-_"
@@ -158,118 +161,122 @@ async def test_a_role_session_ends_in_both_forms_by_either(oauth: World, form: s
         assert (await oauth.who(dead["access_token"])).status_code == 401
 
 
-Way = Callable[[World, "Scene"], Awaitable[None]]
-
-
+@dataclass
 class Scene:
     """A program, a person with a role, and a token of each kind, all alive."""
 
-    async def set(self, world: World) -> None:
-        self.acme = await world.add_account("acme")
-        self.ci = await world.add_program(self.acme, "ci", may("iam:AssumeRole"))
-        self.attachment = await world.add_policy(
-            self.acme, may("test:*"), service_account_id=self.ci.id
-        )
-        self.user = await world.add_user(EMAIL)
-        person = f"crn:iam::{self.user.organization_id}:user/{self.user.id}"
-        self.role = await world.add_role(self.acme, "deploy", self.ci.crn, person)
-        await world.add_policy(self.acme, may("test:*"), role_id=self.role.id)
-        await world.assign(self.role, self.user)
-        self.program = await world.token_of(self.ci)
-        self.person, self.refresh = await world.signed_in(EMAIL)
-        self.by_program = (await world.assume(self.program, self.role.id)).json()["access_token"]
-        self.by_person = (await world.assume(self.person, self.role.id)).json()["access_token"]
+    world: World
+    acme: Account
+    ci: Program
+    attachment: Attachment
+    user: User
+    role: Role
+    refresh: str
+    tokens: dict[str, str]
+
+    async def alive(self) -> set[str]:
+        """Return those of the tokens that are believed."""
+        who = {name: await self.world.who(token) for name, token in self.tokens.items()}
+        assert {answer.status_code for answer in who.values()} <= {200, 401}
+        return {name for name, answer in who.items() if answer.status_code == 200}
 
 
-async def detach_policy(world: World, scene: Scene) -> None:
-    await world.database.write(
-        ATTACHMENTS.remove, (scene.acme.id, scene.attachment.policy_id), scene.attachment.id
-    )
-    await world.run("UPDATE accounts SET iam_revision = iam_revision + 1")
+async def make_scene(world: World) -> Scene:
+    acme = await world.add_account("acme")
+    ci = await world.add_program(acme, "ci", may("iam:AssumeRole"))
+    attachment = await world.add_policy(acme, may("test:*"), service_account_id=ci.id)
+    user = await world.add_user(EMAIL)
+    person = f"crn:iam::{user.organization_id}:user/{user.id}"
+    role = await world.add_role(acme, "deploy", ci.crn, person)
+    await world.add_policy(acme, may("test:*"), role_id=role.id)
+    await world.assign(role, user)
+    tokens = {"program": await world.token_of(ci)}
+    tokens["person"], refresh = await world.signed_in(EMAIL)
+    for name in ("program", "person"):
+        session = await world.assume(tokens[name], role.id)
+        tokens[f"by_{name}"] = session.json()["access_token"]
+    return Scene(world, acme, ci, attachment, user, role, refresh, tokens)
 
 
-async def add_deny(world: World, scene: Scene) -> None:
-    deny = may("*", effect="deny")
-    await world.add_policy(scene.acme, deny, service_account_id=scene.ci.id)
-
-
-async def disable_key(world: World, scene: Scene) -> None:
-    await world.run("UPDATE access_keys SET status = 'inactive'")
+Way = Callable[[World, Scene], Awaitable[object]]
 
 
 async def let_key_expire(world: World, scene: Scene) -> None:
     await world.run(f"UPDATE access_keys SET expires_at = {world.now + 60 * MICROSECONDS}")
-    for name in ALL:
-        assert (await world.who(getattr(scene, name))).status_code == 200
+    assert await scene.alive() == scene.tokens.keys()
     world.pass_time(60)
 
 
-async def delete_key(world: World, scene: Scene) -> None:
-    await world.database.write(ACCESS_KEYS.remove, (scene.acme.id, scene.ci.id), scene.ci.key_id)
-
-
-async def delete_service_account(world: World, scene: Scene) -> None:
-    await world.database.write(SERVICE_ACCOUNTS.remove, scene.acme.id, scene.ci.id)
-
-
 async def replace_service_account(world: World, scene: Scene) -> None:
-    await delete_service_account(world, scene)
+    await world.database.write(SERVICE_ACCOUNTS.remove, scene.acme.id, scene.ci.id)
     await world.add_program(scene.acme, "ci", may("test:*"))
 
 
-async def suspend_service_account(world: World, scene: Scene) -> None:
-    await world.run("UPDATE service_accounts SET status = 'suspended'")
+def running(statement: str) -> Way:
+    return lambda world, _: world.run(statement)
 
 
-async def suspend_account(world: World, scene: Scene) -> None:
-    await world.run("UPDATE accounts SET status = 'suspended'")
+OF_KEY, OF_PERSON = {"program", "by_program"}, {"person", "by_person"}
+OF_ROLE = {"by_program", "by_person"}
 
 
-async def suspend_person(world: World, scene: Scene) -> None:
-    await world.run("UPDATE users SET status = 'suspended'")
-
-
-async def revoke_sign_in(world: World, scene: Scene) -> None:
-    await world.revoke(scene.refresh)
-
-
-async def change_the_password(world: World, scene: Scene) -> None:
-    kept = scene.user.password
-    await world.database.write(change_password, scene.user.id, kept, kept + "x", "", world.now)
-
-
-async def delete_role(world: World, scene: Scene) -> None:
-    await world.database.write(ROLES.remove, scene.acme.id, scene.role.id)
-
-
-async def change_trust(world: World, scene: Scene) -> None:
-    await world.database.write(revoke_sessions_of_role, scene.role.id, world.now)
-
-
-async def unassign(world: World, scene: Scene) -> None:
-    await world.database.write(revoke_sessions_of_assigned, scene.role.id, scene.user.id, world.now)
-
-
-ALL = {"program", "person", "by_program", "by_person"}
-
-
-@on_both_databases
 @pytest.mark.parametrize(
     ("way", "ended"),
     [
-        (disable_key, {"program", "by_program"}),
-        (let_key_expire, {"program", "by_program"}),
-        (delete_key, {"program", "by_program"}),
-        (delete_service_account, {"program", "by_program"}),
-        (replace_service_account, {"program", "by_program"}),
-        (suspend_service_account, {"program", "by_program"}),
-        (suspend_account, {"program", "by_program", "by_person"}),
-        (suspend_person, {"person", "by_person"}),
-        (revoke_sign_in, {"person", "by_person"}),
-        (change_the_password, {"person", "by_person"}),
-        (delete_role, {"by_program", "by_person"}),
-        (change_trust, {"by_program", "by_person"}),
-        (unassign, {"by_person"}),
+        pytest.param(way, ended, id=name)
+        for name, ended, way in (
+            ("key disabled", OF_KEY, running("UPDATE access_keys SET status = 'inactive'")),
+            ("key expired", OF_KEY, let_key_expire),
+            (
+                "key deleted",
+                OF_KEY,
+                lambda w, s: w.database.write(
+                    ACCESS_KEYS.remove, (s.acme.id, s.ci.id), s.ci.key_id
+                ),
+            ),
+            (
+                "program deleted",
+                OF_KEY,
+                lambda w, s: w.database.write(SERVICE_ACCOUNTS.remove, s.acme.id, s.ci.id),
+            ),
+            ("program replaced", OF_KEY, replace_service_account),
+            (
+                "program suspended",
+                OF_KEY,
+                running("UPDATE service_accounts SET status = 'suspended'"),
+            ),
+            (
+                "account suspended",
+                OF_KEY | OF_ROLE,
+                running("UPDATE accounts SET status = 'suspended'"),
+            ),
+            ("person suspended", OF_PERSON, running("UPDATE users SET status = 'suspended'")),
+            ("sign-in revoked", OF_PERSON, lambda w, s: w.revoke(s.refresh)),
+            (
+                "password changed",
+                OF_PERSON,
+                lambda w, s: w.database.write(
+                    change_password, s.user.id, s.user.password, "x", "", w.now
+                ),
+            ),
+            (
+                "role deleted",
+                OF_ROLE,
+                lambda w, s: w.database.write(ROLES.remove, s.acme.id, s.role.id),
+            ),
+            (
+                "trust changed",
+                OF_ROLE,
+                lambda w, s: w.database.write(revoke_sessions_of_role, s.role.id, w.now),
+            ),
+            (
+                "unassigned",
+                {"by_person"},
+                lambda w, s: w.database.write(
+                    revoke_sessions_of_assigned, s.role.id, s.user.id, w.now
+                ),
+            ),
+        )
     ],
 )
 async def test_a_token_ends_at_once_with_what_it_hangs_on(
@@ -277,35 +284,36 @@ async def test_a_token_ends_at_once_with_what_it_hangs_on(
 ) -> None:
     """And nothing else ends."""
 
-    scene = Scene()
-    await scene.set(oauth)
-    for name in ALL:
-        assert (await oauth.who(getattr(scene, name))).status_code == 200
+    scene = await make_scene(oauth)
+    assert await scene.alive() == scene.tokens.keys()
     await way(oauth, scene)
-    dead = {n for n in ALL if (await oauth.who(getattr(scene, n))).status_code == 401}
-    assert dead == ended
+    assert await scene.alive() == scene.tokens.keys() - ended
 
 
-@on_both_databases
-@pytest.mark.parametrize("way", [detach_policy, add_deny])
-async def test_rights_end_at_once_with_their_policy(oauth: World, way: Way) -> None:
+@pytest.mark.parametrize("is_denied", [False, True], ids=["detached", "denied"])
+async def test_rights_end_at_once_with_their_policy(oauth: World, *, is_denied: bool) -> None:
     """The session keeps the role's rights, whatever its source loses."""
 
-    scene = Scene()
-    await scene.set(oauth)
-    assert await oauth.things(scene.program) == 200
-    await way(oauth, scene)
-    assert await oauth.things(scene.program) == 403
-    assert await oauth.things(scene.by_program) == 200
-    assert await oauth.things(scene.by_person) == 200
+    scene = await make_scene(oauth)
+    own = scene.attachment
+    assert await oauth.things(scene.tokens["program"]) == 200
+    if is_denied:
+        deny = may("*", effect="deny")
+        await oauth.add_policy(scene.acme, deny, service_account_id=scene.ci.id)
+    else:
+        of = scene.acme.id, own.policy_id
+        await oauth.database.write(ATTACHMENTS.remove, of, own.id)
+        await oauth.run("UPDATE accounts SET iam_revision = iam_revision + 1")
+    assert await oauth.things(scene.tokens["program"]) == 403
+    for name in OF_ROLE:
+        assert await oauth.things(scene.tokens[name]) == 200
 
 
 @on_both_databases
 async def test_what_has_ended_is_forgotten_a_day_later(oauth: World) -> None:
-    scene = Scene()
-    await scene.set(oauth)
+    scene = await make_scene(oauth)
     await oauth.sign_in(EMAIL)
-    await oauth.revoke(scene.program)
+    await oauth.revoke(scene.tokens["program"])
     assert await oauth.database.write(forget_ended, oauth.now) == 0
     oauth.pass_time(3600 + 24 * 3600 + 1)
     # Two codes, one revoked token, two sessions of the role.
@@ -314,7 +322,6 @@ async def test_what_has_ended_is_forgotten_a_day_later(oauth: World) -> None:
     assert (await oauth.refresh(scene.refresh)).status_code == 200
 
 
-@on_both_databases
 async def test_a_login_credential_is_ended_by_its_password(oauth: World) -> None:
     """Its client may be anyone who holds it, or its own program."""
 

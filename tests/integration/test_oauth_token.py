@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from urllib.parse import quote
 
+import httpx
 import pytest
 from sqlalchemy import bindparam, select
 
@@ -45,7 +48,6 @@ async def test_a_key_pair_is_good_for_a_token_by_basic_and_by_form(oauth: World)
         assert await oauth.things(token) == 200
 
 
-@on_both_databases
 async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: World) -> None:
     """So do an inactive key and the pair of a role session."""
 
@@ -174,62 +176,63 @@ async def test_nothing_outlives_the_key_that_it_is_made_with(oauth: World) -> No
         assert (await oauth.who(dead["access_token"])).status_code == 401
 
 
-async def test_every_refusal_has_the_shape_of_oauth(oauth: World) -> None:
-    """An `error` and no envelope (RFC 6749 §5.2), also where the kernel refuses."""
-    path = "/v1/oauth/token"
-    form = "application/x-www-form-urlencoded"
+FORM: Final = "application/x-www-form-urlencoded"
+OF_THE_KERNEL: Final = [
+    *((method, "", None, 405) for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS")),
+    ("POST", '{"grant_type":"client_credentials"}', "application/json", 400),
+    ("POST", "{", "application/json", 400),
+    ("POST", "grant_type=client_credentials", "text/plain", 400),
+    ("POST", "a=" + "b" * 70_000, FORM, 413),
+]
+"""Refusals before the form is read."""
+OF_A_FORM: Final = [
+    ("", "invalid_request"),
+    ("grant_type=", "invalid_request"),
+    ("grant_type=client_credentials&grant_type=client_credentials", "invalid_request"),
+    ("grant_type=%ff", "invalid_request"),
+    ("grant_type=%00", "invalid_request"),
+    ("grant_type=password&username=a&password=b", "unsupported_grant_type"),
+    ("grant_type=Client_Credentials", "unsupported_grant_type"),
+    ("grant_type=client_credentials&scope=all", "invalid_scope"),
+    ("grant_type=client_credentials&client_id=cli", "unauthorized_client"),
+]
 
-    ci = await program(oauth)
-    twice = f"grant_type=client_credentials&grant_type=client_credentials&{ci.form}"
-    for method, content, content_type, status, error in (
-        ("GET", "", None, 405, "invalid_request"),
-        ("PUT", "", None, 405, "invalid_request"),
-        ("DELETE", "", None, 405, "invalid_request"),
-        ("POST", "", None, 400, "invalid_request"),
-        (
-            "POST",
-            '{"grant_type":"client_credentials"}',
-            "application/json",
-            400,
-            "invalid_request",
-        ),
-        ("POST", "{", "application/json", 400, "invalid_request"),
-        ("POST", "grant_type=client_credentials", "text/plain", 400, "invalid_request"),
-        ("POST", "", form, 400, "invalid_request"),
-        ("POST", "grant_type=", form, 400, "invalid_request"),
-        ("POST", twice, form, 400, "invalid_request"),
-        ("POST", "grant_type=%ff", form, 400, "invalid_request"),
-        ("POST", "grant_type=%00", form, 400, "invalid_request"),
-        (
-            "POST",
-            "grant_type=password&username=a&password=b",
-            form,
-            400,
-            "unsupported_grant_type",
-        ),
-        ("POST", "grant_type=Client_Credentials", form, 400, "unsupported_grant_type"),
-        ("POST", "grant_type=client_credentials&scope=all", form, 400, "invalid_scope"),
-        (
-            "POST",
-            "grant_type=client_credentials&client_id=cli",
-            form,
-            400,
-            "unauthorized_client",
-        ),
-        ("POST", "a=" + "b" * 70_000, form, 413, "invalid_request"),
-    ):
-        headers = {"Content-Type": content_type} if content_type else {}
+
+def check_shape(answer: httpx.Response, status: int, error: str) -> None:
+    """Check that a refusal has the shape of OAuth (RFC 6749 §5.2), and is not stored (§5.1)."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers.get_list("cache-control") == ["no-store"]
+    assert answer.headers["content-type"] == "application/json"
+    assert ("allow" in answer.headers) == (status == 405)
+    if answer.request.method != "HEAD":
+        told = answer.json()
+        assert (set(told), told["error"]) == ({"error", "error_description"}, error)
+        assert re.fullmatch(r'[^"\\\x00-\x1f\x7f-\U0010ffff]+', told["error_description"])
+
+
+@pytest.mark.parametrize("path", ["/v1/oauth/token", "/v1/oauth/revoke"])
+async def test_what_the_kernel_refuses_has_the_shape_of_oauth(oauth: World, path: str) -> None:
+    for method, content, kind, status in OF_THE_KERNEL:
+        headers = {"Content-Type": kind} if kind else {}
         answer = await oauth.request(method, path, content=content, headers=headers)
-        assert (answer.status_code, answer.json()["error"]) == (status, error), content[:99]
-        assert set(answer.json()) == {"error", "error_description"}
-        words = answer.json()["error_description"]
-        assert words.isascii()
-        assert words.isprintable()
-        assert not set('"\\') & set(words)  # RFC 6749 §5.2
-        assert answer.headers["content-type"] == "application/json"
+        check_shape(answer, status, "invalid_request")
 
 
-@on_both_databases
+async def test_every_form_that_is_refused_is_told_why(oauth: World) -> None:
+    for content, error in OF_A_FORM:
+        headers = {"Content-Type": FORM}
+        answer = await oauth.request("POST", "/v1/oauth/token", content=content, headers=headers)
+        check_shape(answer, 400, error)
+    check_shape(await oauth.request("POST", "/v1/oauth/token"), 400, "invalid_request")
+
+
+async def test_other_refusals_say_nothing_of_storing(oauth: World) -> None:
+    for path in ("/v1/whoami", "/v1/jwks"):
+        answer = await oauth.request("PUT", path)
+        assert answer.status_code == 405
+        assert "cache-control" not in answer.headers
+
+
 async def test_the_two_look_alike_refusals_have_opposite_remedies(oauth: World) -> None:
     """A right key of someone suspended is to be kept: not the answer to a wrong one."""
 

@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.rows import sessions
 from cloudcore.identity.rows.accounts import find_account, save_account
 from cloudcore.wire import moment_of
@@ -294,7 +294,7 @@ async def test_a_password_of_an_assignment_that_ended_does_not_come_back(served:
 async def test_an_own_new_password_ends_those_of_container_clients(served: Served) -> None:
     developer = await add_developer(served)
     password = (await make(served, developer))["password"]
-    kept = hash_password("an old password", Cost(log_n=4, r=8, p=1))
+    kept = hash_password("an old password", ScryptCost(log_n=4, r=8, p=1))
     await served.database.write(set_password, developer.id, kept)
     change = {"current_password": "an old password", "password": "a new password of mine"}
     answer = await served.ask("PUT", "/v1/users/me/password", change, token=developer.token)

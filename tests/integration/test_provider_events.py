@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Concatenate
+from typing import Any, Concatenate, cast
 
 import pytest
 
-from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, ConstraintViolated, Database, P, Row, T
+from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
 from cloudcore.db.statement import Statement
 from cloudcore.errors import NotFound, Unavailable
-from cloudcore.identity.oauth.sessions import Destination, new_code
-from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import accounts
 from cloudcore.identity.rows.roles import ROLES
-from cloudcore.identity.services import provider_sign_ins
-from cloudcore.identity.services.provider_sign_ins import NewPerson, SignedInPerson
+from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from tests.databases import on_both_databases
-from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
+from tests.dying import PassingDatabase
+from tests.integration.provider_world import (
+    ProviderWorld,
+    complaint,
+    open_provider_world,
+    sign_in_as,
+)
 
 
 @pytest.fixture
@@ -74,12 +76,10 @@ async def test_what_a_sign_in_changes_is_recorded(world: ProviderWorld) -> None:
 
 
 async def test_a_person_who_was_added_by_hand_is_linked_only(world: ProviderWorld) -> None:
-    acme = world.served.acme
-    body = {"email": "zoe@example.org", "organization": acme.organization_id}
-    await world.served.make("/v1/users", body, token=acme.person_token)
+    await world.add_person("zoe@example.org")
     world.says("subject-1", "zoe@example.org")
     await world.redeem(await world.sign_in())
-    found = await events(world, acme.organization_id)
+    found = await events(world, world.served.acme.organization_id)
     assert [each["action"] for each in found] == ["iam:LinkUser", "iam:SignIn"]
 
 
@@ -90,24 +90,14 @@ class Deleting:
         self._tx = tx
         self._role_id = role_id
 
-    @property
-    def joins_changes(self) -> bool:
-        return self._tx.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
-        return self._tx.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        return self._tx.rows(statement, **parameters)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the connection
+        return getattr(self._tx, name)
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         if statement is accounts._RAISE_REVISION:
             with suppress(NotFound):
                 ROLES.remove(self._tx, str(parameters["account_id"]), self._role_id)
         return self._tx.execute(statement, **parameters)
-
-    def announce(self) -> None:
-        self._tx.announce()
 
 
 @on_both_databases
@@ -127,16 +117,8 @@ async def test_a_role_that_is_deleted_meanwhile_is_left_out(
             return str(made["id"])
 
         def sign_in(tx: Connection, role_id: str, *groups: str) -> SignedInPerson:
-            code = new_code("", Destination("cli", "oob"), "x" * 43, served.clock.now)[1]
-            return provider_sign_ins.sign_in(
-                Deleting(tx, role_id),
-                served.keyring,
-                world.row["id"],
-                Profile("subject-1", "zoe@example.org", frozenset(groups)),
-                NewPerson(uuid7(), uuid7()),
-                code,
-                served.clock.now,
-            )
+            deleting = cast("Connection", Deleting(tx, role_id))
+            return sign_in_as(deleting, world, "subject-1", "zoe@example.org", *groups)
 
         # One that would be given, then one that would be taken.
         found = await served.database.write(sign_in, await new_role("first"), "devs")
@@ -148,11 +130,11 @@ async def test_a_role_that_is_deleted_meanwhile_is_left_out(
         assert (found.is_created, found.roles) == (False, [])
 
 
-class FailingDatabase:
+class FailingDatabase(PassingDatabase):
     """A database whose second write from now on fails."""
 
     def __init__(self, database: Database, error: Exception) -> None:
-        self._database = database
+        super().__init__(database)
         self._error = error
         self._writes = 0
 
@@ -162,26 +144,7 @@ class FailingDatabase:
         self._writes += 1
         if self._writes == 2:
             raise self._error
-        return await self._database.write(change, *args, **kwargs)
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._database.read(query, *args, **kwargs)
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        return await self._database.write_relaxed(change, *args, **kwargs)
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        self._database.listen(listener)
-
-    def version(self) -> int | None:
-        return self._database.version()
-
-    async def close(self) -> None:
-        await self._database.close()
+        return await super().write(change, *args, **kwargs)
 
 
 async def test_every_failure_is_a_page(world: ProviderWorld) -> None:

@@ -12,14 +12,16 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.errors import AccessDenied
-from cloudcore.identity.oauth.sessions import Destination, new_code
-from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import users
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
-from cloudcore.identity.services import provider_sign_ins
-from cloudcore.identity.services.provider_sign_ins import NewPerson
 from tests.databases import on_both_databases
-from tests.integration.provider_world import ProviderWorld, complaint, open_provider_world
+from tests.integration.provider_world import (
+    ProviderWorld,
+    complaint,
+    open_provider_world,
+    sign_in_as,
+    trust_provider,
+)
 from tests.integration.served_world import Tenant
 
 
@@ -32,9 +34,8 @@ async def world(tmp_path: Path) -> AsyncIterator[ProviderWorld]:
 async def test_a_person_of_another_organization_too_is_not_taken_by_address(
     world: ProviderWorld,
 ) -> None:
-    served, acme = world.served, world.served.acme
-    body = {"email": "ann@example.org", "organization": acme.organization_id}
-    ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
+    served = world.served
+    ann = await world.add_person("ann@example.org")
     world.says("subject-ann", "ann@example.org")
     person = await world.redeem(await world.sign_in())
     assert person["id"] == ann["id"]
@@ -66,16 +67,14 @@ async def test_a_person_of_another_organization_too_is_not_taken_by_address(
 
 async def test_a_person_who_owns_accounts_signs_in_by_no_provider(world: ProviderWorld) -> None:
     """By a link from before, nor by e-mail address: whoever names the person would have them."""
-    served, acme = world.served, world.served.acme
-    body = {"email": "ann@example.org", "organization": acme.organization_id}
-    await served.make("/v1/users", body, token=acme.person_token)
+    served = world.served
+    await world.add_person("ann@example.org")
     world.says("subject-ann", "ann@example.org")
     linked = await world.redeem(await world.sign_in())
     await served.database.write(ACCOUNTS.add, account_of(linked, "of-ann", served.clock.now))
     assert "owns accounts" in complaint(await world.sign_in())
 
-    body["email"] = "eve@example.org"
-    eve = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
+    eve = await world.add_person("eve@example.org")
     await served.database.write(ACCOUNTS.add, account_of(eve, "of-eve", served.clock.now))
     world.says("subject-eve", "eve@example.org")
     assert "not this organization's alone" in complaint(await world.sign_in())
@@ -83,8 +82,7 @@ async def test_a_person_who_owns_accounts_signs_in_by_no_provider(world: Provide
 
 async def test_an_owner_is_found_by_a_link_alone(world: ProviderWorld) -> None:
     served, acme = world.served, world.served.acme
-    body = {"email": "ann@example.org", "organization": acme.organization_id}
-    ann = await served.make("/v1/users", body, token=acme.person_token)
+    ann = await world.add_person("ann@example.org")
     member = f"/v1/organizations/{acme.organization_id}/members/{ann['id']}"
 
     async def become(role: str) -> None:
@@ -114,25 +112,13 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
         assert "printable characters" in complaint(await world.sign_in())
         world.says("other", "ann\0@example.org", groups=["devs\0"])
         assert "no verified e-mail address" in complaint(await world.sign_in())
-        served, acme = world.served, world.served.acme
-        body = {"email": "ann@example.org", "organization": acme.organization_id}
-        ann = (await served.ask("POST", "/v1/users", body, token=acme.person_token)).json()["user"]
+        served = world.served
+        ann = await world.add_person("ann@example.org")
 
         async def sign_in(subject: str) -> str:
             """Sign in as this subject; return the person's id, or the refusal."""
-            code = new_code("", Destination("cli", "oob"), "x" * 43, served.clock.now)[1]
-            new = NewPerson(uuid7(), uuid7())
-            profile = Profile(subject, "ann@example.org", frozenset())
             try:
-                found = await served.database.write(
-                    provider_sign_ins.sign_in,
-                    served.keyring,
-                    world.row["id"],
-                    profile,
-                    new,
-                    code,
-                    served.clock.now,
-                )
+                found = await served.database.write(sign_in_as, world, subject, "ann@example.org")
             except AccessDenied as error:
                 return error.message
             return found.user.id
@@ -150,11 +136,9 @@ async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> 
 async def trust_and_assign(world: ProviderWorld, tenant: Tenant, person: dict[str, Any]) -> str:
     """Let a role trust the provider's persons, and assign it to one by hand; return its id."""
     role_id, token = tenant.ids["/v1/roles/{}"], tenant.program_token
-    statement = {"effect": "allow", "principals": [world.row["crn"]]}
-    trust = {"trust_policy": {"version": "1", "statements": [statement]}}
-    path = f"/v1/roles/{role_id}"
-    assert (await world.served.ask("PATCH", path, trust, token=token)).status_code == 200
-    await world.served.make(f"{path}/assignments", {"user": person["id"]}, token=token)
+    await trust_provider(world, role_id, by=token)
+    path = f"/v1/roles/{role_id}/assignments"
+    await world.served.make(path, {"user": person["id"]}, token=token)
     return role_id
 
 
@@ -165,26 +149,25 @@ async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
     world.says("subject-1", "zoe@example.org")
     person = await world.redeem(await world.sign_in())
 
-    async def assume(role_id: str) -> int:
-        body, token = {"role": role_id}, person["token"]
-        return (await served.ask("POST", "/v1/assume-role", body, token=token)).status_code
+    async def assume(role_id: str, status: int) -> None:
+        await world.assume(role_id, person["token"], status=status)
 
     own = await trust_and_assign(world, acme, person)
-    assert await assume(own) == 200
+    await assume(own, 200)
     await world.change(status="inactive")
-    assert await assume(own) == 401  # the sign-in ended, too
+    await assume(own, 401)  # the sign-in ended, too
     person["token"] = await world.by_password(person)
-    assert await assume(own) == 403
+    await assume(own, 403)
     await world.change(status="active")
-    assert await assume(own) == 200
+    await assume(own, 200)
 
     organization = globex.organization_id
     await served.join(organization, "zoe@example.org", person["token"], by=globex.person_token)
     theirs = await trust_and_assign(world, globex, person)
-    assert await assume(theirs) == 200
+    await assume(theirs, 200)
     member = f"/v1/organizations/{acme.organization_id}/members/{person['id']}"
     assert (await served.ask("DELETE", member, token=acme.person_token)).status_code == 204
-    assert await assume(theirs) == 403
+    await assume(theirs, 403)
 
     # Who comes back is linked anew: nothing is left of the old link, nor of the trust by it.
     path = f"/v1/organizations/{organization}/members/{person['id']}"
@@ -192,7 +175,7 @@ async def test_trust_in_a_provider_needs_it_active_and_the_person_a_member(
     token = person["token"]
     await served.join(acme.organization_id, "zoe@example.org", token, by=acme.person_token)
     role_id = await trust_and_assign(world, acme, person)
-    assert await assume(role_id) == 403
+    await assume(role_id, 403)
     world.says("subject-2", "zoe@example.org")
     assert (await world.redeem(await world.sign_in()))["id"] == person["id"]
-    assert await assume(role_id) == 200
+    await assume(role_id, 200)

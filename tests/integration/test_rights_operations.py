@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import httpx
 import pytest
 
 from tests.integration.id_places import BODIES, PLACES, UNKNOWN, Place, filled, token_of, told
@@ -15,6 +16,14 @@ from tests.spec.operations import OPERATIONS, Operation
 EVERYTHING: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
 LAST: Final = {place.operation.place: place for place in PLACES}
 """Of each operation, the last parameter of its path."""
+
+OF_BOTH: Final = {
+    *("GET /v1/accounts", "GET /v1/accounts/{}", "GET /v1/users", "GET /v1/users/{}"),
+    *("POST /v1/accounts", "PATCH /v1/accounts/{}"),
+}
+"""What persons do in their organizations, and programs in their accounts."""
+SHARED: Final = {"GET /v1/repositories/{}/images/{}/attachment"}
+"""The repository's own policy allows it to everyone."""
 
 
 @dataclass
@@ -86,6 +95,38 @@ async def test_with_its_action_alone_an_operation_is_not_refused(limited: Limite
         if answer.status_code == 403:
             wrong[operation.place] = answer.text
     assert wrong == {}, sorted(wrong)
+
+
+def is_refused(operation: Operation, answer: httpx.Response) -> bool:
+    """Return True for 403; or 400, if a body must tell first what is to be created."""
+    is_unread = operation.place not in BODIES and answer.status_code == 400
+    return is_unread or answer.status_code == 403
+
+
+async def test_a_right_on_another_thing_is_none(limited: Limited) -> None:
+    """A statement about one resource does not let its holder touch the next one."""
+    await limited.may(EVERYTHING | {"resources": ["crn:*/other"]})
+    wrong = {}
+    for operation in of_programs(limited.served):
+        answer = await limited.ask(operation)
+        if not is_refused(operation, answer) and operation.place not in SHARED:
+            wrong[operation.place] = answer.text
+    assert wrong == {}, sorted(wrong)
+
+
+async def test_what_is_of_programs_is_not_of_persons_nor_the_reverse(served: Served) -> None:
+    """Whatever they own, and may do where they may: a person acts in an account by a role."""
+    program, person = served.acme.program_token, served.acme.person_token
+    both = set()
+    for operation in OPERATIONS:
+        is_named = "{" in operation.path and operation.place not in LAST
+        if operation.is_built and operation.action and not operation.is_public and not is_named:
+            other = person if token_of(operation, served.acme) == program else program
+            asked = Limited(served, "", other)
+            answer = await asked.ask(operation)
+            if not is_refused(operation, answer):
+                both.add(operation.place)
+    assert both == OF_BOTH
 
 
 async def test_who_may_nothing_is_not_told_what_there_is(limited: Limited) -> None:

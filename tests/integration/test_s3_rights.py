@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.storage.s3 import object_calls
 from tests.integration.s3_client import S3Client, code_of, texts, v1
 from tests.s3_signing import with_header
@@ -124,7 +124,7 @@ async def test_decisions_about_a_batch_of_keys_share_a_budget(
     for key in range(5):
         await s3.done("PUT", f"/bucket/{key}", b"x")
     keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in range(5))
-    work = Work(10**6)
+    work = StepBudget(10**6)
     Patterns(("*",)).match("crn:x", work)
     monkeypatch.setattr(object_calls, "_DELETION_STEPS", 2 * (10**6 - work.left) + 1)
     done = await owner.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())

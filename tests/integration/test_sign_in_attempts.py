@@ -29,7 +29,7 @@ WRONG = "wrong"
 @pytest.fixture(autouse=True)
 def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the hash for an unknown address cost as little as the known ones' here."""
-    monkeypatch.setattr(passwords, "COST", passwords.Cost(log_n=4, r=8, p=1))
+    monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1))
 
 
 @pytest.fixture
@@ -37,11 +37,11 @@ def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count the hashes, and make them cost nothing."""
     counted: list[str] = []
 
-    def derive(_: passwords.Cost, password: str, __: bytes) -> bytes:
+    def derive(_: passwords.ScryptCost, password: str, __: bytes) -> bytes:
         counted.append(password)
         return bytes(32)
 
-    monkeypatch.setattr(passwords.Cost, "derive", derive)
+    monkeypatch.setattr(passwords.ScryptCost, "derive", derive)
     return counted
 
 
@@ -189,27 +189,27 @@ async def test_choosing_a_password_is_counted(oauth: World, hashes: list[str]) -
 
 
 class Held:
-    """Hashing that waits until it is let go on."""
+    """Checks of passwords whose hashing waits until it is let go on, and whose turns are noted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go_on = threading.Event()
         self.order: list[str] = []
         """Whose turn it was; when a thread gets to it is the system's affair."""
         self.running = 0
-        self._monkeypatch = monkeypatch
-        monkeypatch.setattr(passwords.Cost, "derive", self._derive)
-
-    def checks(self) -> PasswordChecks:
-        """Return checks whose turns are noted."""
-        made = PasswordChecks()
-        submit = made._threads.submit
+        self.checks = PasswordChecks()
+        submit = self.checks._threads.submit
 
         def noting(work: Callable[..., object], password: str, *rest: object) -> object:
             self.order.append(password)
             return submit(work, password, *rest)
 
-        self._monkeypatch.setattr(made._threads, "submit", noting)
-        return made
+        monkeypatch.setattr(self.checks._threads, "submit", noting)
+        monkeypatch.setattr(passwords.ScryptCost, "derive", self._derive)
+
+    def ask(self, subject: str, *, is_known: bool = False) -> asyncio.Task[list[bool]]:
+        """Let a client ask for a check, and call its password as the client is called."""
+        asker = PasswordClient(subject, is_known)
+        return asyncio.create_task(self.checks.match(subject, [], asker))
 
     def _derive(self, _password: str, _: bytes) -> bytes:
         self.running += 1
@@ -227,17 +227,11 @@ async def test_the_line_of_strangers_ends_and_known_askers_have_their_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = Held(monkeypatch)
-    checks = held.checks()
-
-    def ask(subject: str, *, is_known: bool) -> asyncio.Task[list[bool]]:
-        asker = PasswordClient(subject, is_known)
-        return asyncio.create_task(checks.match(subject, [], asker))
-
-    greedy = [ask("one", is_known=False) for _ in range(MAX_WAITING_EACH + 1)]
+    greedy = [held.ask("one") for _ in range(MAX_WAITING_EACH + 1)]
     await settle()
     assert [each.done() for each in greedy] == [False] * MAX_WAITING_EACH + [True]
     # Two of the greedy one are being hashed, and one may wait: the others get its other places.
-    others = [ask(f"other-{number}", is_known=False) for number in range(MAX_WAITING - 3 + 1)]
+    others = [held.ask(f"other-{number}") for number in range(MAX_WAITING - 3 + 1)]
     await settle()
     assert [each.done() for each in greedy] == [False] * 3 + [True] * (MAX_WAITING_EACH - 2)
     assert {type(each.exception()) for each in greedy[3:]} == {Unavailable}
@@ -245,8 +239,8 @@ async def test_the_line_of_strangers_ends_and_known_askers_have_their_own(
     refused = others[-1].exception()
     assert isinstance(refused, Unavailable)
     assert refused.retry_after == 5
-    known = ask("known", is_known=True)
-    leaver = ask("leaver", is_known=True)
+    known = held.ask("known", is_known=True)
+    leaver = held.ask("leaver", is_known=True)
     await settle()
     assert not known.done()
     leaver.cancel()
@@ -257,7 +251,7 @@ async def test_the_line_of_strangers_ends_and_known_askers_have_their_own(
     await asyncio.wait(greedy + others, timeout=30)
     assert held.order.count("one") == 3
     assert "leaver" not in held.order
-    again = ask("one", is_known=False)  # every place is free again
+    again = held.ask("one")  # every place is free again
     assert await asyncio.wait_for(again, 30) == []
 
 
@@ -265,15 +259,9 @@ async def test_who_asks_once_waits_for_one_hash_of_each_who_asks_often(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held = Held(monkeypatch)
-    checks = held.checks()
-
-    def ask(subject: str) -> asyncio.Task[list[bool]]:
-        asker = PasswordClient(subject, is_known=False)
-        return asyncio.create_task(checks.match(subject, [], asker))
-
-    asked = [ask("flood") for _ in range(MAX_WAITING_EACH)]
+    asked = [held.ask("flood") for _ in range(MAX_WAITING_EACH)]
     await settle()
-    asked.append(ask("once"))
+    asked.append(held.ask("once"))
     await settle()
     held.go_on.set()
     assert await asyncio.wait_for(asyncio.gather(*asked), 30) == [[]] * len(asked)
@@ -286,27 +274,21 @@ async def test_who_leaves_the_moment_it_is_displaced_gives_no_turn_it_never_had(
 ) -> None:
     held = Held(monkeypatch)
     monkeypatch.setattr(passwords, "MAX_WAITING", 4)
-    checks = held.checks()
-
-    def ask(subject: str) -> asyncio.Task[list[bool]]:
-        asker = PasswordClient(subject, is_known=False)
-        return asyncio.create_task(checks.match(subject, [], asker))
-
-    flood = [ask("flood") for _ in range(4)]
+    flood = [held.ask("flood") for _ in range(4)]
     await settle()
-    once = ask("once")
+    once = held.ask("once")
     await asyncio.sleep(0)  # it has taken the last place of the flood, which knows not yet
     flood[-1].cancel()
     await settle()
     assert not once.done()
     assert flood[-1].cancelled()
-    assert checks._running == 2
+    assert held.checks._running == 2
     while held.running < 2:  # noqa: ASYNC110 - a thread sets no event of the loop
         await asyncio.sleep(0.001)
     assert held.order == ["flood"] * 2
     held.go_on.set()
     await asyncio.wait_for(asyncio.gather(*flood[:-1], once), 30)
-    assert checks._running == 0
+    assert held.checks._running == 0
 
 
 async def test_a_full_line_is_told_by_a_page_and_counts_as_no_attempt(

@@ -10,7 +10,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.iam import passwords
-from cloudcore.iam.passwords import Cost, hash_password
+from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.oauth.attempts import COOKIE, PERSON_BUDGET, SIGN_IN_BUDGET
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import add_person
@@ -18,7 +18,7 @@ from tests.databases import on_both_databases
 from tests.integration.oauth_world import PASSWORD, World, code_of
 
 EMAIL = "ann@example.com"
-CHEAP = Cost(log_n=4, r=8, p=1)
+CHEAP = ScryptCost(log_n=4, r=8, p=1)
 SALT = b"0123456789abcdef"
 OTHER = "another long password"
 HOUR = 3600
@@ -29,7 +29,7 @@ def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passwords, "COST", CHEAP)
 
 
-async def add(world: World, password: str, *, salt: bytes = SALT, cost: Cost = CHEAP) -> User:
+async def add(world: World, password: str, *, salt: bytes = SALT, cost: ScryptCost = CHEAP) -> User:
     """Add a person of the address; the clock goes on, so that they have an order."""
     world.pass_time(1)
     kept = hash_password(password, cost, salt)
@@ -66,7 +66,6 @@ async def test_each_signs_in_by_the_own_password(oauth: World) -> None:
     assert await signed_in_as(oauth, PASSWORD) == one.id
 
 
-@on_both_databases
 async def test_one_password_of_several(oauth: World) -> None:
     """The known browser's person, else the one that signed in last, else the oldest."""
 
@@ -83,15 +82,14 @@ async def test_one_password_of_several(oauth: World) -> None:
     assert await signed_in_as(browser, PASSWORD) == people[1].id
 
 
-@on_both_databases
 async def test_an_attempt_takes_one_derivation_however_many_there_are(
     oauth: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    derived: list[Cost] = []
+    derived: list[ScryptCost] = []
     compared: list[bytes] = []
-    derive, compare = Cost.derive, hmac.compare_digest
+    derive, compare = ScryptCost.derive, hmac.compare_digest
 
-    def noted(cost: Cost, password: str, salt: bytes) -> bytes:
+    def noted(cost: ScryptCost, password: str, salt: bytes) -> bytes:
         derived.append(cost)
         return derive(cost, password, salt)
 
@@ -102,7 +100,7 @@ async def test_an_attempt_takes_one_derivation_however_many_there_are(
             return compare(one, two)
 
     made = [await add(oauth, PASSWORD) for _ in range(3)]
-    monkeypatch.setattr(Cost, "derive", noted)
+    monkeypatch.setattr(ScryptCost, "derive", noted)
     monkeypatch.setattr("cloudcore.iam.passwords.hmac", Comparing)
     for count in (3, 2, 1, 0):
         for password in ("wrong", PASSWORD):
@@ -126,17 +124,17 @@ async def rename(world: World, statement: str, user_id: str) -> None:
 def test_after_the_cost_was_raised_every_attempt_takes_one_derivation_more(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before, now = Cost(log_n=2, r=8, p=1), CHEAP
+    before, now = ScryptCost(log_n=2, r=8, p=1), CHEAP
     monkeypatch.setattr(passwords, "PREVIOUS_COSTS", (before,))
     old, new = hash_password(PASSWORD, before, SALT), hash_password(OTHER, now, SALT)
-    derived: list[Cost] = []
-    derive = Cost.derive
+    derived: list[ScryptCost] = []
+    derive = ScryptCost.derive
 
-    def noted(cost: Cost, password: str, salt: bytes) -> bytes:
+    def noted(cost: ScryptCost, password: str, salt: bytes) -> bytes:
         derived.append(cost)
         return derive(cost, password, salt)
 
-    monkeypatch.setattr(Cost, "derive", noted)
+    monkeypatch.setattr(ScryptCost, "derive", noted)
     for kept, expected in (
         ([], []),
         ([old], [True]),
@@ -173,7 +171,6 @@ async def test_a_browser_of_one_person_does_not_help_to_guess_at_another(oauth: 
     assert await signed_in_as(strange(oauth), PASSWORD)
 
 
-@on_both_databases
 async def test_a_namesake_does_not_make_guesses_that_never_fail(oauth: World) -> None:
     """Whoever adds a person of the address could give it each password that it guesses."""
 
@@ -212,7 +209,6 @@ async def test_guesses_in_a_known_browser_count_whether_or_not_there_are_others(
     assert seen[0] == seen[1] == [403] * PERSON_BUDGET.limit + [429, 429]
 
 
-@on_both_databases
 async def test_a_one_time_password_is_changed_for_its_own_person(oauth: World) -> None:
     one, two = await add(oauth, PASSWORD), await add(oauth, OTHER)
     await oauth.run(f"UPDATE users SET must_change_password = true WHERE id = '{two.id}'")

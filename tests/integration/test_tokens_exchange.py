@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -55,79 +55,66 @@ async def test_the_answer_is_that_of_the_token_specification(install: Install) -
     assert "refresh_token" not in found
 
 
-@pytest.mark.parametrize(
-    ("scopes", "granted"),
-    [
-        ([], []),
-        (["repository:acme/web/a:pull"], [entry("acme/web/a", "pull")]),
-        (["repository:acme/web/a:push,pull"], [entry("acme/web/a", "pull,push")]),
-        # fewer rights than asked for is no error
-        (["repository:acme/web/a:pull,delete"], [entry("acme/web/a", "pull", "delete")]),
-        (["repository:acme/db/a:pull"], [entry("acme/db/a", "", "pull")]),
-        (["repository:other/a:pull"], [entry("other/a", "", "pull")]),
-        (["repository:nobody/a:pull"], [entry("nobody/a", "", "pull")]),
-        # never widened
-        (["repository:*:*"], []),
-        (["acme/web/a:*"], []),
-        (["repository:acme/web/*:pull"], []),
-        (["registry:catalog:*"], [entry("catalog", "", "*")]),
-        (["registry:catalog:pull"], []),
-        (["registry:other:*"], []),
-        (["repository:acme/web/a:*"], [entry("acme/web/a", "pull,push", "delete")]),
-        (["repository:acme/web/a:pull,fly"], [entry("acme/web/a", "pull")]),
-        (["repository:acme/web/a:fly"], []),
-        (["repository:acme/web/a:"], []),
-        (["repository:acme/web/a"], []),
-        (["repository"], []),
-        ([""], []),
-        # what is no name of a repository
-        (["repository:acme/Web:pull"], []),
-        (["repository:acme/../other/a:pull"], []),
-        (["repository:acme:pull"], []),
-        # a class is ignored, a port belongs to nothing here
-        (["repository(plugin):acme/web/a:pull"], [entry("acme/web/a", "pull")]),
-        (["repository:host:5000/acme/web/a:pull"], []),
-        # several in one value, several values, the same name twice
-        (
-            ["repository:acme/web/a:pull repository:acme/web/b:push"],
-            [entry("acme/web/a", "pull"), entry("acme/web/b", "push")],
-        ),
-        (
-            ["repository:acme/web/a:pull", "repository:acme/web/a:push"],
-            [entry("acme/web/a", "pull,push")],
-        ),
-    ],
-)
+GRANTED: Final[list[tuple[list[str], list[dict[str, Any]]]]] = [
+    ([], []),
+    (["repository:acme/web/a:pull"], [entry("acme/web/a", "pull")]),
+    (["repository:acme/web/a:push,pull"], [entry("acme/web/a", "pull,push")]),
+    # fewer rights than asked for is no error
+    (["repository:acme/web/a:pull,delete"], [entry("acme/web/a", "pull", "delete")]),
+    (["repository:acme/db/a:pull"], [entry("acme/db/a", "", "pull")]),
+    (["repository:other/a:pull"], [entry("other/a", "", "pull")]),
+    (["repository:nobody/a:pull"], [entry("nobody/a", "", "pull")]),
+    # never widened
+    (["repository:*:*"], []),
+    (["acme/web/a:*"], []),
+    (["repository:acme/web/*:pull"], []),
+    (["registry:catalog:*"], [entry("catalog", "", "*")]),
+    (["registry:catalog:pull"], []),
+    (["registry:other:*"], []),
+    (["repository:acme/web/a:*"], [entry("acme/web/a", "pull,push", "delete")]),
+    (["repository:acme/web/a:pull,fly"], [entry("acme/web/a", "pull")]),
+    (["repository:acme/web/a:fly"], []),
+    (["repository:acme/web/a:"], []),
+    (["repository:acme/web/a"], []),
+    (["repository"], []),
+    ([""], []),
+    # what is no name of a repository
+    (["repository:acme/Web:pull"], []),
+    (["repository:acme/../other/a:pull"], []),
+    (["repository:acme:pull"], []),
+    # a class is ignored, a port belongs to nothing here
+    (["repository(plugin):acme/web/a:pull"], [entry("acme/web/a", "pull")]),
+    (["repository:host:5000/acme/web/a:pull"], []),
+    # several in one value, several values, the same name twice
+    (
+        ["repository:acme/web/a:pull repository:acme/web/b:push"],
+        [entry("acme/web/a", "pull"), entry("acme/web/b", "push")],
+    ),
+    (
+        ["repository:acme/web/a:pull", "repository:acme/web/a:push"],
+        [entry("acme/web/a", "pull,push")],
+    ),
+]
+"""What is granted for scopes to who may pull and push below `acme/web`."""
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_scopes_are_granted_as_far_as_policies_go(
-    install: Install, method: str, scopes: list[str], granted: list[dict[str, Any]]
-) -> None:
+async def test_scopes_are_granted_as_far_as_policies_go(install: Install, method: str) -> None:
     account = await install.add_account("acme")
     await install.add_repository(await install.add_account("other"), "a")
-    program = await install.add_program(
-        account,
-        "ci",
-        allow(
-            "registry:PullImage",
-            "registry:PushImage",
-            on="crn:registry:local:acme:repository/web/*",
-        ),
-    )
-    password = await install.login(program)
+    web = "crn:registry:local:acme:repository/web/*"
+    below = allow("registry:PullImage", "registry:PushImage", on=web)
+    password = await install.login(await install.add_program(account, "ci", below))
     async with install.connect() as client:
-        if method == "GET":
-            query = httpx.QueryParams([("scope", scope) for scope in scopes])
-            answer = await client.get("/v2/token", params=query, headers=basic(password))
-        else:
-            form = {
-                "grant_type": "password",
-                "username": "token",
-                "password": password,
-                "scope": scopes,
-            }
-            answer = await client.post("/v2/token", data=form)
-    assert answer.status_code == 200
-    assert access_of(answer.json()["token"]) == granted
+        for scopes, granted in GRANTED:
+            if method == "GET":
+                query = httpx.QueryParams([("scope", scope) for scope in scopes])
+                answer = await client.get("/v2/token", params=query, headers=basic(password))
+            else:
+                form = {"grant_type": "password", "username": "token", "password": password}
+                answer = await client.post("/v2/token", data=form | {"scope": scopes})
+            assert answer.status_code == 200
+            assert access_of(answer.json()["token"]) == granted, scopes
 
 
 WRONG = [
@@ -170,58 +157,56 @@ async def test_every_wrong_credential_gets_the_same_answer(install: Install, wro
     assert answer.json()["errors"][0]["code"] == "UNAUTHORIZED"
 
 
-@pytest.mark.parametrize(
-    ("form", "status", "error"),
-    [
-        ({"grant_type": "password", "username": "token", "password": "{}"}, 200, None),
-        ({"grant_type": "refresh_token", "refresh_token": "{}"}, 200, None),
-        ({"grant_type": "refresh_token", "refresh_token": "rlc_no"}, 401, "invalid_grant"),
-        ({"grant_type": "password", "username": "token", "password": "no"}, 401, "invalid_grant"),
-        ({"grant_type": "password", "username": "me", "password": "{}"}, 401, "invalid_grant"),
-        ({"grant_type": "password", "username": "token"}, 400, "invalid_request"),
-        ({"grant_type": "password", "password": "{}"}, 400, "invalid_request"),
-        ({"grant_type": "refresh_token"}, 400, "invalid_request"),
-        ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),
-        ({"grant": "password"}, 400, "invalid_request"),
-        ({}, 400, "invalid_request"),
-        ({"grant_type": ["password", "password"]}, 400, "invalid_request"),
-        ({"grant_type": "password", "pad": "x" * 70_000}, 413, "invalid_request"),
-    ],
-)
-async def test_the_form_of_oauth(
-    install: Install, form: dict[str, Any], status: int, error: str | None
-) -> None:
+FORMS: Final[list[tuple[dict[str, Any], int, str | None]]] = [
+    ({"grant_type": "password", "username": "token", "password": "{}"}, 200, None),
+    ({"grant_type": "refresh_token", "refresh_token": "{}"}, 200, None),
+    ({"grant_type": "refresh_token", "refresh_token": "rlc_no"}, 401, "invalid_grant"),
+    ({"grant_type": "password", "username": "token", "password": "no"}, 401, "invalid_grant"),
+    ({"grant_type": "password", "username": "me", "password": "{}"}, 401, "invalid_grant"),
+    ({"grant_type": "password", "username": "token"}, 400, "invalid_request"),
+    ({"grant_type": "password", "password": "{}"}, 400, "invalid_request"),
+    ({"grant_type": "refresh_token"}, 400, "invalid_request"),
+    ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),
+    ({"grant": "password"}, 400, "invalid_request"),
+    ({}, 400, "invalid_request"),
+    ({"grant_type": ["password", "password"]}, 400, "invalid_request"),
+    ({"grant_type": "password", "pad": "x" * 70_000}, 413, "invalid_request"),
+]
+"""Forms, in which `{}` is the password of a login, and their answers."""
+
+
+async def test_the_form_of_oauth(install: Install) -> None:
     account = await install.add_account("acme")
     password = await install.login(await install.add_program(account, "ci", ALLOW_ALL))
-    filled = {
-        key: value.format(password) if isinstance(value, str) else value
-        for key, value in form.items()
-    }
     async with install.connect() as client:
-        answer = await client.post("/v2/token", data=filled)
-    assert answer.status_code == status
-    assert answer.headers["cache-control"] == "no-store"
-    assert answer.json().get("error") == error
-    if error:
-        assert set(answer.json()) == {"error", "error_description"}
+        for form, status, error in FORMS:
+            filled = {
+                key: value.format(password) if isinstance(value, str) else value
+                for key, value in form.items()
+            }
+            answer = await client.post("/v2/token", data=filled)
+            assert (answer.status_code, answer.json().get("error")) == (status, error), form
+            assert answer.headers["cache-control"] == "no-store"
+            if error:
+                assert set(answer.json()) == {"error", "error_description"}
 
 
 @pytest.mark.parametrize(
-    ("content_type", "body", "status"),
+    ("content_type", "body"),
     [
-        ("application/x-www-form-urlencoded; charset=UTF-8", b"grant_type=x", 400),
-        ("application/json", b"{}", 400),
-        ("", b"grant_type=password", 400),
-        ("application/x-www-form-urlencoded", b"%ff=\xff", 400),
+        ("application/x-www-form-urlencoded; charset=UTF-8", b"grant_type=x"),
+        ("application/json", b"{}"),
+        ("", b"grant_type=password"),
+        ("application/x-www-form-urlencoded", b"%ff=\xff"),
     ],
 )
 async def test_no_malformed_form_makes_a_client_give_up(
-    install: Install, content_type: str, body: bytes, status: int
+    install: Install, content_type: str, body: bytes
 ) -> None:
     headers = {"content-type": content_type} if content_type else {}
     async with install.connect() as client:
         answer = await client.post("/v2/token", content=body, headers=headers)
-    assert answer.status_code == status
+    assert answer.status_code == 400
     assert answer.json()["error"] in ("invalid_request", "unsupported_grant_type")
 
 

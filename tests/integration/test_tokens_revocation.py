@@ -42,85 +42,18 @@ class Given(NamedTuple):
     repository_id: str
     password: str
 
+    @property
+    def account_id(self) -> str:
+        return self.program.account.id
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return what names the access key of the program."""
+        assert self.program.key_id is not None
+        return self.account_id, self.program.id, self.program.key_id
+
 
 Way = Callable[[Install, Given], Awaitable[object]]
-
-
-async def detach(install: Install, given: Given) -> None:
-    who = given.program
-    await install.database.write(
-        policies.detach_policy, who.account.id, who.policy_id, who.attachment_id
-    )
-
-
-async def add_deny(install: Install, given: Given) -> None:
-    await install.say(given.program, ALLOW_ALL, deny("registry:PullImage"))
-
-
-async def edit_policy(install: Install, given: Given) -> None:
-    account = given.program.account
-    await install.share(given.repository_id, account, refuse(account.id))
-
-
-async def delete_key(install: Install, given: Given) -> None:
-    who = given.program
-    assert who.key_id is not None
-    await install.database.write(
-        service_accounts.delete_access_key, who.account.id, who.id, who.key_id
-    )
-
-
-async def disable_key(install: Install, given: Given) -> None:
-    who = given.program
-    assert who.key_id is not None
-    await install.database.write(
-        service_accounts.update_access_key,
-        who.account.id,
-        who.id,
-        who.key_id,
-        {"status": "inactive"},
-        install.clock(),
-    )
-
-
-async def let_key_expire(install: Install, given: Given) -> None:
-    who, now = given.program, install.clock()
-    assert who.key_id is not None
-    await install.database.write(
-        service_accounts.update_access_key,
-        who.account.id,
-        who.id,
-        who.key_id,
-        {"expires_at": now},
-        now,
-    )
-
-
-async def suspend_program(install: Install, given: Given) -> None:
-    who = given.program
-    await install.database.write(
-        service_accounts.update_service_account,
-        who.account.id,
-        who.id,
-        {"status": "suspended"},
-        install.clock(),
-    )
-
-
-async def delete_program(install: Install, given: Given) -> None:
-    who = given.program
-    await install.database.write(service_accounts.delete_service_account, who.account.id, who.id)
-
-
-async def suspend_account(install: Install, given: Given) -> None:
-    await install.suspend_account(given.program.account)
-
-
-async def delete_repo(install: Install, given: Given) -> None:
-    account_id = given.program.account.id
-    await install.database.write(
-        delete_repository, account_id, given.repository_id, install.ctx.change_by(""), force=True
-    )
 
 
 async def delete_login(install: Install, given: Given) -> None:
@@ -129,53 +62,61 @@ async def delete_login(install: Install, given: Given) -> None:
     await install.database.write(revoke_login, login.id, install.clock())
 
 
-async def end_session(install: Install, given: Given) -> None:
-    assert given.program.sid is not None
-    await install.database.write(revoke_session, given.program.sid, install.clock())
-
-
-async def delete_role(install: Install, given: Given) -> None:
-    who = given.program
-    await install.database.write(roles.delete_role, who.account.id, who.id)
-
-
-async def change_trust(install: Install, given: Given) -> None:
-    who = given.program
-    nobody = {"effect": "deny", "principals": [who.account.id]}
-    await install.database.write(
-        roles.update_role,
-        who.account.id,
-        who.id,
-        {"trust_policy": document(nobody)},
-        install.clock(),
+def change_key(**changes: object) -> Way:
+    """Return the way that changes the access key of the program."""
+    return lambda i, g: i.database.write(
+        service_accounts.update_access_key, *g.key, changes, i.clock()
     )
 
 
-OF_PROGRAMS: Final[list[Way]] = [
-    detach,
-    add_deny,
-    edit_policy,
-    delete_key,
-    disable_key,
-    let_key_expire,
-    suspend_program,
-    delete_program,
-    suspend_account,
-    delete_repo,
-    delete_login,
-]
-OF_SESSIONS: Final[list[Way]] = [
-    detach,
-    add_deny,
-    end_session,
-    delete_role,
-    change_trust,
-    suspend_account,
-    delete_login,
-]
+OF_BOTH: Final[dict[str, Way]] = {
+    "detach": lambda i, g: i.database.write(
+        policies.detach_policy, g.account_id, g.program.policy_id, g.program.attachment_id
+    ),
+    "add_deny": lambda i, g: i.say(g.program, ALLOW_ALL, deny("registry:PullImage")),
+    "suspend_account": lambda i, g: i.suspend_account(g.program.account),
+    "delete_login": delete_login,
+}
+OF_KEYS: Final[dict[str, Way]] = {
+    "delete_key": lambda i, g: i.database.write(service_accounts.delete_access_key, *g.key),
+    "disable_key": change_key(status="inactive"),
+    "delete_program": lambda i, g: i.database.write(
+        service_accounts.delete_service_account, g.account_id, g.program.id
+    ),
+}
+OF_PROGRAMS: Final[dict[str, Way]] = {
+    **OF_BOTH,
+    **OF_KEYS,
+    "edit_policy": lambda i, g: i.share(g.repository_id, g.program.account, refuse(g.account_id)),
+    "let_key_expire": lambda i, g: change_key(expires_at=i.clock())(i, g),
+    "suspend_program": lambda i, g: i.database.write(
+        service_accounts.update_service_account,
+        g.account_id,
+        g.program.id,
+        {"status": "suspended"},
+        i.clock(),
+    ),
+    "delete_repository": lambda i, g: i.database.write(
+        delete_repository, g.account_id, g.repository_id, i.ctx.change_by(""), force=True
+    ),
+}
+OF_SESSIONS: Final[dict[str, Way]] = {
+    **OF_BOTH,
+    "end_session": lambda i, g: i.database.write(revoke_session, g.program.sid or "", i.clock()),
+    "delete_role": lambda i, g: i.database.write(roles.delete_role, g.account_id, g.program.id),
+    "change_trust": lambda i, g: i.database.write(
+        roles.update_role,
+        g.account_id,
+        g.program.id,
+        {"trust_policy": document({"effect": "deny", "principals": [g.account_id]})},
+        i.clock(),
+    ),
+}
 
 
-async def check(install: Install, given: Given, way: Way) -> None:
+async def check(
+    install: Install, given: Given, way: Way, *, leaves_repository: bool = True
+) -> None:
     """Take something away and see that all successes are over within five minutes."""
     old = await install.exchange(given.password, PULL)
     path = "/v2/acme/r/tags/list"
@@ -199,43 +140,35 @@ async def check(install: Install, given: Given, way: Way) -> None:
                 granted += got.status_code == 200
                 assert got.status_code != 200 or second <= 300
         fresh = await client.get(TOKEN, headers=basic(given.password))
-        if fresh.status_code == 200 and way is not delete_repo:
+        if fresh.status_code == 200 and leaves_repository:
             token = fresh.json()["token"]
             assert (await client.get(path, headers=bearer(token))).status_code == 403
-        assert way is delete_repo or granted, "the old token did not last: the test shows nothing"
+        assert granted or not leaves_repository, "the old token did not last: nothing is shown"
 
 
-@pytest.mark.parametrize("way", OF_PROGRAMS, ids=lambda way: way.__name__)
-async def test_a_service_account_loses_its_pull(install: Install, way: Way) -> None:
+@pytest.mark.parametrize("way", OF_PROGRAMS)
+async def test_a_service_account_loses_its_pull(install: Install, way: str) -> None:
     account = await install.add_account("acme")
     repository_id = await install.add_repository(account, "r")
     program = await install.add_program(account, "ci", ALLOW_ALL)
     given = Given(program, repository_id, await install.login(program))
-    await check(install, given, way)
+    leaves = way != "delete_repository"
+    await check(install, given, OF_PROGRAMS[way], leaves_repository=leaves)
 
 
-@pytest.mark.parametrize("way", OF_SESSIONS, ids=lambda way: way.__name__)
-async def test_a_role_session_loses_its_pull(install: Install, way: Way) -> None:
+@pytest.mark.parametrize("way", [*OF_SESSIONS, *OF_KEYS])
+async def test_a_role_session_loses_its_pull(install: Install, way: str) -> None:
+    """By what is its own, and by the access key that assumed it."""
     account = await install.add_account("acme")
     repository_id = await install.add_repository(account, "r")
     source = await install.add_program(account, "ci", allow("iam:AssumeRole"))
     session = await install.add_role_session(account, "deploy", ALLOW_ALL, source=source)
     given = Given(session, repository_id, await install.login(session))
-    await check(install, given, way)
-
-
-@pytest.mark.parametrize("way", [delete_key, disable_key, delete_program])
-async def test_a_role_session_ends_with_the_key_that_assumed_it(install: Install, way: Way) -> None:
-    account = await install.add_account("acme")
-    repository_id = await install.add_repository(account, "r")
-    source = await install.add_program(account, "ci", allow("iam:AssumeRole"))
-    session = await install.add_role_session(account, "deploy", ALLOW_ALL, source=source)
-    password = await install.login(session)
 
     async def of_source(install: Install, given: Given) -> None:
-        await way(install, given._replace(program=source))
+        await OF_KEYS[way](install, given._replace(program=source))
 
-    await check(install, Given(session, repository_id, password), of_source)
+    await check(install, given, OF_SESSIONS.get(way, of_source))
 
 
 @pytest.mark.parametrize("what", ["edited", "deleted", "denied"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from sqlalchemy import bindparam
 
@@ -30,10 +30,20 @@ from registry.oci.reference import Name
 from registry.services.access.logins import USERNAME, ClientCredential, mint_login, new_password
 from registry.services.repositories.details import delete_repository
 from tests.inprocess import ManualClock
-from tests.property.access_oracle import Outcome, Statement
-from tests.tenants import ALLOW_ALL, Install, Program, allow, deny, let, note_nothing, refuse
+from tests.tenants import (
+    ALLOW_ALL,
+    Install,
+    Program,
+    Statement,
+    allow,
+    deny,
+    let,
+    note_nothing,
+    refuse,
+)
 
 Login = str
+Outcome = Literal["in", "401", "403"]
 PULLS: Final = "registry:PullImage"
 PUSHES: Final = "registry:PushImage"
 CREATES: Final = "registry:CreateRepository"

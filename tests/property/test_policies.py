@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from cloudcore.iam.decision import Caller, Question, Trace, Verdict, could_allow, decide
-from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules, policy_of
 from cloudcore.identity.rights.documents import read_stored
 from registry.services.resource_kinds import REPOSITORY_RULES
@@ -200,7 +200,7 @@ def test_neither_decision_nor_cost_tells_whether_an_account_exists() -> None:
         found = []
         for ids in ({}, {handle: make.OTHER}):
             policy = read_stored(text, json.dumps(ids), PolicyKind.IDENTITY)
-            work = Work(10**9)
+            work = StepBudget(10**9)
             asked = Question(caller, action, resource, make.OWN, source, make.NOON, work)
             found.append((decide(asked, [policy]), work.left))
         assert found[0] == found[1], (text, resource, found)

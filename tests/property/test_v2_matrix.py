@@ -1,9 +1,9 @@
 """The authorization matrix of `/v2`, whole: 14 callers, 14 actions, 9 x 9 policies, 9 states.
 
 Each row asks the decision path itself (exchange of a login, check of the bearer at the door, and
-the look at live policies where a request takes one) and the oracle of `access_oracle`. Rows of
+the look at live policies where a request takes one) and the oracle of `policy_oracle`. Rows of
 states that nothing can be in yet are those of the state they are like, and are counted with it.
-`test_access_oracle` plays a pairwise cover of the same over HTTP.
+What each request asks for on the wire is checked by `test_tokens_door`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pytest
 
 from registry.distribution.auth import DELETE, PUSH
 from registry.metadata.repositories.live import find_repository
-from tests.property.access_oracle import Asker, Outcome, Statement, outcome
 from tests.property.matrix_world import (
     ACTIONS,
     COLLAPSED,
@@ -33,16 +32,27 @@ from tests.property.matrix_world import (
     STATES,
     Callers,
     Matrix,
+    Outcome,
     StandingClock,
     open_matrix,
 )
-from tests.tenants import deny, open_install, refuse
+from tests.property.policy_oracle import Asked, is_allowed
+from tests.tenants import Statement, deny, document, open_install, refuse
 
 DELETES: Final = "registry:DeleteImage"
 ROWS: Final = 14 * 14 * 9 * 9 * 9
 OLD: Final = ("expired", "old login")
 GONE: Final = deny("*")
 CLOSED: Final = refuse("*", actions=(PULLS, PUSHES))
+
+
+class Asker(NamedTuple):
+    """Whoever asks, in which account, with the statements of its own policies."""
+
+    crn: str | None
+    """None: nobody signed in."""
+    account: str
+    statements: list[Statement]
 
 
 class Row(NamedTuple):
@@ -72,10 +82,27 @@ def asker_of(row: Row, state: str) -> Asker | None:
     is_insider = callers.principal not in ("anonymous", "another account")
     if callers.principal in DEAD or (state == "owner suspended" and is_insider):
         return None
+    account = callers.home.id
     if callers.principal == "anonymous":
-        return Asker((), is_insider=False, statements=())
-    crn = callers.programs[row.identity].crn
-    return Asker({crn, callers.home.id}, is_insider, callers.statements[row.identity])
+        return Asker(None, account, [])
+    return Asker(callers.programs[row.identity].crn, account, callers.statements[row.identity])
+
+
+def outcome(asker: Asker | None, takes: list[str], crn: str, attached: list[Statement]) -> Outcome:
+    """Say how the door of the data plane answers who `takes` these actions.
+
+    Without a token that holds (`asker` is None) nobody is known, and is asked to be: 401. Who has
+    not signed in might be let in otherwise: 401 too. Whom policies refuse is told so: 403.
+    """
+    if asker is None:
+        return "401"
+    owner = crn.split(":")[3]
+    own, theirs = [document(*asker.statements)], document(*attached)
+    for action in takes:
+        asked = Asked(asker.crn, asker.account, action, crn, owner, None, 0)
+        if not is_allowed(asked, own, theirs):
+            return "403" if asker.crn else "401"
+    return "in"
 
 
 def expected(row: Row, state: str, *, is_removed: bool = False) -> Outcome:
@@ -83,9 +110,9 @@ def expected(row: Row, state: str, *, is_removed: bool = False) -> Outcome:
     asker, takes = asker_of(row, state), needed(row.action, state)
     attached: list[Statement] = row.callers.attached[row.resource]
     if asker is not None and is_removed:
-        asker, attached = Asker(asker.names, asker.is_insider, [GONE] if asker.names else []), []
+        asker, attached = asker._replace(statements=[GONE]), []
     if asker is not None and state == "owner suspended" and takes:
-        return "403" if asker.names or row.action == "mount from" else "401"
+        return "403" if asker.crn or row.action == "mount from" else "401"
     found = outcome(asker, takes, row.callers.crns[row.resource], attached)
     # Who is refused a mount is told so by the upload it gets instead.
     return "403" if row.action == "mount from" and asker is not None and found != "in" else found

@@ -82,30 +82,21 @@ def _signature(signed: bytes, key: SigningKey | bytes) -> bytes:
     return made
 
 
-def forgeries(audience: str, keys: FixedKeys) -> Iterator[tuple[str, str]]:
-    """Yield named tokens for an audience, each wrong in one way."""
-    right = keys.by_audience[audience]
-    yield from _wrong_headers(audience, right)
-    yield from _wrong_keys(audience, keys)
-    yield from _wrong_claims(audience, right)
-    yield from _wrong_forms(audience, right)
-
-
-def _wrong_headers(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]:
+def forgeries(
+    audience: str, keys: Mapping[str, SigningKey], claims: Json
+) -> Iterator[tuple[str, str]]:
+    """Yield named tokens for an audience, each wrong in one way; `claims` are good ones."""
+    right, other = keys[audience], keys[API if audience == BEARERS else BEARERS]
     good = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
-    claims = good_claims(audience)
-    for name in (
-        "none",
-        "None",
-        "NONE",
-        "",
-        "HS384",
-        "HS512",
-        "RS256",
-        "PS256",
-        "ES256",
-        "Ed25519",
-    ):
+    yield from _wrong_headers(good, claims, right)
+    yield from _wrong_keys(good, claims, right, other)
+    yield from _wrong_claims(good, claims, right, is_bearer=audience == BEARERS)
+    yield from _wrong_forms(good, claims, right)
+
+
+def _wrong_headers(good: Json, claims: Json, right: SigningKey) -> Iterator[tuple[str, str]]:
+    others = ("HS384", "HS512", "RS256", "PS256", "ES256", "Ed25519")
+    for name in ("none", "None", "NONE", "", *others):
         yield f"alg {name}", token(good | {"alg": name}, claims, right)
     yield (
         "alg none, no signature",
@@ -134,11 +125,9 @@ def _wrong_headers(audience: str, right: SigningKey) -> Iterator[tuple[str, str]
     yield "header not UTF-8", token(b'{"alg":"\xff"}', claims, right)
 
 
-def _wrong_keys(audience: str, keys: FixedKeys) -> Iterator[tuple[str, str]]:
-    right = keys.by_audience[audience]
-    other = keys.by_audience[API if audience == BEARERS else BEARERS]
-    claims = good_claims(audience)
-    good = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
+def _wrong_keys(
+    good: Json, claims: Json, right: SigningKey, other: SigningKey
+) -> Iterator[tuple[str, str]]:
     stranger = load_key(right.kid, right.algorithm, 0, new_material(right.algorithm))
     yield "a stranger's key", token(good, claims, stranger)
     yield (
@@ -163,25 +152,28 @@ def _wrong_keys(audience: str, keys: FixedKeys) -> Iterator[tuple[str, str]]:
             yield f"HS256 by {secret!r}", token(good, claims, secret)
 
 
-def _wrong_claims(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]:
-    header = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
-    claims = good_claims(audience)
-    others = {"aud": "registry" if audience == API else "api", "iss": "https://other.example.com"}
+def _wrong_claims(
+    header: Json, claims: Json, right: SigningKey, *, is_bearer: bool
+) -> Iterator[tuple[str, str]]:
+    issuer, now, end = claims["iss"], claims["iat"] + 10, claims["exp"]
     for name, values in {
-        "aud": (others["aud"], [claims["aud"]], "", None, 1),
-        "iss": (others["iss"], ISSUER + "/", "", None, [ISSUER]),
-        "exp": (NOW, NOW - 1, -1, 0, str(NOW + 60), None, True, [NOW + 60]),
-        "iat": (str(NOW), None),
+        "aud": ("api" if is_bearer else "registry", [claims["aud"]], "", None, 1),
+        "iss": ("https://other.example.com", f"{issuer}/", "", None, [issuer]),
+        "exp": (now, now - 1, -1, 0, str(end), None, True, [end]),
+        "iat": (str(now), None),
         "jti": (1, None),
         "sub": (None, 1),
     }.items():
         for value in values:
             yield f"{name} {value!r}", token(header, claims | {name: value}, right)
         yield f"no {name}", token(header, {k: v for k, v in claims.items() if k != name}, right)
-    if audience == BEARERS:
-        for nbf in (NOW + 11, str(NOW), None):
+    if is_bearer:
+        for nbf in (now + 11, str(now), None):
             yield f"nbf {nbf!r}", token(header, claims | {"nbf": nbf}, right)
-        yield "access no list", token(header, claims | {"access": {}}, right)
+        for access in ({"type": "repository"}, "*"):
+            yield f"access {access!r}", token(header, claims | {"access": access}, right)
+        for name in ("nbf", "access"):
+            yield f"no {name}", token(header, {k: v for k, v in claims.items() if k != name}, right)
     raw = json.dumps(claims)
     exp = f'"exp": {claims["exp"]}'
     yield "exp 1e999", token(header, raw.replace(exp, '"exp": 1e999').encode(), right)
@@ -196,12 +188,10 @@ def _wrong_claims(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]
         yield f"payload {name}", token(header, payload, right)
 
 
-def _wrong_forms(audience: str, right: SigningKey) -> Iterator[tuple[str, str]]:
-    header = {"alg": right.algorithm, "typ": "JWT", "kid": right.kid}
-    claims = good_claims(audience)
+def _wrong_forms(header: Json, claims: Json, right: SigningKey) -> Iterator[tuple[str, str]]:
     good = token(header, claims, right)
     first, second, third = good.split(".")
-    more = encoded(json.dumps(claims | {"exp": NOW + 10_000_000}).encode())
+    more = encoded(json.dumps(claims | {"exp": claims["exp"] + 10_000_000}).encode())
     changes: Mapping[str, Callable[[], str]] = {
         "nothing": lambda: "",
         "dots": lambda: "..",

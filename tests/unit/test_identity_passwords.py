@@ -6,7 +6,7 @@ import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam import passwords
-from cloudcore.iam.passwords import Cost, check_new_password, hash_password, match_passwords
+from cloudcore.iam.passwords import ScryptCost, check_new_password, hash_password, match_passwords
 
 
 def test_a_kept_password_is_known_again_and_another_is_not() -> None:
@@ -22,7 +22,7 @@ def test_the_same_password_is_never_kept_the_same() -> None:
 
 
 def test_a_kept_password_says_its_own_cost() -> None:
-    kept = hash_password("old", Cost(log_n=4, r=8, p=1))
+    kept = hash_password("old", ScryptCost(log_n=4, r=8, p=1))
     assert kept.startswith("scrypt$4$8$1$")
     assert match_passwords("old", [kept]) == [True]
     assert match_passwords("new", [kept]) == [False]
@@ -30,15 +30,15 @@ def test_a_kept_password_says_its_own_cost() -> None:
 
 def test_nobody_costs_what_somebody_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same derivation is done for an address that is not known."""
-    done: list[passwords.Cost] = []
-    derive = passwords.Cost.derive
+    done: list[passwords.ScryptCost] = []
+    derive = passwords.ScryptCost.derive
 
-    def counted(cost: passwords.Cost, password: str, salt: bytes) -> bytes:
+    def counted(cost: passwords.ScryptCost, password: str, salt: bytes) -> bytes:
         done.append(cost)
         return derive(cost, password, salt)
 
     kept = hash_password("correct horse")
-    monkeypatch.setattr(passwords.Cost, "derive", counted)
+    monkeypatch.setattr(passwords.ScryptCost, "derive", counted)
     assert match_passwords("wrong", [kept]) == [False]
     assert match_passwords("wrong", []) == []
     assert done == [passwords.COST, passwords.COST]

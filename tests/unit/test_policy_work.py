@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
-from cloudcore.iam.patterns import Patterns, TooCostly, Work
+from cloudcore.iam.patterns import Patterns, StepBudget, TooCostly
 from cloudcore.iam.policy import MAX_BYTES, MAX_PRINCIPAL_BYTES, Policy, PolicyKind, policy_of
 
 LONGEST = f"crn:registry:local:{'0' * 36}:repository/{'a' * 250}"
@@ -36,7 +36,7 @@ WORST: dict[str, Callable[[int], str]] = {
 }
 
 
-def question(resource: str, work: Work | None = None) -> Question:
+def question(resource: str, work: StepBudget | None = None) -> Question:
     caller = Caller("crn:iam::a:service-account/ci", "a")
     return Question(caller, "registry:PullImage", resource, "a", None, 0, work)
 
@@ -75,7 +75,7 @@ def test_a_step_is_as_short_as_it_says(name: str) -> None:
     """Work that is counted takes its 0.4 ns a step; on a slow machine some times that."""
     patterns = Patterns(tuple(fill(WORST[name], MAX_BYTES)))
     patterns.match("")
-    work = Work(DECISION_STEPS)
+    work = StepBudget(DECISION_STEPS)
     began = thread_time()
     assert not patterns.match(LONGEST, work)
     assert thread_time() - began < 1e-3 + 20 * 0.4e-9 * (DECISION_STEPS - work.left)
@@ -85,7 +85,7 @@ def test_networks_are_work_too() -> None:
     networks = [f"10.{number // 250}.{number % 250}.0/24" for number in range(100)]
     conditions = {"ip_address": networks}
     own = [policy("deny", ["*"], conditions=conditions)]
-    work = Work(DECISION_STEPS)
+    work = StepBudget(DECISION_STEPS)
     assert decide(question("crn:x", work), own) is Verdict.NO_ALLOW
     assert DECISION_STEPS - work.left > len(networks) * 100
 
@@ -93,16 +93,16 @@ def test_networks_are_work_too() -> None:
 def test_work_that_ends_never_allows() -> None:
     """Not even where an allow was found before: a deny might have followed."""
     own = [policy("allow", ["*"]), policy("deny", [inner(50)] * 100)]
-    verdict = decide(question(LONGEST, Work(10_000)), own)
+    verdict = decide(question(LONGEST, StepBudget(10_000)), own)
     assert verdict is Verdict.TOO_COSTLY
     assert not verdict.is_allowed
     assert decide(question(LONGEST), own) is Verdict.ALLOWED
     own = [policy("allow", [*[inner(50)] * 100, "*"])]
-    assert decide(question(LONGEST, Work(10_000)), own) is Verdict.TOO_COSTLY
+    assert decide(question(LONGEST, StepBudget(10_000)), own) is Verdict.TOO_COSTLY
 
 
 def test_work_is_shared_and_ends() -> None:
-    work = Work(100_000)
+    work = StepBudget(100_000)
     patterns = Patterns((inner(50),))
     for _ in range(7):
         patterns.match(LONGEST, work)
@@ -112,7 +112,7 @@ def test_work_is_shared_and_ends() -> None:
 
 def test_anchored_ends_are_looked_at_first() -> None:
     """Nothing is sought for a pattern that the ends rule out."""
-    work = Work(10_000)
+    work = StepBudget(10_000)
     assert not Patterns(("crn:*" + "a" * 120 + "b0",) * 10).match(LONGEST, work)
     assert not Patterns(("crn:kms:" + inner(50),) * 10).match(LONGEST, work)
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, UnsetType
 
-from cloudcore.iam.principal import Source, stored_source
+from cloudcore.iam.principal import SourceIdentity, stored_source
 from cloudcore.web.bodies import ActingSource
 from cloudcore.wire import RFC3339, ResponseBody
 from registry.control.bodies import answer_of
@@ -19,7 +19,7 @@ class Row(NamedTuple):
     size: int | None = 3
     kind: str | None = None
     seen_at: int | None = 1
-    made_by: str | None = stored_source(Source("crn:iam::a:user/u", "u"))
+    made_by: str | None = stored_source(SourceIdentity("crn:iam::a:user/u", "u"))
     secret: str = "not an answer's"
 
     @property

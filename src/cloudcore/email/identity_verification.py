@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hmac
 import os
-from base64 import urlsafe_b64encode
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -20,6 +19,7 @@ from urllib.parse import urlencode
 
 from msgspec import structs
 
+from cloudcore import base64url
 from cloudcore.account_rows import handle_of
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
@@ -57,7 +57,7 @@ class BadToken(InvalidInput):
 
 def waiting(identity: SendingIdentity, keyring: Keyring, now: int) -> SendingIdentity:
     """Return an address with a new token, waiting for its confirmation."""
-    nonce = urlsafe_b64encode(os.urandom(24)).decode()
+    nonce = base64url.encode(os.urandom(24))
     return structs.replace(
         identity,
         confirmation_nonce=nonce,
@@ -133,7 +133,7 @@ def mail_of(
 def _token(keyring: Keyring, identity_id: str, nonce: str) -> str:
     key = keyring.derive("email confirmation token")
     mac = hmac.digest(key, f"{identity_id} {nonce}".encode(), "sha256")
-    return urlsafe_b64encode(mac).rstrip(b"=").decode()
+    return base64url.encode(mac)
 
 
 def _hash(token: str) -> bytes:

@@ -7,7 +7,6 @@ deleted.
 from __future__ import annotations
 
 import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -17,6 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType, structs
 from sqlalchemy import bindparam, select
 
+from cloudcore import base64url
 from cloudcore.db.base import Connection
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
@@ -146,13 +146,13 @@ def unsubscribe_headers(keyring: Keyring, url: str, of: Unsubscription) -> Mappi
 def unsubscribe_token(keyring: Keyring, of: Unsubscription) -> str:
     """Return the token of a link."""
     said = msgspec.json.encode(of)
-    return urlsafe_b64encode(_mac(keyring, said) + said).decode().rstrip("=")
+    return base64url.encode(_mac(keyring, said) + said)
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> Unsubscription | None:
     """Return the unsubscription of a token, or None if the token is not ours."""
     with suppress(ValueError):  # no base64, or not of ASCII
-        read = urlsafe_b64decode(f"{token}{'=' * (-len(token) % 4)}")
+        read = base64url.decode(token)
         mac, said = read[:_MAC_BYTES], read[_MAC_BYTES:]
         if hmac.compare_digest(mac, _mac(keyring, said)):
             return msgspec.json.decode(said, type=Unsubscription)

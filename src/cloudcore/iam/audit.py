@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from cloudcore.db.base import Connection
-from cloudcore.iam.principal import Source
+from cloudcore.iam.principal import SourceIdentity
 from cloudcore.ports import Port
 
 MAX_USER_AGENT = 256
@@ -36,7 +36,7 @@ class AuditEvent(NamedTuple):
     """CRNs."""
     principal: str
     """CRN; empty for an unauthenticated client."""
-    source: Source | None
+    source: SourceIdentity | None
     """Who is behind the principal."""
     client: AuditClient | None
     """None for actions of the platform itself."""

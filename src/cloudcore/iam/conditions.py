@@ -29,7 +29,7 @@ _MOMENT: Final = Form(
     "a date-time with its offset, such as 2030-01-31T00:00:00Z (RFC 3339)",
 )
 _NETWORK_STEPS: Final = 2000
-"""Steps to compare an address with a network; see `patterns.Work`."""
+"""Steps to compare an address with a network; see `patterns.StepBudget`."""
 _MAPPED_BITS: Final = 96
 """Prefix length of ``::ffff:0:0``, the IPv4-mapped addresses (RFC 4291 §2.5.5.2)."""
 
@@ -45,7 +45,7 @@ class Conditions(NamedTuple):
 
     @property
     def steps(self) -> int:
-        """Return the maximum steps of `hold`; see `patterns.Work`."""
+        """Return the maximum steps of `hold`; see `patterns.StepBudget`."""
         return _NETWORK_STEPS * (len(self.ip_address) + len(self.not_ip_address))
 
     def hold(self, source_ip: IPv4Address | IPv6Address | None, now: int) -> bool:

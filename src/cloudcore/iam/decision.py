@@ -8,7 +8,7 @@
 5. Otherwise refused.
 
 Tenants write the policies and so decide how long evaluation takes. A decision therefore has a
-budget of `Work`, and refuses when it is used up.
+`StepBudget`, and refuses when it is used up.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
-from cloudcore.iam.patterns import TooCostly, Work
+from cloudcore.iam.patterns import StepBudget, TooCostly
 from cloudcore.iam.policy import EVERYONE, Effect, Policy, PolicyStatement
 
 DECISION_STEPS: Final = 13_000_000
-"""Steps of one decision if the question has no `Work`: some 5 ms. Policies within
+"""Steps of one decision if the question has no `StepBudget`: some 5 ms. Policies within
 `policy.MAX_PRINCIPAL_BYTES` never need more on a resource whose CRN has at most 300 characters: a
 byte of a policy then costs at most 300 steps. Handles of other accounts count as the ids that take
 their place, whether or not there is such an account."""
@@ -49,7 +49,7 @@ class Question(NamedTuple):
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
-    work: Work | None = None
+    work: StepBudget | None = None
     """Steps left, shared with other decisions; None for `DECISION_STEPS` of its own."""
 
 
@@ -100,7 +100,7 @@ def decide(
     With a `trace`, record there which statements decided.
     """
     if question.work is None:
-        question = question._replace(work=Work(DECISION_STEPS))
+        question = question._replace(work=StepBudget(DECISION_STEPS))
     try:
         return _decide(question, identity, resource, trace)
     except TooCostly:

@@ -39,7 +39,7 @@ _CHECKS_AT_ONCE: Final = 2
 _RETRY_SECONDS: Final = 5
 
 
-class Cost(NamedTuple):
+class ScryptCost(NamedTuple):
     """Cost of one check: ``128 * r * 2**log_n`` bytes, and time proportional to ``p``."""
 
     log_n: int
@@ -59,8 +59,8 @@ class Cost(NamedTuple):
         )
 
 
-COST: Final = Cost(log_n=15, r=8, p=3)  # 32 MiB and some 250 ms
-PREVIOUS_COSTS: Final[tuple[Cost, ...]] = ()
+COST: Final = ScryptCost(log_n=15, r=8, p=3)  # 32 MiB and some 250 ms
+PREVIOUS_COSTS: Final[tuple[ScryptCost, ...]] = ()
 """Lower costs of stored passwords that are still valid."""
 
 _UNUSED_SALT: Final = bytes(SALT_BYTES)
@@ -70,7 +70,7 @@ _UNUSED_SALT: Final = bytes(SALT_BYTES)
 class _Parameters(NamedTuple):
     """The parameters of a derivation, besides the password."""
 
-    cost: Cost
+    cost: ScryptCost
     salt: bytes
 
 
@@ -81,7 +81,7 @@ class _StoredPassword(NamedTuple):
     expected: bytes
 
 
-def hash_password(password: str, cost: Cost = COST, salt: bytes | None = None) -> str:
+def hash_password(password: str, cost: ScryptCost = COST, salt: bytes | None = None) -> str:
     """Return the scrypt string of a password; takes some 250 ms of a thread.
 
     Without `salt` (that of the person's e-mail address) a random one is used.
@@ -98,7 +98,7 @@ def unusable_password(salt: bytes) -> str:
     return _stored(COST, salt, os.urandom(_HASH_BYTES))
 
 
-def _stored(cost: Cost, *parts: bytes) -> str:
+def _stored(cost: ScryptCost, *parts: bytes) -> str:
     return "$".join(["scrypt", *map(str, cost), *(base64.b64encode(p).decode() for p in parts)])
 
 
@@ -132,7 +132,7 @@ def _derivations(kept: Sequence[_StoredPassword]) -> Iterator[_Parameters]:
 
 def _parse(kept: str) -> _StoredPassword:
     _, log_n, r, p, salt, expected = kept.split("$")
-    cost = Cost(int(log_n), int(r), int(p))
+    cost = ScryptCost(int(log_n), int(r), int(p))
     return _StoredPassword(_Parameters(cost, base64.b64decode(salt)), base64.b64decode(expected))
 
 

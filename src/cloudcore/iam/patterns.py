@@ -4,8 +4,8 @@ The value may hold a ``*`` too: to list ``bucket/web-*``. A ``?`` never matches 
 ``web-?`` means names with one more character, not all that begin with ``web-``.
 
 Tenants choose both patterns and names, so the time of a match is bounded by counting: a match
-spends the steps of its worst case from a `Work`, and ends when that is used up. A single comparison
-takes a few microseconds at most, so other threads can run in between.
+spends the steps of its worst case from a `StepBudget`, and ends when that is used up. A single
+comparison takes a few microseconds at most, so other threads can run in between.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class TooCostly(Exception):
     """The work budget of a match is used up."""
 
 
-class Work:
-    """A budget of steps, shared by several matches."""
+class StepBudget:
+    """How many steps several matches may take together."""
 
     __slots__ = ("left",)
 
@@ -60,7 +60,7 @@ class _Pattern(NamedTuple):
     steps: int
     """Maximum steps to compare its first and last piece."""
 
-    def match(self, value: str, work: Work | None) -> bool:
+    def match(self, value: str, work: StepBudget | None) -> bool:
         """Return True if the whole `value` matches.
 
         Each inner piece is matched at its first occurrence; no backtracking is needed.
@@ -89,7 +89,7 @@ class Patterns:
 
     texts: tuple[str, ...]
 
-    def match(self, value: str, work: Work | None = None) -> bool:
+    def match(self, value: str, work: StepBudget | None = None) -> bool:
         """Return True if the whole `value` matches a pattern.
 
         Raises:

@@ -21,7 +21,7 @@ class PrincipalKind(Enum):
     ROLE_SESSION = "role_session"
 
 
-class Source(NamedTuple):
+class SourceIdentity(NamedTuple):
     """The person or program behind a principal: itself, or the first of a chain of roles."""
 
     crn: str
@@ -35,14 +35,14 @@ class Source(NamedTuple):
         return msgspec.json.encode(self).decode()
 
 
-def stored_source(source: Source | None) -> str | None:
+def stored_source(source: SourceIdentity | None) -> str | None:
     """Return the JSON text that a column holds; null without a source."""
     return None if source is None else source.stored()
 
 
-def read_source(text: str | None) -> Source | None:
+def read_source(text: str | None) -> SourceIdentity | None:
     """Return the source in a column, or None if it is null."""
-    return None if text is None else msgspec.json.decode(text, type=Source)
+    return None if text is None else msgspec.json.decode(text, type=SourceIdentity)
 
 
 class Principal(NamedTuple):
@@ -65,7 +65,7 @@ class Principal(NamedTuple):
     """For a service account, the id of the access key its token was issued for."""
     container_password_id: str | None = None
     """For a role, the id of the container password that stands for a person in it."""
-    source: Source | None = None
+    source: SourceIdentity | None = None
     """The person or program behind a role session; otherwise the caller itself."""
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import SIGN_IN
-from cloudcore.iam.principal import Source, read_source
+from cloudcore.iam.principal import SourceIdentity, read_source
 from cloudcore.identity.names import iam_crn, person_crn, source_of_program
 from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, KeyOwner
@@ -32,7 +32,7 @@ def record_sign_in(
     """Record a person's sign-in, in the transaction that begins the session."""
     crn = person_crn(user.organization_id, user.id)
     owners = organizations_of(user.id, tx)
-    source = Source(crn, user.email)
+    source = SourceIdentity(crn, user.email)
     ctx.audit(tx, action, owners, principal=crn, source=source, details=details)
 
 
@@ -48,7 +48,7 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
         ctx.audit,
         tx,
         principal=iam_crn(provider.organization_id, "identity-provider", provider.id),
-        source=Source(person, user.email),
+        source=SourceIdentity(person, user.email),
     )
     for action, is_done in (("iam:CreateUser", made.is_created), (LINK_USER, made.is_linked)):
         if is_done:
@@ -72,7 +72,7 @@ def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
         ctx.note_refusal(
             SIGN_IN,
             principal=crn,
-            source=Source(crn, user.email),
+            source=SourceIdentity(crn, user.email),
             owners=partial(organizations_of, user.id),
             resource=crn,
         )
@@ -122,7 +122,7 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
     if session.user_id is not None:
         crn = person_crn(session.personal_organization_id or "", session.user_id)
         owners: Sequence[str] = organizations_of(session.user_id, tx)
-        source: Source | None = Source(crn, session.email or "")
+        source: SourceIdentity | None = SourceIdentity(crn, session.email or "")
     else:
         account_id = session.account_id or ""
         crn, owners = iam_crn(account_id, "role", session.role or ""), [account_id]

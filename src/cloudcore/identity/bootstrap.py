@@ -10,15 +10,13 @@ from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
 from cloudcore.identity.names import check_handle, email_address, person_crn
 from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding
+from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding, new_account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
-from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User, new_user
 from cloudcore.identity.services.accounts import (
     ADMIN,
-    AccountAddition,
-    FirstIds,
     Founder,
     PrepareAddition,
     found_account,
@@ -42,21 +40,6 @@ class FirstCredentials(NamedTuple):
     secret_access_key: str
 
 
-class _Plan(NamedTuple):
-    """Random and slow values, computed before the transaction because it may run more than once."""
-
-    ids: FirstIds
-    organization_id: str
-    service_account_id: str
-    key_row_id: str
-    attachment_id: str
-    user: User
-    key: NewAccessKey
-    handle: str
-    now: int
-    add: AccountAddition
-
-
 async def create_first_account(
     database: Database,
     keyring: Keyring,
@@ -78,60 +61,46 @@ async def create_first_account(
 
     """
     check_handle(handle)
-    password = new_password()
     email = email_address(email)
+    # What is random or slow comes before the transaction, which may run more than once.
+    password, key = new_password(), new_access_key()
     hashed = passwords.hash_password(password, salt=first_salt(keyring, email))
+    organization_id = new_id()
     user = new_user(new_id(), email, hashed, new_id(), now)
-    ids = FirstIds(new_id(), new_id(), new_id(), new_id())
-    plan = _Plan(
-        ids=ids,
-        organization_id=new_id(),
-        service_account_id=new_id(),
-        key_row_id=new_id(),
-        attachment_id=new_id(),
-        user=user,
-        key=new_access_key(),
-        handle=handle,
-        now=now,
-        add=await prepare_addition(ids.account, now),
-    )
-    await database.write(_create, keyring, plan)
-    return FirstCredentials(
-        plan.ids.account, handle, user.email, password, plan.key.access_key_id, plan.key.secret
-    )
+    user = user._replace(home_organization_id=organization_id)
+    account = new_account(new_id(), organization_id, handle, now)
+    add = await prepare_addition(account.id, now)
+
+    def create(tx: Connection) -> None:
+        hold_adding(tx)
+        if has_accounts(tx):
+            raise Conflict("this install has an account already")
+        _add_organization(tx, organization_id, user, now)
+        founder = Founder(person_crn(user.organization_id, user.id), user.id)
+        found_account(tx, account, founder, new_id, add)
+        _add_program(tx, account, key, keyring, new_id)
+
+    await database.write(create)
+    secrets = key.access_key_id, key.secret
+    return FirstCredentials(account.id, handle, user.email, password, *secrets)
 
 
-def _create(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
-    hold_adding(tx)
-    if has_accounts(tx):
-        raise Conflict("this install has an account already")
-    now, user = plan.now, plan.user
-    names = {"id": plan.organization_id, "name": _ORGANIZATION}
-    organization = Organization(**names, is_personal=False, created_at=now, updated_at=now)
+def _add_organization(tx: Connection, organization_id: str, owner: User, now: int) -> None:
+    named = {"id": organization_id, "name": _ORGANIZATION}
+    organization = Organization(**named, is_personal=False, created_at=now, updated_at=now)
     organizations.add_organization(tx, organization)
-    add_person(tx, user._replace(home_organization_id=plan.organization_id))
-    MEMBERS.add(tx, Membership(plan.organization_id, user.id, "owner", now))
-    account = Account(
-        id=plan.ids.account,
-        organization_id=plan.organization_id,
-        handle=plan.handle,
-        status="active",
-        auto_create_repositories=True,
-        created_at=now,
-    )
-    founder = Founder(person_crn(user.organization_id, user.id), user.id)
-    found_account(tx, account, founder, plan.ids, plan.add)
-    _add_program(tx, keyring, plan)
+    add_person(tx, owner)
+    MEMBERS.add(tx, Membership(organization_id, owner.id, "owner", now))
 
 
-def _add_program(tx: Connection, keyring: Keyring, plan: _Plan) -> None:
+def _add_program(
+    tx: Connection, account: Account, key: NewAccessKey, keyring: Keyring, new_id: Callable[[], str]
+) -> None:
     """Insert a service account with all rights, for use without a browser."""
-    account_id, owner, now = plan.ids.account, plan.service_account_id, plan.now
-    description = "Created with the account."
-    SERVICE_ACCOUNTS.add(
-        tx, ServiceAccount(owner, account_id, ADMIN, description, "active", now, now)
-    )
-    ATTACHMENTS.add(
-        tx, Attachment(plan.attachment_id, account_id, plan.ids.policy, owner, None, now)
-    )
-    ACCESS_KEYS.add(tx, plan.key.row(keyring, plan.key_row_id, account_id, owner, now))
+    owner, now = new_id(), account.created_at
+    of = account.id, ADMIN, "Created with the account."
+    SERVICE_ACCOUNTS.add(tx, ServiceAccount(owner, *of, "active", now, now))
+    policy = POLICIES.find_named(tx, account.id, ADMIN)
+    assert policy is not None
+    ATTACHMENTS.add(tx, Attachment(new_id(), account.id, policy.id, owner, None, now))
+    ACCESS_KEYS.add(tx, key.row(keyring, new_id(), account.id, owner, now))

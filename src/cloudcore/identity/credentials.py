@@ -45,11 +45,6 @@ def id_in(prefix: str, text: str) -> str | None:
     return None if found is None else "-".join(found.groups())
 
 
-def code_challenge(verifier: str) -> str:
-    """Return the PKCE code challenge of a verifier, by the method S256 (RFC 7636 §4.2)."""
-    return urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
-
-
 def sealed_text(keyring: Keyring, content: msgspec.Struct, context: str) -> str:
     """Seal a value for a browser to keep, in a cookie or a hidden field of a form."""
     return urlsafe_b64encode(keyring.seal(msgspec.json.encode(content), context)).decode()

@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.iam.principal import Source
+from cloudcore.iam.principal import SourceIdentity
 from cloudcore.quotas.quota import Quota
 
 NAME_PATTERN: Final = "^[a-z0-9][a-z0-9._-]{0,62}$"
@@ -23,9 +23,9 @@ def iam_crn(scope_id: str, kind: str, name: str) -> str:
     return f"crn:iam::{scope_id}:{kind}/{name}"
 
 
-def source_of_program(account_id: str, name: str) -> Source:
-    """Return a service account as the `Source` of a request."""
-    return Source(iam_crn(account_id, "service-account", name), name)
+def source_of_program(account_id: str, name: str) -> SourceIdentity:
+    """Return a service account as the `SourceIdentity` of a request."""
+    return SourceIdentity(iam_crn(account_id, "service-account", name), name)
 
 
 def person_crn(organization_id: str, user_id: str) -> str:

@@ -56,7 +56,7 @@ class NewRun(NamedTuple):
     arguments: Any = None
     """JSON."""
     started_by_source: str | None = None
-    """A stored `Source`: who is behind a role."""
+    """A stored `SourceIdentity`: who is behind a role."""
 
 
 class Run(NamedTuple):
@@ -82,7 +82,7 @@ class Run(NamedTuple):
     started_at: int
     finished_at: int | None
     started_by_source: str | None = None
-    """A stored `Source`: who is behind a role."""
+    """A stored `SourceIdentity`: who is behind a role."""
 
 
 class Progress(NamedTuple):

@@ -12,11 +12,12 @@ import hashlib
 import hmac
 import os
 import re
-from base64 import b64decode, b64encode, urlsafe_b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
+from cloudcore import base64url
 from cloudcore.keyring import Keyring
 from cloudcore.notifications.topic import Publication, Subscription, Topic
 from cloudcore.resource_names import UUID_PATTERN, parse_uuid
@@ -64,13 +65,13 @@ def signature(secrets: Sequence[str], message_id: str, timestamp: int, body: byt
 
 def new_nonce() -> str:
     """Return a new nonce of a confirmation's token."""
-    return urlsafe_b64encode(os.urandom(24)).decode()
+    return base64url.encode(os.urandom(24))
 
 
 def confirmation_token(keyring: Keyring, subscription_id: str, nonce: str) -> str:
     """Return the token that confirms a subscription."""
     key = keyring.derive("notifications confirmation token")
-    return _text(hmac.digest(key, f"{subscription_id} {nonce}".encode(), "sha256"))
+    return base64url.encode(hmac.digest(key, f"{subscription_id} {nonce}".encode(), "sha256"))
 
 
 def token_hash(token: str) -> bytes:
@@ -82,7 +83,7 @@ def unsubscribe_token(keyring: Keyring, account_id: str, subscription_id: str) -
     """Return the token that ends a subscription; it holds as long as the subscription."""
     key = keyring.derive("notifications unsubscribe token")
     mac = hmac.digest(key, f"{account_id} {subscription_id}".encode(), "sha256")
-    return f"{account_id}.{subscription_id}.{_text(mac)}"
+    return f"{account_id}.{subscription_id}.{base64url.encode(mac)}"
 
 
 def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | None:
@@ -99,10 +100,6 @@ def read_unsubscribe_token(keyring: Keyring, token: str) -> tuple[str, str] | No
 
 def _key(secret: str) -> bytes:
     return b64decode(secret.removeprefix(PREFIX))
-
-
-def _text(mac: bytes) -> str:
-    return urlsafe_b64encode(mac).rstrip(b"=").decode()
 
 
 def _context(subscription_id: str) -> str:

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import os
 import uuid
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
+from cloudcore import base64url
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.queue import message_rows
@@ -47,13 +47,13 @@ class LeaseId(NamedTuple):
 
 def new_token() -> str:
     """Return the random part of new lease ids, as the column holds it."""
-    return _text(os.urandom(_TOKEN_BYTES))
+    return base64url.encode(os.urandom(_TOKEN_BYTES))
 
 
 def lease_id(message_id: str, token: str | None) -> str:
     """Return the id of a message's lease under a token."""
     assert token is not None, "it is leased"
-    return _text(uuid.UUID(message_id).bytes + _bytes(token))
+    return base64url.encode(uuid.UUID(message_id).bytes + base64url.decode(token))
 
 
 def read_lease_id(text: str) -> LeaseId | None:
@@ -61,20 +61,14 @@ def read_lease_id(text: str) -> LeaseId | None:
     if len(text) != _LENGTH or not text.isascii():
         return None
     try:
-        value = _bytes(text)
+        value = base64url.decode(text)
     except ValueError:
         return None
-    if len(value) != _BYTES or _text(value) != text:
+    if len(value) != _BYTES or base64url.encode(value) != text:
         return None
-    return LeaseId(str(uuid.UUID(bytes=value[:_TOKEN_BYTES])), _text(value[_TOKEN_BYTES:]))
-
-
-def _text(value: bytes) -> str:
-    return urlsafe_b64encode(value).rstrip(b"=").decode()
-
-
-def _bytes(text: str) -> bytes:
-    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    return LeaseId(
+        str(uuid.UUID(bytes=value[:_TOKEN_BYTES])), base64url.encode(value[_TOKEN_BYTES:])
+    )
 
 
 SETTLED_AT_ONCE: Final = 100

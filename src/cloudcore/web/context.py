@@ -20,9 +20,9 @@ from cloudcore.errors import AccessDenied
 from cloudcore.iam.audit import AuditEvent, Auditor, Owners, client_of
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.passwords import PasswordChecks
-from cloudcore.iam.patterns import Work
+from cloudcore.iam.patterns import StepBudget
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Founders, Principal, Source
+from cloudcore.iam.principal import Founders, Principal, SourceIdentity
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.keyring import Keyring
 from cloudcore.ports import Port
@@ -225,7 +225,7 @@ class RequestContext:
         *,
         action: str | None = None,
         resource_policy: Policy | None = None,
-        work: Work | None = None,
+        work: StepBudget | None = None,
     ) -> None:
         """Check that the caller may do the route's action (or `action`) on the resource of a CRN.
 
@@ -358,7 +358,7 @@ class RequestContext:
         owners: Sequence[str],
         *,
         principal: str,
-        source: Source | None,
+        source: SourceIdentity | None,
         resource: str = "",
         details: Mapping[str, object] | None = None,
     ) -> None:
@@ -375,7 +375,7 @@ class RequestContext:
         action: str,
         *,
         principal: str,
-        source: Source | None,
+        source: SourceIdentity | None,
         owner_id: str = "",
         owners: Owners | None = None,
         resource: str = "",
@@ -429,7 +429,7 @@ class RequestContext:
         action: str,
         resources: Sequence[str],
         principal: str,
-        source: Source | None,
+        source: SourceIdentity | None,
         details: Mapping[str, object],
     ) -> AuditEvent:
         return AuditEvent(
@@ -467,7 +467,7 @@ class RequestContext:
         sealed = outcome.seal(self.keyring, claim.scope)
         idempotency.complete(connection, claim, reply.status, sealed)
 
-    def _question(self, action: str, resource: str, work: Work | None) -> Question:
+    def _question(self, action: str, resource: str, work: StepBudget | None) -> Question:
         caller = self.caller
         return Question(
             caller=caller and Caller(caller.crn, caller.account_id or caller.organization_id),

@@ -8,13 +8,13 @@ callers cannot read it, forge one, or use it for another list.
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Protocol, TypeVar, TypeVarTuple
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from cloudcore import base64url
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
@@ -109,7 +109,7 @@ class Pager:
         """Return the marker of a page that begins behind the sort key `key`."""
         if self._is_uuid:
             return str(key[0])
-        return _encoded(self._keyring.seal(msgspec.msgpack.encode(key), self._context))
+        return base64url.encode(self._keyring.seal(msgspec.msgpack.encode(key), self._context))
 
     def _open(self, marker: str) -> tuple[Any, ...]:
         try:
@@ -121,14 +121,10 @@ class Pager:
         return tuple(msgspec.msgpack.decode(key))
 
 
-def _encoded(sealed: bytes) -> str:
-    return urlsafe_b64encode(sealed).rstrip(b"=").decode()
-
-
 def _decoded(marker: str) -> bytes:
-    """Decode a marker; reject spellings other than that of `_encoded`."""
-    sealed = urlsafe_b64decode(marker.encode("ascii") + b"=" * (-len(marker) % 4))
-    if _encoded(sealed) != marker:
+    """Decode a marker; reject spellings other than its own."""
+    sealed = base64url.decode(marker)
+    if base64url.encode(sealed) != marker:
         raise ValueError(marker)
     return sealed
 

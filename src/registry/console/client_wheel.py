@@ -7,7 +7,6 @@ it, as it runs here; what it depends on comes from the client's own package inde
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Iterator
 from functools import cache
@@ -16,6 +15,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
+
+from cloudcore import base64url
 
 _DISTRIBUTION: Final = "entrepot"
 _PACKAGES: Final = ("cloudcore", "registry")
@@ -67,7 +68,7 @@ def _made() -> Wheel:
 
         for path, content in (*_sources(), *_information(info)):
             add(path, content)
-            digest = base64.urlsafe_b64encode(sha256(content).digest()).decode().rstrip("=")
+            digest = base64url.encode(sha256(content).digest())
             record += f"{path},sha256={digest},{len(content)}\n"
         add(f"{info}/RECORD", f"{record}{info}/RECORD,,\n".encode())
     content = buffer.getvalue()

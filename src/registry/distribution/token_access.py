@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from cloudcore.clock import Clock
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.audit import SIGN_IN, AuditClient, AuditEvent, Auditor, client_of
-from cloudcore.iam.principal import Source
+from cloudcore.iam.principal import SourceIdentity
 from cloudcore.identity.tokens.jws import split_token
 from cloudcore.serving.asgi import Scope
 from cloudcore.serving.clients import Address, Network, source_address
@@ -150,7 +150,7 @@ class TokenAccess:
         account_id: str,
         action: str,
         principal: str,
-        source: Source | None,
+        source: SourceIdentity | None,
         *,
         resources: Sequence[str] = (),
         details: Mapping[str, object] | None = None,
@@ -324,7 +324,7 @@ class BearerGrant:
         return self._bearer.expires_at
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> SourceIdentity | None:
         """Return the source identity behind the token's subject."""
         return self._bearer.source
 

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, bindparam, or_, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.statement import Statement
-from cloudcore.iam.principal import Source, read_source
+from cloudcore.iam.principal import SourceIdentity, read_source
 from cloudcore.identity.rows.sessions import find_session_of_login
 from cloudcore.identity.tables import access_keys, accounts, login_credentials, service_accounts
 from cloudcore.quotas.limits import Counted, up_to
@@ -50,7 +50,7 @@ class Login(NamedTuple):
     """Name of that role."""
     direct_key_id: str | None = None
     """The public id of the access key that is the credential itself."""
-    source: Source | None = None
+    source: SourceIdentity | None = None
     """The person or program that has assumed the role."""
     is_container_password: bool = False
     """True if it is a named password of a person, which has no session."""

@@ -12,7 +12,7 @@ from cloudcore.audit.log import record
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditClient, AuditEvent
-from cloudcore.iam.principal import Source, stored_source
+from cloudcore.iam.principal import SourceIdentity, stored_source
 from registry.metadata.repositories.live import Repository
 from registry.services.access.decisions import repository_crn
 
@@ -33,7 +33,7 @@ class Change(NamedTuple):
     now: int
     """Microseconds since the epoch."""
     registry_host: RegistryHost
-    source: Source | None = None
+    source: SourceIdentity | None = None
     """The source identity behind the principal; None for an unauthenticated client."""
     client: AuditClient | None = None
     """The request on the data plane; None if nothing or the control plane records the change."""

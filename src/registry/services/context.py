@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.iam.audit import AuditClient
-from cloudcore.iam.principal import Source
+from cloudcore.iam.principal import SourceIdentity
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.serving.counters import Count, count_nothing
 from registry.blobstore.base import BlobLinks, BlobReader, BlobWriter
@@ -88,7 +88,10 @@ class ServiceContext:
     """Types of events of other families, which rules may name too."""
 
     def change_by(
-        self, principal: str, source: Source | None = None, client: AuditClient | None = None
+        self,
+        principal: str,
+        source: SourceIdentity | None = None,
+        client: AuditClient | None = None,
     ) -> Change:
         """Return a change by `principal` now; `source` is the identity behind it.
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.resource_names import lower_ids, parse_uuid
 from registry.metadata import settings
@@ -40,7 +40,7 @@ def update_settings(
 
 
 def counts_pulls_of(
-    principal: str, uncounted_pullers: Sequence[str], work: Work | None = None
+    principal: str, uncounted_pullers: Sequence[str], work: StepBudget | None = None
 ) -> bool:
     """Return True if pulls by the principal of this CRN count; an anonymous client has no CRN.
 

@@ -1,9 +1,7 @@
 """Parse requests of OAuth clients strictly: the form, and the client's credentials.
 
 A parameter must not be repeated; one without a value counts as absent (RFC 6749 §3.2). The client
-names itself in the form or by HTTP Basic, never both (§2.3). Errors have the body ``{error,
-error_description}`` (§5.2): `invalid_client` means that the credential is wrong: replace it;
-`unauthorized_client` that it is right but may not be used now: keep it.
+names itself in the form or by HTTP Basic, never both (§2.3).
 """
 
 from __future__ import annotations
@@ -12,12 +10,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from cloudcore import errors
-from cloudcore.errors import InvalidInput, Unauthenticated
+from cloudcore.errors import InvalidInput
+from cloudcore.identity.oauth.errors import wrong_client
 from cloudcore.serving.clients import decode_basic
-from cloudcore.web.envelope import ErrorShape
 from cloudcore.web.query import decode_text, parse_fields
-from cloudcore.wire import ResponseBody
 
 MAX_FORM_BYTES: Final = 64 * 1024
 CLI: Final = "cli"
@@ -109,55 +105,3 @@ def _basic(header: bytes) -> tuple[str, str]:
         return decode_text(pair[0], unambiguous=True), decode_text(pair[1], unambiguous=True)
     except InvalidInput:
         raise wrong_client() from None
-
-
-def wrong_client() -> Unauthenticated:
-    """Return the error for wrong client credentials, the same whatever is wrong with them."""
-    return Unauthenticated("the client is unknown, or its secret is wrong")
-
-
-class InvalidGrant(errors.InvalidInput):
-    """The code or refresh token is wrong, expired, used, or of another client."""
-
-
-class UnauthorizedClient(errors.InvalidInput):
-    """The client's credential is right, but not allowed for this grant, or suspended."""
-
-
-class UnsupportedGrantType(errors.InvalidInput):
-    """The `grant_type` is not supported."""
-
-
-class InvalidScope(errors.InvalidInput):
-    """A scope was requested, but rights come only from policies."""
-
-
-TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
-    errors.PlatformError: (500, "server_error"),
-    errors.InvalidInput: (400, "invalid_request"),
-    InvalidGrant: (400, "invalid_grant"),
-    UnauthorizedClient: (400, "unauthorized_client"),
-    UnsupportedGrantType: (400, "unsupported_grant_type"),
-    InvalidScope: (400, "invalid_scope"),
-    errors.Unauthenticated: (401, "invalid_client"),
-    errors.MethodNotAllowed: (405, "invalid_request"),
-    errors.PayloadTooLarge: (413, "invalid_request"),
-    errors.Unavailable: (503, "temporarily_unavailable"),
-}
-
-
-class OAuthError(ResponseBody):
-    """The body of every refusal of the token endpoint."""
-
-    error: str
-    error_description: str
-
-
-def render(error: errors.PlatformError, _request_id: str = "") -> tuple[int, dict[str, str]]:
-    """Return the status and body for `error` in OAuth's shape."""
-    status, code = next(TABLE[base] for base in type(error).__mro__ if base in TABLE)
-    words = "the service failed" if status == 500 else error.message
-    return status, {"error": code, "error_description": words}
-
-
-OAUTH_SHAPE: Final = ErrorShape(render, OAuthError, {"Cache-Control": "no-store"})

@@ -32,18 +32,14 @@ from cloudcore.identity.credentials import hash_of, id_in
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth import sessions
-from cloudcore.identity.oauth.forms import (
-    CLI,
-    PUBLIC,
-    Form,
+from cloudcore.identity.oauth.errors import (
     InvalidGrant,
     InvalidScope,
-    OAuthClient,
     UnauthorizedClient,
     UnsupportedGrantType,
-    required,
     wrong_client,
 )
+from cloudcore.identity.oauth.forms import CLI, PUBLIC, Form, OAuthClient, required
 from cloudcore.identity.oauth.sessions import REFRESH_PREFIX
 from cloudcore.identity.rights.assume_role import SESSION_PREFIX
 from cloudcore.identity.rows import sessions as session_rows
@@ -83,7 +79,7 @@ async def grant_token(
 
     Raises:
         Unauthenticated: the client is unknown, or its secret is wrong.
-        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth.forms`.
+        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth.errors`.
 
     """
     match required(form, "grant_type"):

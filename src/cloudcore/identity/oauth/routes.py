@@ -17,14 +17,13 @@ from litestar.params import JSONBody
 
 from cloudcore import errors
 from cloudcore.identity.needs import IdentityNeeds
+from cloudcore.identity.oauth.errors import OAUTH_SHAPE, render
 from cloudcore.identity.oauth.forms import (
     MAX_FORM_BYTES,
-    OAUTH_SHAPE,
     Form,
     OAuthClient,
     parse_client,
     parse_form,
-    render,
     values_of,
 )
 from cloudcore.identity.oauth.grants import IssuedToken, grant_token, revoke

@@ -12,10 +12,11 @@ import secrets
 from functools import partial
 from typing import Final, NamedTuple
 
+from cloudcore.base64url import code_challenge
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.identity.audit import record_sign_in
-from cloudcore.identity.credentials import code_challenge, hash_of
+from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows import sessions as rows
 from cloudcore.identity.rows import sign_ins

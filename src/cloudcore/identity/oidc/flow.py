@@ -19,9 +19,10 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
+from cloudcore.base64url import code_challenge
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import AccessDenied
-from cloudcore.identity.credentials import code_challenge, opened_text, sealed_text
+from cloudcore.identity.credentials import opened_text, sealed_text
 from cloudcore.identity.oauth.forms import Form
 from cloudcore.identity.oauth.sign_in import SignInForm
 from cloudcore.identity.oidc.id_tokens import (

@@ -7,7 +7,6 @@ Keys and links to keys in the token itself are never used.
 from __future__ import annotations
 
 import hmac
-from base64 import urlsafe_b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +15,7 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from cloudcore import key_pairs
+from cloudcore import base64url, key_pairs
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import email_address
@@ -157,7 +156,7 @@ def _check_size(bits: int, exponent: int) -> None:
 
 def _number(encoded: str) -> int:
     """Return a number of a JWK (RFC 7518 §2, Base64urlUInt)."""
-    return int.from_bytes(urlsafe_b64decode(encoded + "=" * (-len(encoded) % 4)))
+    return int.from_bytes(base64url.decode(encoded))
 
 
 def _check(claims: _Claims, issuer: str, client_id: str, nonce: str, now: float) -> None:

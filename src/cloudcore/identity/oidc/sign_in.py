@@ -28,7 +28,6 @@ from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.identity_providers import open_client_secret
-from cloudcore.identity.services.provider_sign_ins import NewPerson
 from cloudcore.keyring import KeyringError
 from cloudcore.serving.clients import rate_subject
 from cloudcore.web.context import RequestContext
@@ -117,7 +116,6 @@ async def finish(
         partial(_sign_in, ctx),
         provider.id,
         profile,
-        NewPerson(ctx.new_id(), ctx.new_id()),
         row,
         ctx.clock(),
     )
@@ -129,11 +127,10 @@ def _sign_in(
     tx: Connection,
     provider_id: str,
     profile: Profile,
-    new: NewPerson,
     code: Code,
     now: int,
 ) -> User:
-    made = provider_sign_ins.sign_in(tx, ctx.keyring, provider_id, profile, new, code, now)
+    made = provider_sign_ins.sign_in(tx, ctx.keyring, provider_id, profile, ctx.new_id, code, now)
     record_provider_sign_in(ctx, tx, made)
     return made.user
 

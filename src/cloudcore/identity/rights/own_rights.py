@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS, Caller, Question, Verdict, decide
-from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import OwnPolicy
@@ -63,7 +63,7 @@ class RightsRequest(NamedTuple):
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
-    work: Work
+    work: StepBudget
     """Steps left for all its decisions."""
 
     @classmethod
@@ -75,7 +75,7 @@ class RightsRequest(NamedTuple):
         now: int,
     ) -> RightsRequest:
         """Return a caller with the steps of one request."""
-        return cls(caller, policies, source_ip, now, Work(_STEPS))
+        return cls(caller, policies, source_ip, now, StepBudget(_STEPS))
 
 
 def load_own_policies(

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
-from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import TRUST_ACTION, Effect, Policy, PolicyKind, PolicyStatement
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.iam.service_roles import service_crn
@@ -58,7 +58,7 @@ def verdict_on(
     role_caller: RoleCaller,
     role: AssumableRole,
     policies: Sequence[Policy],
-    work: Work | None = None,
+    work: StepBudget | None = None,
 ) -> Verdict:
     """Return the verdict; allowed only if permission and trust both allow and neither denies.
 
@@ -114,7 +114,9 @@ def has_permission(role_caller: RoleCaller, policies: Sequence[Policy], resource
     return decide(question, policies) is Verdict.NEEDS_RESOURCE_POLICY
 
 
-def _question(role_caller: RoleCaller, crn: str, resource: str, work: Work | None) -> Question:
+def _question(
+    role_caller: RoleCaller, crn: str, resource: str, work: StepBudget | None
+) -> Question:
     """Return the question about a caller that the trust policy knows as `crn`."""
     return Question(
         caller=Caller(crn, role_caller.source.account_id),

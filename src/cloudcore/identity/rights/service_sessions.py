@@ -11,7 +11,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.audit import AuditEvent, Auditor
 from cloudcore.iam.policy import TRUST_ACTION
-from cloudcore.iam.principal import Source
+from cloudcore.iam.principal import SourceIdentity
 from cloudcore.iam.service_roles import PassedRole, RoleRefused, RoleSession, service_crn
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.assume_role import Credential, issue_token, new_credential
@@ -151,7 +151,7 @@ class SessionsOfService:
             role_id=role.id,
             source_crn=crn,
             session_name=name,
-            first_source=Source(crn, self.service, name).stored(),
+            first_source=SourceIdentity(crn, self.service, name).stored(),
             **credential.columns,
         )
 
@@ -166,7 +166,7 @@ class SessionsOfService:
                 action=TRUST_ACTION,
                 resources=(iam_crn(role.account_id, "role", role.name),),
                 principal=crn,
-                source=Source(crn, self.service, session.session_name),
+                source=SourceIdentity(crn, self.service, session.session_name),
                 client=None,
                 details={"session_name": session.session_name},
             ),

@@ -20,10 +20,12 @@ from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy
 from cloudcore.identity.names import missing
 from cloudcore.identity.rights.documents import names_principal, read_stored, stored_document
-from cloudcore.identity.rows.policies import PolicyRow, list_policies_of
+from cloudcore.identity.rows.policies import POLICIES, PolicyRow, list_policies_of
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.resource_names import Crn
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.wire import ResponseBody
 
 MAX_ACTIONS: Final = 50
 
@@ -84,26 +86,30 @@ class LoadedPolicies(NamedTuple):
     own_policy: OwnPolicy | None
 
 
-class Decided(NamedTuple):
+class DecidingStatement(ResponseBody):
     """A statement that decided."""
 
     source: Literal["identity", "resource"]
-    policy: PolicyRow | None
-    place: int
-    """Place of the statement in its document, from 0."""
+    policy: ResourceRef | None
+    """Null for the resource's own policy, and for a document of the request."""
+    index: int
+    """Its place in the document, from 0."""
     sid: str | None
     effect: Literal["allow", "deny"]
 
 
-class Result(NamedTuple):
+class ActionResult(ResponseBody):
     """The decision on one action."""
 
     action: str
     decision: Decision
+    """``unknown`` if it depends on policies of another account."""
     reason: str
     identity: PolicyOutcome
+    """What the principal's policies say; ``unknown`` if they are another account's."""
     resource: PolicyOutcome
-    decided: tuple[Decided, ...]
+    """What the resource's own policy says; ``unknown`` also where a deny made it needless."""
+    statements: Sequence[DecidingStatement]
 
 
 def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
@@ -180,7 +186,7 @@ def _resource_policy(
 
 def evaluate(
     loaded: LoadedPolicies, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
-) -> Result:
+) -> ActionResult:
     """Decide on one action, with the evaluator's trace."""
     own = loaded.own_policy
     concerns = own is not None and action in own.actions
@@ -212,14 +218,14 @@ def evaluate(
     if trace.resource is not None:
         decided.append(_decided("resource", trace.resource, attached))
     is_unread = is_resource_unknown or verdict is Verdict.EXPLICIT_DENY
-    return Result(
+    return ActionResult(
         action=action,
         decision=_decision(verdict, is_unknown=lacks.get(verdict, False)),
         reason=_REASONS[verdict]
         + ("; that is known to its account alone" if lacks.get(verdict) else ""),
         identity="unknown" if loaded.identity is None else _half(trace.identity),
         resource="unknown" if is_unread and concerns else _half(trace.resource),
-        decided=tuple(decided),
+        statements=decided,
     )
 
 
@@ -237,9 +243,15 @@ def _half(matched: Matched | None) -> PolicyOutcome:
 
 def _decided(
     source: Literal["identity", "resource"], matched: Matched, known: Sequence[KnownPolicy]
-) -> Decided:
+) -> DecidingStatement:
     of = next(each for each in known if each.policy is matched.policy)
     statements = matched.policy.statements
     place = next(at for at, each in enumerate(statements) if each is matched.statement)
     sid = of.document["statements"][place].get("sid")
-    return Decided(source, of.row, place, sid, matched.statement.effect.value)
+    return DecidingStatement(
+        source=source,
+        policy=of.row and POLICIES.reference(of.row),
+        index=place,
+        sid=sid,
+        effect=matched.statement.effect.value,
+    )

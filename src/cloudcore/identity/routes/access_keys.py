@@ -14,7 +14,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.answers import Answers, deletes
-from cloudcore.identity.routes.common import authorized, reference, shown
+from cloudcore.identity.routes.common import authorized, shown
 from cloudcore.identity.rows.service_accounts import (
     ACCESS_KEYS,
     SERVICE_ACCOUNTS,
@@ -110,7 +110,7 @@ def new_key(
 
 def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
     crn = iam_crn(key.account_id, "access-key", key.access_key_id)
-    return shown(AccessKeyRecord, key, crn=crn, service_account=reference(SERVICE_ACCOUNTS, owner))
+    return shown(AccessKeyRecord, key, crn=crn, service_account=SERVICE_ACCOUNTS.reference(owner))
 
 
 _KEY: Final = Answers(AccessKeyRecord, "access_key", _record)

@@ -21,7 +21,7 @@ from cloudcore.identity.routes.organizations import (
     membership_policy,
     organization_reference,
 )
-from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account
+from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account, new_account
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
@@ -138,21 +138,13 @@ async def create_account(
     scope = caller.account_id or organization_id
     ctx.authorize(iam_crn(scope, "account", data.handle), resource_policy=policy)
     check_founds_accounts(ctx, joined)
-    ids = accounts.FirstIds(ctx.new_id(), ctx.new_id(), ctx.new_id(), ctx.new_id())
-    now = ctx.clock()
-    add = await needs.prepare_addition(ids.account, now)
+    account_id, now = ctx.new_id(), ctx.clock()
+    add = await needs.prepare_addition(account_id, now)
     return await ctx.commit(
         accounts.found_account,
-        Account(
-            id=ids.account,
-            organization_id=organization_id,
-            handle=data.handle,
-            status="active",
-            auto_create_repositories=True,
-            created_at=now,
-        ),
+        new_account(account_id, organization_id, data.handle, now),
         accounts.Founder(caller.crn, None if joined is None else caller.id),
-        ids,
+        ctx.new_id,
         add,
         wrap=_ACCOUNT.one,
         location=lambda made: f"/v1/accounts/{made.id}",

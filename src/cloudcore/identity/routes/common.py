@@ -10,7 +10,6 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
 from cloudcore.identity.rows.owned import Owned, OwnedRows
 from cloudcore.resource_names import Crn, lower_ids
-from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
@@ -69,11 +68,6 @@ def parse_crn(text: str, field: str) -> Crn:
     except InvalidInput as error:
         words = f"{field}: {error.message}"
         raise InvalidInput(words, field=field, reason="malformed_crn") from None
-
-
-def reference(rows: OwnedRows[T], found: T) -> ResourceRef:
-    """Return the reference to a row, for an answer."""
-    return ResourceRef(id=rows.key_of(found), crn=rows.crn_of(found), name=rows.label_of(found))
 
 
 def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field

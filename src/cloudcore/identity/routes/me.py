@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.decision import DECISION_STEPS, Verdict
 from cloudcore.iam.passwords import check_new_password, salt_of
-from cloudcore.iam.patterns import Work
+from cloudcore.iam.patterns import StepBudget
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.identity.oauth.attempts import attempt_of
 from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
@@ -149,7 +149,7 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     find = partial(find_role_caller, locks=False)
     role_caller = await ctx.database.read(find, person, ctx.source_ip, ctx.clock())
     found: list[AssumableRole] = []
-    total, last, work = 0, "", Work(_STEPS)
+    total, last, work = 0, "", StepBudget(_STEPS)
     while portion := await ctx.database.read(list_assigned, *of, last, _PORTION):
         last = portion[-1].id
         for role in portion:
@@ -162,7 +162,7 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     return _ROLE.many([_role(role) for role in rows], meta)
 
 
-def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: Work) -> bool:
+def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: StepBudget) -> bool:
     verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
     return verdict.is_allowed or verdict is Verdict.TOO_COSTLY
 

@@ -24,7 +24,6 @@ from cloudcore.identity.routes.common import (
     Name,
     Reference,
     authorized,
-    reference,
     shown,
 )
 from cloudcore.identity.rows.policies import ATTACHED, ATTACHMENTS, POLICIES, Attachment, PolicyRow
@@ -130,7 +129,7 @@ def _attachment(policy: PolicyRow, found: Attachment) -> AttachmentRecord:
     return shown(
         AttachmentRecord,
         found,
-        policy=reference(POLICIES, policy),
+        policy=POLICIES.reference(policy),
         service_account=_target(found, "service-account", found.service_account_id),
         role=_target(found, "role", found.role_id),
     )

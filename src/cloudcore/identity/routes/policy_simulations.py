@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 from uuid import UUID
 
 from litestar import post
@@ -19,19 +19,14 @@ from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.simulation import (
     MAX_ACTIONS,
-    Decided,
-    Decision,
-    PolicyOutcome,
-    Result,
+    ActionResult,
     Simulation,
     evaluate,
     load_policies_of,
 )
-from cloudcore.identity.routes.common import Document, parse_crn, reference, shown
+from cloudcore.identity.routes.common import Document, parse_crn
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.resource_names import Crn, parse_uuid
-from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
@@ -62,32 +57,6 @@ class SimulatePolicy(RequestBody):
     """Documents to try in place of those attached to the principal."""
     resource_policy: Document | UnsetType | None = UNSET
     """A document to try in place of the resource's own; null: as if it had none."""
-
-
-class DecidingStatement(ResponseBody):
-    """A statement that decided."""
-
-    source: Literal["identity", "resource"]
-    policy: ResourceRef | None
-    """Null for the resource's own policy, and for a document of the request."""
-    index: int
-    """Its place in the document, from 0."""
-    sid: str | None
-    effect: Literal["allow", "deny"]
-
-
-class ActionResult(ResponseBody):
-    """The decision on one action."""
-
-    action: str
-    decision: Decision
-    """``unknown`` if it depends on policies of another account."""
-    reason: str
-    identity: PolicyOutcome
-    """What the principal's policies say; ``unknown`` if they are another account's."""
-    resource: PolicyOutcome
-    """What the resource's own policy says; ``unknown`` also where a deny made it needless."""
-    statements: Sequence[DecidingStatement]
 
 
 class SimulationRecord(ResponseBody):
@@ -123,15 +92,15 @@ async def simulate_policy(
     source_ip = _address(data.source_ip)
     wanted = await ctx.database.read(_wanted, ctx, data)
     await _authorize(ctx, wanted, data.actions)
-    scene = await ctx.database.read(load_policies_of, wanted)
+    loaded = await ctx.database.read(load_policies_of, wanted)
     if wanted.policies is not None:
-        for each in scene.identity or ():
+        for each in loaded.identity or ():
             # As written: an error must not show the id that a handle means.
             ctx.vocabulary.check(policy_of(each.document, PolicyKind.IDENTITY))
     now = ctx.clock() if data.time is None else moment_of(data.time)
     results = []
     for action in data.actions:
-        results.append(_result(evaluate(scene, action, source_ip, now)))
+        results.append(evaluate(loaded, action, source_ip, now))
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     # As they were given, with handles.
     record = SimulationRecord(principal=data.principal, resource=data.resource, results=results)
@@ -217,15 +186,6 @@ async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[
         and not own.actions.isdisjoint(actions)
     ):
         ctx.authorize(str(wanted.resource), action=own.read_action)
-
-
-def _result(result: Result) -> ActionResult:
-    return shown(ActionResult, result, statements=[*map(_statement, result.decided)])
-
-
-def _statement(decided: Decided) -> DecidingStatement:
-    policy = decided.policy and reference(POLICIES, decided.policy)
-    return shown(DecidingStatement, decided, policy=policy, index=decided.place)
 
 
 HANDLERS: Final = (simulate_policy,)

@@ -20,7 +20,6 @@ from cloudcore.identity.routes.common import (
     Document,
     Name,
     authorized,
-    reference,
     shown,
 )
 from cloudcore.identity.rows.roles import (
@@ -108,7 +107,7 @@ def _assignment(role: Role, found: Assignment) -> AssignmentRecord:
     return shown(
         AssignmentRecord,
         found,
-        role=reference(ROLES, role),
+        role=ROLES.reference(role),
         user=ResourceRef(id=found.user_id, crn=crn, name=found.email),
         identity_provider=found.identity_provider_id,
     )
@@ -239,7 +238,7 @@ def _group_assignment(role: Role, found: GroupAssignment) -> GroupAssignmentReco
     return shown(
         GroupAssignmentRecord,
         found,
-        role=reference(ROLES, role),
+        role=ROLES.reference(role),
         identity_provider=found.provider_id,
         group=found.group_name,
     )

@@ -10,6 +10,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import find_one
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import accounts, memberships, organizations
@@ -29,6 +30,11 @@ class Account(NamedTuple):
     created_at: int
     organization_name: str | None = None
     """Not stored here."""
+
+
+def new_account(account_id: str, organization_id: str, handle: str, now: int) -> Account:
+    """Return a new account of an organization."""
+    return Account(account_id, organization_id, handle, "active", True, now)  # noqa: FBT003
 
 
 def _account(*row: Any) -> Account:  # noqa: ANN401 - of a database
@@ -111,8 +117,7 @@ def hold_adding(tx: Connection) -> None:
 
 def find_account(tx: Connection, account_id: str) -> Account | None:
     """Return an account in any state, or None."""
-    row = tx.row(_FIND, id=account_id)
-    return _account(*row) if row else None
+    return find_one(tx, _account, _FIND, id=account_id)
 
 
 def list_accounts(tx: Connection, limit: int) -> list[Account]:
@@ -127,8 +132,8 @@ def has_accounts(tx: Connection) -> bool:
 
 def find_revision(tx: Connection, account_id: str) -> int:
     """Return the revision of the account's rights, or -1 if there is no such account."""
-    row = tx.row(_REVISION, id=account_id)
-    return row[0] if row else -1
+    found = find_one(tx, int, _REVISION, id=account_id)
+    return -1 if found is None else found
 
 
 def increment_revision(tx: Connection, account_id: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import and_, bindparam, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion
+from cloudcore.db.rows import deletion, find_one
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.rows.roles import COLUMNS, AssumableRole
@@ -94,8 +94,7 @@ _FORGET: Final = deletion(_c.expires_at)
 
 def find_container_password(tx: Connection, password_id: str) -> ContainerPassword | None:
     """Return a password of any person, in any state, or None."""
-    row = tx.row(_FIND, id=password_id)
-    return _password(*row) if row else None
+    return find_one(tx, _password, _FIND, id=password_id)
 
 
 def remove_expired_of_person(tx: Connection, user_id: str, now: int) -> None:

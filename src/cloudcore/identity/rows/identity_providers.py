@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, deletion, insert_new
+from cloudcore.db.rows import columns, deletion, find_one, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import (
@@ -110,8 +110,7 @@ _FORGET: Final = deletion(spent_states.c.expires_at)
 
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
     """Return a provider of any organization, or None."""
-    row = tx.row(_FIND, id=provider_id)
-    return _provider(*row) if row else None
+    return find_one(tx, _provider, _FIND, id=provider_id)
 
 
 def list_active_providers(tx: Connection, limit: int) -> Sequence[IdentityProvider]:
@@ -127,8 +126,7 @@ def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, n
 
 def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> str | None:
     """Return the id of the person that a subject is linked to, or None."""
-    row = tx.row(_FIND_SUBJECT, provider_id=provider_id, subject=subject)
-    return row[0] if row else None
+    return find_one(tx, str, _FIND_SUBJECT, provider_id=provider_id, subject=subject)
 
 
 def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:

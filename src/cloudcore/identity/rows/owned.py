@@ -13,6 +13,7 @@ from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
+from cloudcore.web.bodies import ResourceRef
 
 
 class Owned(Protocol):
@@ -28,7 +29,7 @@ Owner = str | tuple[str, str]
 """The id of an owner; or that of its account, and its own."""
 
 
-def _of(owner: Owner) -> dict[str, str]:
+def _owner_values(owner: Owner) -> dict[str, str]:
     return {"owner": owner} if isinstance(owner, str) else {"account": owner[0], "owner": owner[1]}
 
 
@@ -72,7 +73,7 @@ class Listed(Generic[T]):
 
     def find(self, tx: Connection, owner: Owner, key: str) -> T | None:
         """Return the row of an id, or None."""
-        row = tx.row(self.statements["find"], **_of(owner), key=key)
+        row = tx.row(self.statements["find"], **_owner_values(owner), key=key)
         return self._read(*row) if row else None
 
     def get(self, tx: Connection, owner: Owner, key: str) -> T:
@@ -84,17 +85,17 @@ class Listed(Generic[T]):
 
     def find_named(self, tx: Connection, owner: Owner, label: str) -> T | None:
         """Return the row of a label, or None."""
-        row = tx.row(self.statements["labelled"], **_of(owner), label=label)
+        row = tx.row(self.statements["labelled"], **_owner_values(owner), label=label)
         return self._read(*row) if row else None
 
     def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
         """Return a page of an owner's rows; if `label` is not empty, only the row that has it."""
-        of = {**_of(owner), "label": label}
+        of = {**_owner_values(owner), "label": label}
         return self.read(tx.rows(self.statements["list"], **of, after=after, limit=limit))
 
     def count(self, tx: Connection, owner: Owner, label: str = "") -> int:
         """Count the rows that `list` lists."""
-        return count(tx, self.statements["count"], **_of(owner), label=label)
+        return count(tx, self.statements["count"], **_owner_values(owner), label=label)
 
     def read(self, rows: Sequence[Row]) -> Sequence[T]:
         """Return the rows of another query of the same columns."""
@@ -182,12 +183,12 @@ class OwnedRows(Listed[T]):
         values = changed._asdict()
         new = {name: values[name] for name in self._changeable}
         owner = values[self._owner]
-        of = _of((values["account_id"], owner) if self._has_account else owner)
+        of = _owner_values((values["account_id"], owner) if self._has_account else owner)
         tx.execute(self.statements["save"], **of, key=self.key_of(changed), **new)
 
     def remove(self, tx: Connection, owner: Owner, key: str) -> None:
         """Delete a row, and by foreign keys its dependents, or raise `NotFound`."""
-        if not tx.execute(self.statements["remove"], **_of(owner), key=key):
+        if not tx.execute(self.statements["remove"], **_owner_values(owner), key=key):
             raise self._missing()
 
     def resolve(
@@ -204,6 +205,10 @@ class OwnedRows(Listed[T]):
     def crn_of(self, found: T) -> str:
         """Return the CRN of a row."""
         return self.crn(getattr(found, self._owner), self.label_of(found))
+
+    def reference(self, found: T) -> ResourceRef:
+        """Return the reference to a row, for an answer."""
+        return ResourceRef(id=self.key_of(found), crn=self.crn_of(found), name=self.label_of(found))
 
     def key_of(self, found: T) -> str:
         """Return the id of a row."""

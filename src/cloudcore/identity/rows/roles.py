@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import find_one
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
@@ -216,14 +217,12 @@ _IS_ASSIGNED: Final = Statement(
 
 def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
     """Return a role of any account, or None."""
-    row = tx.row(_BY_ID, role_id=role_id)
-    return AssumableRole(*row) if row else None
+    return find_one(tx, AssumableRole, _BY_ID, role_id=role_id)
 
 
 def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
     """Return the role of this name, or None; `account` is an id or a handle."""
-    row = tx.row(_NAMED, account=account, name=name)
-    return AssumableRole(*row) if row else None
+    return find_one(tx, AssumableRole, _NAMED, account=account, name=name)
 
 
 def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:

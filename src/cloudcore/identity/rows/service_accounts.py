@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, find_one
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import access_keys, accounts, service_accounts, sessions
@@ -167,14 +167,12 @@ _EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_i
 
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
     """Return the access key with this public id, or None."""
-    row = tx.row(_FIND, access_key_id=access_key_id)
-    return KeyOwner(*row) if row else None
+    return find_one(tx, KeyOwner, _FIND, access_key_id=access_key_id)
 
 
 def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
     """Return the access key with this id of its row, or None."""
-    row = tx.row(_FIND_BY_ID, key_id=key_id)
-    return KeyOwner(*row) if row else None
+    return find_one(tx, KeyOwner, _FIND_BY_ID, key_id=key_id)
 
 
 def find_key_expiry(tx: Connection, key_id: str) -> int | None:

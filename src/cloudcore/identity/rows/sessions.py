@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, and_, bindparam, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, insert_new
+from cloudcore.db.rows import deletion, find_one, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.names import ROLE_SESSIONS
 from cloudcore.identity.rows.container_passwords import (
@@ -52,7 +52,7 @@ class Session(NamedTuple):
     token_sha256: str | None = None
     revoked_at: int | None = None
     first_source: str | None = None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
     ends_at: int | None = None
     """When a sign-in by an identity provider ends for good, or None if each refresh renews it."""
 
@@ -75,7 +75,7 @@ class LiveSession(NamedTuple):
     email: str | None = None
     """Of the person."""
     first_source: str | None = None
-    """A stored `Source`, of a role session."""
+    """A stored `SourceIdentity`, of a role session."""
     ends_at: int | None = None
     """See `Session`."""
 
@@ -256,8 +256,7 @@ _FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_I
 
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
     """Return the person who signed in last, or None if none has a session row."""
-    row = tx.row(_LAST_SIGNED_IN, user_ids=text_list(user_ids), limit=1)
-    return row[0] if row else None
+    return find_one(tx, str, _LAST_SIGNED_IN, user_ids=text_list(user_ids), limit=1)
 
 
 def add_session(tx: Connection, session: Session) -> None:
@@ -280,8 +279,7 @@ def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | N
 
 def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
     """Return the expiry of the sign-in in which a person assumed a role; None for others."""
-    row = tx.row(_SIGN_IN_EXPIRY, sid=sid)
-    return row[0] if row else None
+    return find_one(tx, int, _SIGN_IN_EXPIRY, sid=sid)
 
 
 def count_chain(tx: Connection, sid: str) -> int:
@@ -335,8 +333,7 @@ def find_current_organization(tx: Connection, sid: str) -> str | None:
 
     None also if the person has left it.
     """
-    row = tx.row(_CURRENT, sid=sid)
-    return row[0] if row else None
+    return find_one(tx, str, _CURRENT, sid=sid)
 
 
 def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:

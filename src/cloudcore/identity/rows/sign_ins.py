@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, literal_column, null, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, insert_new
+from cloudcore.db.rows import deletion, find_one, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
@@ -75,8 +75,7 @@ def add_code(tx: Connection, code: Code) -> None:
 
 def lock_code(tx: Connection, code_sha256: str) -> Code | None:
     """Return a code, locked until the transaction ends, or None."""
-    row = tx.row(_LOCK_CODE, hash=code_sha256)
-    return Code(*row) if row else None
+    return find_one(tx, Code, _LOCK_CODE, hash=code_sha256)
 
 
 def spend_code(tx: Connection, code_sha256: str, sid: str, now: int) -> bool:
@@ -96,8 +95,7 @@ def add_refresh_token(tx: Connection, token: RefreshToken) -> None:
 
 def lock_refresh_token(tx: Connection, token_sha256: str) -> RefreshToken | None:
     """Return a refresh token, locked until the transaction ends, or None."""
-    row = tx.row(_LOCK_REFRESH, hash=token_sha256)
-    return RefreshToken(*row) if row else None
+    return find_one(tx, RefreshToken, _LOCK_REFRESH, hash=token_sha256)
 
 
 def spend_refresh_token(tx: Connection, token_sha256: str, now: int) -> None:
@@ -152,8 +150,7 @@ def is_token_revoked(tx: Connection, jti: str) -> bool:
 
 def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
     """Return the login credential with this password, valid or not, or None."""
-    row = tx.row(_FIND_LOGIN, hash=password_sha256)
-    return LoginHolder(*row) if row else None
+    return find_one(tx, LoginHolder, _FIND_LOGIN, hash=password_sha256)
 
 
 def revoke_login(tx: Connection, login_id: str, now: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import bindparam, false, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns
+from cloudcore.db.rows import columns, find_one
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import memberships, organizations, users
@@ -120,8 +120,7 @@ _DELETE: Final = Statement(users.delete().where(_u.id == bindparam("id")))
 
 def find_user(tx: Connection, user_id: str) -> User | None:
     """Return a person of any organization, or None."""
-    row = tx.row(_FIND, id=user_id)
-    return _user(*row) if row else None
+    return find_one(tx, _user, _FIND, id=user_id)
 
 
 def list_users_by_email(tx: Connection, email: str) -> list[User]:
@@ -131,8 +130,7 @@ def list_users_by_email(tx: Connection, email: str) -> list[User]:
 
 def find_password_by_email(tx: Connection, email: str) -> str | None:
     """Return the password hash of the oldest person with an e-mail address, or None."""
-    row = tx.row(_FIND_PASSWORD, email=email, limit=1)
-    return row[0] if row else None
+    return find_one(tx, str, _FIND_PASSWORD, email=email, limit=1)
 
 
 def has_added(tx: Connection, organization_id: str, email: str) -> bool:
@@ -151,8 +149,7 @@ def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> str
 
     Personal organizations do not count.
     """
-    row = tx.row(_SHARED, user_id=user_id, other_id=other_id, limit=1)
-    return row[0] if row else None
+    return find_one(tx, str, _SHARED, user_id=user_id, other_id=other_id, limit=1)
 
 
 def lock_user(tx: Connection, user_id: str) -> str | None:
@@ -160,8 +157,7 @@ def lock_user(tx: Connection, user_id: str) -> str | None:
 
     To lock an organization too, lock that first.
     """
-    row = tx.row(_LOCK, id=user_id)
-    return row[0] if row else None
+    return find_one(tx, str, _LOCK, id=user_id)
 
 
 def remove_user(tx: Connection, user_id: str) -> None:

@@ -48,20 +48,11 @@ async def no_addition(_account_id: str, _now: int) -> AccountAddition:
     return lambda _tx: None
 
 
-class FirstIds(NamedTuple):
-    """Ids of an account's first rows, generated outside of the transaction."""
-
-    account: str
-    role: str
-    policy: str
-    attachment: str
-
-
 def found_account(
     tx: Connection,
     account: Account,
     founder: Founder,
-    ids: FirstIds,
+    new_id: Callable[[], str],
     add: AccountAddition = lambda _tx: None,
 ) -> Account:
     """Create an account with a role `admin` that has all rights and trusts the founder.
@@ -81,11 +72,13 @@ def found_account(
     if not ACCOUNTS.add(tx, account):
         raise Conflict("the handle is taken", handle=account.handle)
     now = account.created_at
-    ROLES.add(tx, new_admin_role(ids.role, account.id, founder.crn, now))
-    POLICIES.add(tx, new_admin_policy(ids.policy, account.id, now))
-    ATTACHMENTS.add(tx, Attachment(ids.attachment, account.id, ids.policy, None, ids.role, now))
+    role = new_admin_role(new_id(), account.id, founder.crn, now)
+    policy = new_admin_policy(new_id(), account.id, now)
+    ROLES.add(tx, role)
+    POLICIES.add(tx, policy)
+    ATTACHMENTS.add(tx, Attachment(new_id(), account.id, policy.id, None, role.id, now))
     if founder.user_id is not None:
-        ASSIGNMENTS.add(tx, Assignment(ids.role, founder.user_id, now))
+        ASSIGNMENTS.add(tx, Assignment(role.id, founder.user_id, now))
     add(tx)
     rows.increment_revision(tx, account.id)
     return get_account(tx, account.id)

@@ -15,7 +15,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.decision import Caller, Question, decide
-from cloudcore.iam.principal import Principal, PrincipalKind, Source
+from cloudcore.iam.principal import Principal, PrincipalKind, SourceIdentity
 from cloudcore.identity.credentials import hash_of, id_in, random_text, text_with_id
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.rights.assume_role import assumable_role
@@ -174,7 +174,7 @@ def _person_of(password: ContainerPassword) -> Principal:
         sid=None,
         jti=password.id,
         expires_at=password.expires_at,
-        source=Source(crn, password.email),
+        source=SourceIdentity(crn, password.email),
     )
 
 

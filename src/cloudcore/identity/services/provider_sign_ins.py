@@ -9,7 +9,7 @@ sign in only its own people.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
@@ -31,14 +31,6 @@ from cloudcore.keyring import Keyring
 
 STATE_SECONDS: Final = 3600
 """How long the use of a state is remembered; longer than a state is valid."""
-
-
-class NewPerson(NamedTuple):
-    """The ids of a person that may have to be created."""
-
-    user_id: str
-    organization_id: str
-    """The personal organization."""
 
 
 class RoleChange(NamedTuple):
@@ -71,7 +63,7 @@ def sign_in(
     keyring: Keyring,
     provider_id: str,
     profile: Profile,
-    new: NewPerson,
+    new_id: Callable[[], str],
     code: Code,
     now: int,
 ) -> SignedInPerson:
@@ -87,7 +79,7 @@ def sign_in(
     provider = rows.find_provider(tx, provider_id)  # as it is under the lock
     if provider is None or provider.status != "active":
         raise AccessDenied("this identity provider has been turned off")
-    user, is_created, is_linked = _person(tx, keyring, provider, profile, new, now)
+    user, is_created, is_linked = _person(tx, keyring, provider, profile, new_id, now)
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
     given = _give_roles(tx, provider, user.id, profile, now)
@@ -100,7 +92,7 @@ def _person(
     keyring: Keyring,
     provider: IdentityProvider,
     profile: Profile,
-    new: NewPerson,
+    new_id: Callable[[], str],
     now: int,
 ) -> tuple[User, bool, bool]:
     """Return the person of a profile, with two flags: created now, linked now."""
@@ -108,7 +100,7 @@ def _person(
     if user_id is not None:
         return _linked(tx, provider, user_id), False, False
     known = _known_by_email(tx, provider, profile)
-    user = known or _create(tx, keyring, provider, profile, new, now)
+    user = known or _create(tx, keyring, provider, profile, new_id, now)
     if not rows.link_subject(tx, provider.id, profile.subject, user.id, now):
         raise AccessDenied(
             "the person of this e-mail address signs in as another user of the provider; an owner "
@@ -167,7 +159,7 @@ def _create(
     keyring: Keyring,
     provider: IdentityProvider,
     profile: Profile,
-    new: NewPerson,
+    new_id: Callable[[], str],
     now: int,
 ) -> User:
     if profile.email is None:
@@ -179,7 +171,7 @@ def _create(
     if users.has_added(tx, provider.organization_id, profile.email):
         raise AccessDenied("this person has left the organization; an owner can invite again")
     password = unusable_password(find_salt(tx, keyring, profile.email))
-    who = new.user_id, profile.email, password, new.organization_id
+    who = new_id(), profile.email, password, new_id()
     made = users.new_user(*who, now, must_change_password=False)
     return create_user(tx, provider.organization_id, made)
 

@@ -18,7 +18,13 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal, PrincipalKind, SignatureKey, Source, read_source
+from cloudcore.iam.principal import (
+    Principal,
+    PrincipalKind,
+    SignatureKey,
+    SourceIdentity,
+    read_source,
+)
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn, person_crn, source_of_program
@@ -103,7 +109,7 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
             sid=session.id,
             jti=claims.jti,
             expires_at=claims.exp * MICROSECONDS,
-            source=Source(crn, session.email or ""),
+            source=SourceIdentity(crn, session.email or ""),
         )
     return _of_role(session, claims.jti)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -20,6 +19,7 @@ from joserfc.errors import JoseError, UnsupportedAlgorithmError
 from joserfc.jwk import OctKey, OKPKey
 from joserfc.jws import JWSRegistry
 
+from cloudcore import base64url
 from cloudcore.errors import Unauthenticated
 
 EDDSA: Final = "EdDSA"
@@ -116,11 +116,11 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
     if parts is None:
         raise _refusal()
     try:
-        header = msgspec.json.decode(_decoded(parts[1]), type=_Header)
+        header = msgspec.json.decode(base64url.decode(parts[1]), type=_Header)
         key = find_key(header.kid)
         if key is None or header.alg != key.algorithm or header.typ != _TYPE:
             raise _refusal()
-        signature = urlsafe_b64encode(_decoded(parts[3])).rstrip(b"=").decode()
+        signature = base64url.encode(base64url.decode(parts[3]))
         found = jws.deserialize_compact(
             f"{parts[1]}.{parts[2]}.{signature}", key.key, registry=_REGISTRIES[key.algorithm]
         )
@@ -146,11 +146,6 @@ def split_token(token: bytes) -> tuple[bytes, bytes]:
         return signed, a2b_base64(padded, strict_mode=True)
     except ValueError:
         raise _refusal() from None
-
-
-def _decoded(segment: str) -> bytes:
-    """Decode base64url without padding, ignoring the unused bits of the last character."""
-    return urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
 
 
 def _refusal() -> Unauthenticated:

@@ -113,7 +113,7 @@ class SigningKeys:
 
         """
         now = self._clock()
-        able = [key for key in self._of(audience) if now < key.not_after]
+        able = [key for key in self._keys_of(audience) if now < key.not_after]
         if not able:
             raise Unavailable("there is no signing key")
         return min(able, key=lambda key: key.not_after)
@@ -124,9 +124,9 @@ class SigningKeys:
 
     def public_set(self) -> list[dict[str, Any]]:
         """Return the public keys that verify access tokens, including the next one."""
-        return [public_jwk(key) for key in self._of(API)]
+        return [public_jwk(key) for key in self._keys_of(API)]
 
-    def _of(self, audience: str) -> list[SigningKey]:
+    def _keys_of(self, audience: str) -> list[SigningKey]:
         return [key for (found, _), key in self._keys.items() if found == audience]
 
     def _successor(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, urlsafe_b64encode
+from base64 import b64decode
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
 
+from cloudcore import base64url
 from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.storage.object_rows import Entry, Listing, list_page
@@ -42,7 +43,7 @@ async def list_buckets(call: S3Call) -> Answer:
     if "prefix" in fields:
         content.append(text("Prefix", prefix))
     if len(found) > limit:
-        content.append(text("ContinuationToken", _token(found[limit - 1].name)))
+        content.append(text("ContinuationToken", base64url.encode(found[limit - 1].name.encode())))
     return xml("ListAllMyBucketsResult", content)
 
 
@@ -71,7 +72,7 @@ async def list_objects_v2(call: S3Call) -> Answer:
     if start_after is not None:
         content.append(text("StartAfter", encode(start_after)))
     if listing.next_after is not None:
-        content.append(text("NextContinuationToken", _token(listing.next_after)))
+        content.append(text("NextContinuationToken", base64url.encode(listing.next_after.encode())))
     owner_id = call.account_id if fields.get("fetch-owner") == "true" else None
     return _answer(call, listing, limit, content, owner_id=owner_id)
 
@@ -167,10 +168,6 @@ def _shown(entry: Entry, encode: Encode, owner_id: str | None) -> list[str]:
     if owner_id is not None:
         content.append(owner("Owner", owner_id))
     return content
-
-
-def _token(after: str) -> str:
-    return urlsafe_b64encode(after.encode()).decode().rstrip("=")
 
 
 def _read_token(token: str) -> str:

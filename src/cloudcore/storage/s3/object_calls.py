@@ -11,7 +11,7 @@ from typing import Final
 
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
-from cloudcore.iam.patterns import Work
+from cloudcore.iam.patterns import StepBudget
 from cloudcore.storage import object_reads, object_writes, objects, piece_rows
 from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
@@ -57,7 +57,7 @@ from cloudcore.storage.s3.payloads import (
 from cloudcore.storage.s3.requests import read_copy_source
 
 _DELETION_STEPS: Final = 1_000_000_000
-"""The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.Work`)."""
+"""The most steps for all decisions of a DeleteObjects: 0.4 s (see `patterns.StepBudget`)."""
 _OVERRIDES: Final = (
     "cache-control",
     "content-disposition",
@@ -301,7 +301,7 @@ async def delete_objects(call: S3Call) -> Answer:
     steps = _DELETION_STEPS
     for key in asked.keys:
         most = min(steps, DECISION_STEPS)
-        work = Work(most)
+        work = StepBudget(most)
         steps -= most
         try:
             call.ctx.authorize(object_crn(crn, key), work=work)

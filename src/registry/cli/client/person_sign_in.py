@@ -6,8 +6,6 @@ shows the code, to be pasted. The first code counts.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import secrets
 import select
@@ -18,6 +16,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 from urllib.parse import urlencode
 
+from cloudcore.base64url import code_challenge
 from cloudcore.command_failures import CommandFailure, Misuse
 from registry.cli.client.credentials import Credential
 from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
@@ -79,12 +78,11 @@ def _page(verifier: str, redirect_uri: str, state: str = "") -> str:
     Out of band there is no `state`, as there is no redirect to protect: the verifier, which leaves
     this process only together with the code, binds the code to it.
     """
-    digest = hashlib.sha256(verifier.encode()).digest()
     query = {
         "response_type": "code",
         "client_id": CLIENT,
         "redirect_uri": redirect_uri,
-        "code_challenge": base64.urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge": code_challenge(verifier),
         "code_challenge_method": "S256",
     }
     return f"{_PATH}?{urlencode(query | ({'state': state} if state else {}))}"

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from cloudcore import base64url
 from cloudcore.command_failures import CommandFailure, Misuse, NotSignedIn, RequestRefused
 from cloudcore.command_line import TokenClaims
 from registry.cli.client.credentials import ApiToken, Credential, changing, load
@@ -190,7 +191,7 @@ def claims_of(token: str) -> TokenClaims:
     _, _, rest = token.partition(".")
     payload, _, _ = rest.partition(".")
     try:
-        text = base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
+        text = base64url.decode(payload)
         return msgspec.json.decode(text, type=TokenClaims)
     except (ValueError, msgspec.DecodeError):
         raise CommandFailure(

@@ -276,7 +276,7 @@ class Pin(NamedTuple):
     """CRN."""
     created_at: int
     created_by_source: str | None = None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
 
 
 _of_image = given(_p.repository_id, _p.manifest_id)

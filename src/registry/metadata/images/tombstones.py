@@ -77,7 +77,7 @@ class Tombstone(NamedTuple):
     """CRN; empty for a client that was not signed in."""
     restorable_until: int
     deleted_by_source: str | None = None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
 
 
 _SOFT_DELETE: Final = Statement(

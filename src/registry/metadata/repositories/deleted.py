@@ -87,7 +87,7 @@ class DeletedRepository(NamedTuple):
     deleted_by: str | None
     restorable_until: int
     deleted_by_source: str | None = None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
 
 
 def _of_account(query: Select[Any]) -> Select[Any]:

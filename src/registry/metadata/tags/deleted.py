@@ -42,7 +42,7 @@ class DeletedTag(NamedTuple):
     """CRN; empty for a client that was not signed in."""
     restorable_until: int
     deleted_by_source: str | None = None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
 
 
 _HAS_IMAGE: Final = text("deleted_tags.has_image")

@@ -46,7 +46,7 @@ class TagEvent(NamedTuple):
     """CRN; empty for a client that was not signed in."""
     occurred_at: int
     source: str | None = None
-    """A stored `Source`; None for an unauthenticated client, and in old rows."""
+    """A stored `SourceIdentity`; None for an unauthenticated client, and in old rows."""
 
 
 def _ordinal_of(

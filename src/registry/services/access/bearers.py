@@ -41,7 +41,7 @@ class BearerClaims(Claims, kw_only=True, omit_defaults=True):
     """The container password it was exchanged for, if neither."""
     acc: str | None = None
     src: tuple[str, str, str | None] | None = None
-    """The source identity behind the principal (`Source`)."""
+    """The source identity behind the principal (`SourceIdentity`)."""
     access: list[dict[str, Any]]
 
 

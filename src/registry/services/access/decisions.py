@@ -9,9 +9,9 @@ from typing import Final, NamedTuple, Protocol
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.audit import AuditClient
 from cloudcore.iam.decision import Caller, Question, Verdict, decide
-from cloudcore.iam.patterns import Patterns, Work
+from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
-from cloudcore.iam.principal import Principal, Source
+from cloudcore.iam.principal import Principal, SourceIdentity
 from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.resource_names import Crn
 from registry.metadata.repositories.policies import Target
@@ -40,7 +40,7 @@ class Rights(Protocol):
         ...
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> SourceIdentity | None:
         """Return the source identity behind the principal."""
         ...
 
@@ -90,7 +90,7 @@ def verdict_on(
     repository: str,
     region: str,
     now: int,
-    work: Work | None = None,
+    work: StepBudget | None = None,
 ) -> Verdict:
     """Return the verdict on `action` by `subject` on the repository, which need not exist.
 

@@ -25,7 +25,7 @@ from cloudcore.account_rows import lock_account
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
-from cloudcore.iam.principal import Principal, PrincipalKind, Source
+from cloudcore.iam.principal import Principal, PrincipalKind, SourceIdentity
 from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rights.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
@@ -135,7 +135,7 @@ def principal_of(login: Login) -> Principal:
         kind, ident = PrincipalKind.SERVICE_ACCOUNT, login.service_account_id
         name = f"service-account/{login.service_account}"
     crn = f"crn:iam::{login.account_id}:{name}"
-    own = None if login.role_id is not None else Source(crn, login.service_account or "")
+    own = None if login.role_id is not None else SourceIdentity(crn, login.service_account or "")
     return Principal(
         kind=kind,
         id=ident,
@@ -167,7 +167,7 @@ class RefusedLogin(NamedTuple):
     account_id: str
     principal: str
     """CRN of the service account or role."""
-    source: Source
+    source: SourceIdentity
     resources: Sequence[str]
     """CRNs."""
 

@@ -18,9 +18,9 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
 from cloudcore.iam.decision import Caller, Question, Verdict, could_allow, decide
-from cloudcore.iam.patterns import TooCostly, Work
+from cloudcore.iam.patterns import StepBudget, TooCostly
 from cloudcore.iam.policy import Policy
-from cloudcore.iam.principal import Principal, Source
+from cloudcore.iam.principal import Principal, SourceIdentity
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
@@ -54,7 +54,7 @@ CATALOG: Final = Name("", "catalog")
 """The name that stands for ``registry:catalog`` in a bearer's access."""
 
 REQUEST_STEPS: Final = 64_000_000
-"""The most steps for all decisions of one request: 25 ms (see `patterns.Work`)."""
+"""The most steps for all decisions of one request: 25 ms (see `patterns.StepBudget`)."""
 LISTING_STEPS: Final = 1_000_000_000
 """The most steps for a page of the catalog, with a decision for every name: 0.4 s."""
 SLICE_STEPS: Final = 2_000_000
@@ -69,7 +69,7 @@ class DecisionBudget:
     """Limits the policy steps of one request, and yields to other requests in between."""
 
     def __init__(self, steps: int = REQUEST_STEPS) -> None:
-        self.work = Work(steps)
+        self.work = StepBudget(steps)
         self._next = steps - SLICE_STEPS
         self._decisions = 0
 
@@ -107,7 +107,7 @@ class Bearer(NamedTuple):
     access: Mapping[Name, Entry]
     access_key_id: str | None = None
     """The access key that it was exchanged for, if not a login."""
-    source: Source | None = None
+    source: SourceIdentity | None = None
     """The source identity behind the principal; None for an unauthenticated client."""
     account_id: str | None = None
     """The principal's account."""
@@ -123,7 +123,7 @@ class IssuedBearer(NamedTuple):
     """CRN of the principal; empty for an unauthenticated client."""
     issued_at: int
     access: Mapping[Name, Entry]
-    source: Source | None = None
+    source: SourceIdentity | None = None
 
 
 class PolicySource(Protocol):
@@ -229,7 +229,7 @@ class BearerTokens:
             expires_at=claims["exp"] * MICROSECONDS,
             access=dict(map(_entry, claims["access"])),
             access_key_id=claims.get("akid"),
-            source=Source(*claims["src"]) if claims.get("src") else None,
+            source=SourceIdentity(*claims["src"]) if claims.get("src") else None,
             account_id=claims.get("acc"),
             container_password_id=claims.get("cpid"),
         )
@@ -374,7 +374,7 @@ def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) ->
     return Entry(granted, denied, counts, reasons)
 
 
-def _counts(crn: str, uncounted_pullers: Sequence[str], work: Work) -> bool:
+def _counts(crn: str, uncounted_pullers: Sequence[str], work: StepBudget) -> bool:
     try:
         return counts_pulls_of(crn, uncounted_pullers, work)
     except TooCostly:

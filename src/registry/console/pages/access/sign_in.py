@@ -5,14 +5,13 @@ from __future__ import annotations
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64encode
-from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 from litestar import get, post
 
+from cloudcore.base64url import code_challenge
 from cloudcore.identity.oauth.forms import CONSOLE
 from registry.console.addresses import (
     HOME,
@@ -75,12 +74,11 @@ async def begin(page: InjectedPage) -> PageResponse:
     if page.host != urlsplit(own_url).netloc and "moved" not in page.query:
         return page.go(f"{own_url}{SIGN_IN}?{urlencode({'to': to, 'moved': '1'})}")
     begun = _Begun(secrets.token_urlsafe(32), secrets.token_urlsafe(48), to)
-    digest = sha256(begun.verifier.encode()).digest()
     asked = {
         "response_type": "code",
         "client_id": CONSOLE,
         "redirect_uri": own_url + SIGNED_IN,
-        "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
+        "code_challenge": code_challenge(begun.verifier),
         "code_challenge_method": "S256",
         "state": begun.state,
     }
