@@ -9,22 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Select,
-    and_,
-    bindparam,
-    case,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    text,
-)
+from sqlalchemy import Select, and_, bindparam, case, exists, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, find_one, given
+from cloudcore.db.rows import ONE, ZERO, bound, count, find_one, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -193,7 +182,7 @@ def _columns() -> Select[Any]:
         _m.pushed_at,
         _m.restored_at,
         _m.last_pulled_at,
-        case((_m.tag_count == literal_column("0"), _untagged_at)),
+        case((_m.tag_count == ZERO, _untagged_at)),
         case((_m.subject_digest.is_not(None), _subject_id)),
         case((_m.subject_digest.is_not(None), _subject_digest)),
         _is_pinned,
@@ -233,10 +222,10 @@ _is_shared = exists().where(
 
 
 _SOLE_BYTES: Final = Statement(
-    select(func.coalesce(func.sum(_l.size), literal_column("0")))
+    select(total(_l.size))
     .select_from(manifest_blobs)
     .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
-    .where(given(_b.manifest_id), _l.manifest_refs == literal_column("1"), ~_is_shared)
+    .where(given(_b.manifest_id), _l.manifest_refs == ONE, ~_is_shared)
 )
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Insert, and_, bindparam, literal_column, select
+from sqlalchemy import ColumnElement, Insert, and_, literal_column, select
 
+from cloudcore.db.rows import value
 from cloudcore.objects.book import Book, ObjectRow
 from registry.metadata.control_tables import (
     OF_THE_BYTES,
@@ -37,8 +38,8 @@ BLOB_BOOK: Final = Book(
 _objects, _wraps = blob_objects.c, blob_object_keys.c
 _quarantined = quarantined_objects.c
 
-QUARANTINED_ID: ColumnElement[str] = bindparam("quarantined_id", type_=_quarantined.id.type)
-NOW: ColumnElement[int] = bindparam("now", type_=_quarantined.swept_at.type)
+QUARANTINED_ID: ColumnElement[str] = value("quarantined_id", _quarantined.id)
+NOW: ColumnElement[int] = value("now", _quarantined.swept_at)
 
 
 def quarantine_bytes(

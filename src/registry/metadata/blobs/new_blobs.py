@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one, given
+from cloudcore.db.rows import ZERO, find_one, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -240,7 +240,7 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
         "account_id": _text("account_id"),
         "object_id": kept.c.id,
         "size": _number("size"),
-        "manifest_refs": literal_column("0"),
+        "manifest_refs": ZERO,
         "touched_at": _number("now"),
         "kms_key_id": _text("kms_key_id") if is_sealed else literal_column("NULL"),
     }

@@ -13,7 +13,7 @@ from sqlalchemy import and_, bindparam, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, find_one, given
+from cloudcore.db.rows import bound, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
@@ -223,7 +223,7 @@ _MOVE_LINK: Final = Statement(
         _l.repository_id == bindparam("of_repository"),
         _l.digest == bindparam("of_digest"),
         _l.object_id == bindparam("old_object"),
-        _l.kms_key_id.is_not_distinct_from(bindparam("old_key", type_=_l.kms_key_id.type)),
+        _l.kms_key_id.is_not_distinct_from(value("old_key", _l.kms_key_id)),
     )
     .values(
         object_id=bindparam("new_object"),

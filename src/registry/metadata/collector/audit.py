@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
@@ -190,10 +190,10 @@ _REPOSITORIES: Final = _after(
         _r.tag_count,
         _count(tags.c.name, tags.c.repository_id == _r.id),
         _r.tagged_image_count,
-        _count(_m.id, _m.repository_id == _r.id, _m.tag_count > literal_column("0")),
+        _count(_m.id, _m.repository_id == _r.id, _m.tag_count > ZERO),
         _r.size_bytes,
-        select(func.coalesce(func.sum(_l.size), literal_column("0")))
-        .where(_l.repository_id == _r.id, _l.manifest_refs > literal_column("0"))
+        select(total(_l.size))
+        .where(_l.repository_id == _r.id, _l.manifest_refs > ZERO)
         .scalar_subquery(),
         _r.deleted_image_count,
         _count(deleted_manifests.c.id, deleted_manifests.c.repository_id == _r.id),

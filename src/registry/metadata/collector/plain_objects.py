@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, text, tuple_
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.objects.book import ObjectRow
 from registry.metadata.blobs.book import BLOB_BOOK
@@ -65,7 +65,7 @@ def _bounded(*where: ColumnElement[bool]) -> Statement:
         select(_o.stored_size)
         .where(_IS_PLAIN, *where)
         .limit(literal_column(str(MOST_COUNTED)))
-        .offset(literal_column("0"))
+        .offset(ZERO)
         .subquery("some")
     )
     return Statement(select(func.count(), func.coalesce(func.sum(some.c.stored_size), text("0"))))

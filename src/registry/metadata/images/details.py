@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import Select, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import find_one, given
+from cloudcore.db.rows import ZERO, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, page_planned_once, text_list, unseen
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import manifest_bodies, manifests, tags
@@ -74,8 +74,8 @@ def _newest() -> Select[Any]:
     return _images().where(_m.id < unseen("before", _m.id.type)).order_by(_m.id.desc())
 
 
-_IS_TAGGED: Final = _m.tag_count > literal_column("0")  # both repeat the partial index's condition
-_IS_UNTAGGED: Final = _m.tag_count == literal_column("0")
+_IS_TAGGED: Final = _m.tag_count > ZERO  # both repeat the partial index's condition
+_IS_UNTAGGED: Final = _m.tag_count == ZERO
 _LIST_ANY: Final = Statement(page_planned_once(_newest()))
 _LIST_TAGGED: Final = Statement(page_planned_once(_newest().where(_IS_TAGGED)))
 _LIST_UNTAGGED: Final = Statement(page_planned_once(_newest().where(_IS_UNTAGGED)))
@@ -106,7 +106,7 @@ _about = (
     _m.subject_digest == bindparam("subject"),
     _m.subject_digest.is_not(None),  # so that the partial index applies
     or_(
-        bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
+        value("artifact_type", _m.artifact_type) == literal_column("''"),
         given(_m.artifact_type),
     ),
 )

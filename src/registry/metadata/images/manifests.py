@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, find_one, given
+from cloudcore.db.rows import bound, count, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
@@ -161,7 +161,7 @@ _ADD_BLOB_EDGES: Final = Statement(
     manifest_blobs.insert().from_select(
         ["manifest_id", "digest", "repository_id"],
         select(
-            bindparam("manifest_id", type_=_m.id.type),
+            value("manifest_id", _m.id),
             repository_blobs.c.digest,
             repository_blobs.c.repository_id,
         ).where(
@@ -173,7 +173,7 @@ _ADD_BLOB_EDGES: Final = Statement(
 _ADD_CHILD_EDGES: Final = Statement(
     manifest_children.insert().from_select(
         ["parent_id", "child_digest", "repository_id", "child_id"],
-        select(bindparam("parent_id", type_=_m.id.type), _m.digest, _m.repository_id, _m.id).where(
+        select(value("parent_id", _m.id), _m.digest, _m.repository_id, _m.id).where(
             given(_m.repository_id), _m.digest.in_(listed("digests"))
         ),
     )
@@ -228,7 +228,7 @@ _REFERRERS: Final = Statement(
             _m.subject_digest.is_not(None),  # so that the partial index applies
             _m.id > bindparam("after"),
             or_(
-                bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
+                value("artifact_type", _m.artifact_type) == literal_column("''"),
                 given(_m.artifact_type),
             ),
         )

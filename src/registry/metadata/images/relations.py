@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, find_all, given, insert_or_change
+from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import image_pins
 from registry.metadata.tables import (
@@ -136,8 +136,8 @@ _MEMBERS: Final = Statement(
         _m.id,
         _m.digest,
         _m.is_index,
-        _m.tag_count > literal_column("0"),
-        select(literal_column("1"))
+        _m.tag_count > ZERO,
+        select(ONE)
         .where(
             given(_p.repository_id),
             _p.manifest_id == _m.id,
@@ -232,7 +232,7 @@ _under = (
     .distinct()
     .subquery("under")
 )
-_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
+_SIZE_UNDER: Final = Statement(select(total(_under.c.size)))
 
 
 def measure_tree(

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, given, insert_new
+from cloudcore.db.rows import count, find_all, given, insert_new, total, value
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
@@ -46,9 +46,9 @@ _ADD_EDGES: Final = Statement(
     insert(manifest_blobs)
     .from_select(
         ["manifest_id", "digest", "repository_id"],
-        select(
-            _m.id, bindparam("digest", type_=manifest_blobs.c.digest.type), _m.repository_id
-        ).where(given(_m.repository_id), _m.id.in_(listed("ids"))),
+        select(_m.id, value("digest", manifest_blobs.c.digest), _m.repository_id).where(
+            given(_m.repository_id), _m.id.in_(listed("ids"))
+        ),
     )
     .on_conflict_do_nothing()
 )
@@ -105,9 +105,7 @@ _missing_under = (
     .group_by(_listed_under.c.digest)
     .subquery("missing_under")
 )
-_MISSING_UNDER: Final = Statement(
-    select(func.coalesce(func.sum(_missing_under.c.size), literal_column("0")))
-)
+_MISSING_UNDER: Final = Statement(select(total(_missing_under.c.size)))
 _NAMES_UNDER: Final = Statement(select(_listed_under.c.digest).distinct())
 _KEEP: Final = Statement(
     deleted_missing_blobs.insert().from_select(

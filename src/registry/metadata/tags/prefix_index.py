@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one, given
+from cloudcore.db.rows import ONE, ZERO, find_one, given, value
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
@@ -63,13 +63,13 @@ _in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
 
 
 def _has_tag(manifest_id: Column[Any]) -> Exists:
-    one: ColumnElement[int] = literal_column("1")
+    one: ColumnElement[int] = ONE
     return (
         select(one)
         .where(_t.manifest_id == manifest_id, *_in_range)
         # Look up the tags of each image; without a limit the planner may join all tags.
         .limit(one)
-        .offset(literal_column("0"))
+        .offset(ZERO)
         .exists()
     )
 
@@ -91,13 +91,13 @@ _CHANGES: Final = Statement(
 )
 # A position in the index on (repository_id, sequence). With a plain condition on the repository,
 # PostgreSQL may scan the events of all repositories backwards to the last one of this.
-_end = tuple_(bindparam("repository_id", type_=_e.repository_id.type), literal_column(str(2**62)))
+_end = tuple_(value("repository_id", _e.repository_id), literal_column(str(2**62)))
 _last = (
     select(_e.repository_id, _e.sequence, _e.occurred_at)
     .where(tuple_(_e.repository_id, _e.sequence) < _end)
     .order_by(_e.repository_id.desc(), _e.sequence.desc())
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
     .subquery("last")
 )
 _LAST: Final = Statement(
