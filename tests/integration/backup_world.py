@@ -15,7 +15,7 @@ import pytest
 from registry.backup.manifest import Manifest, read_manifest
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli import main as command_line
-from registry.gc.generations import Generations, check_generation
+from registry.gc.database_rollback import Generations, check_generation
 from registry.settings.settings import Settings
 from tests.databases import create_database, drop_database
 from tests.fault.collected import check_image, push_image

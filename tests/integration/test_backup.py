@@ -21,7 +21,7 @@ from registry.blobstore.backups import HeldByAnother, deletions_held
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sweeper import BlobSweeper
 from registry.cli.main import main
-from registry.gc.generations import renew_generation
+from registry.gc.database_rollback import renew_generation
 from registry.gc.orphans import blobs_of, set_orphans_aside
 from registry.services.context import ServiceContext
 from registry.settings.settings import Settings

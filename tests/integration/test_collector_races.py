@@ -23,7 +23,7 @@ from cloudcore.quotas.limits import put_limit
 from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import check
 from registry.gc.purge import discard_expired_uploads, purge_tombstones
-from registry.metadata.repositories.live import find_account, find_repository, lock_repository
+from registry.metadata.repositories.repository import find_account, find_repository, lock_repository
 from registry.quotas import BLOB_BYTES
 from registry.services.changes import Change
 from registry.services.images.restoration import restore_image

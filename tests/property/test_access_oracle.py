@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.identity.rows.sessions import revoke_session
 from cloudcore.identity.services import roles, service_accounts
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.services.repositories.details import delete_repository
 from tests.property.access_oracle import Asker, Statement, may
 from tests.tenants import (

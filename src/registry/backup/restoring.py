@@ -30,7 +30,7 @@ from registry.backup.stores import open_object_stores
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.composition.main import Registry, prepare
 from registry.composition.unfinished_restoration import UNDER_WAY
-from registry.gc.generations import renew_generation
+from registry.gc.database_rollback import renew_generation
 from registry.metadata.collector.generations import forget_unfinished
 from registry.settings.settings import Settings
 

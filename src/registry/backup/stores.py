@@ -57,7 +57,7 @@ class ObjectStore(Protocol):
         ...
 
     def generation(self) -> str | None:
-        """Return the noted generation, or None (`registry.gc.generations`)."""
+        """Return the noted generation, or None (`registry.gc.database_rollback`)."""
         ...
 
     def forget_generation(self) -> None:

@@ -28,8 +28,8 @@ from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
 from registry.counters import SCRUBBED_DAMAGED
 from registry.errors import StoreUnavailable
-from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.damage import DamagedImage, images_of
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.services.context import ServiceContext
 
 _IMAGES: Final = 500

@@ -24,7 +24,7 @@ from cloudcore.objects.book import Owned
 from registry.blobstore.base import BlobWriter, DeletionsHeld, ObjectUnknown, StageBusy
 from registry.blobstore.sweeper import BlobSweeper, Orphan
 from registry.errors import StoreUnavailable
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit, generations
 from registry.services.context import ServiceContext
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, or_, select, text, union_all
+from sqlalchemy import ColumnElement, and_, bindparam, literal_column, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -18,6 +18,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
+from cloudcore.objects.book import Book, ObjectRow
 from registry.metadata.quotas import ALLOWANCE, Allowance
 from registry.metadata.tables import (
     blob_object_keys,
@@ -33,6 +34,20 @@ _l = repository_blobs.c
 _a = digest_aliases.c
 _w = blob_object_keys.c
 _CURRENT: Final = text("blob_objects.is_current")
+HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
+"""A shredded object has no bytes, and that is no damage."""
+
+BLOB_BOOK: Final = Book(
+    blob_objects,
+    select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
+    .select_from(blob_objects)
+    .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id)),
+    stored_id=_o.stored_id,
+    digest=_o.digest,
+    has_bytes=HAS_BYTES,
+    is_stored=and_(~_o.is_inline, HAS_BYTES),
+)
+"""Which objects have bytes, when these were verified, and marks of damage."""
 
 
 class Link(NamedTuple):

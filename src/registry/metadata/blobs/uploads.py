@@ -36,7 +36,7 @@ from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.quotas import read_use, use_of
-from registry.metadata.repositories.live import ID_OF_NAMED
+from registry.metadata.repositories.repository import ID_OF_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
 
 _u = uploads.c

@@ -25,7 +25,7 @@ from cloudcore.db.rows import ZERO, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
-from registry.metadata.blobs.book import quarantine_bytes
+from registry.metadata.blobs.quarantine import quarantine_bytes
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.quotas import add_bytes
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs

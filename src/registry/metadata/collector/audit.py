@@ -23,7 +23,7 @@ from cloudcore.db.rows import ZERO, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
-from registry.metadata.blobs.book import HAS_BYTES
+from registry.metadata.blobs.objects import HAS_BYTES
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,

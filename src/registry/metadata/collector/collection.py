@@ -30,8 +30,8 @@ from cloudcore.db.rows import ONE, ZERO, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.book import NOW, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.inline import drop_bodies
+from registry.metadata.blobs.quarantine import NOW, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,

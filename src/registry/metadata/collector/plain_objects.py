@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.objects.book import ObjectRow
-from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.metadata.blobs.wraps import find_uses
 from registry.metadata.encryption_bindings import SharedKey, effective_keys
 from registry.metadata.tables import blob_objects

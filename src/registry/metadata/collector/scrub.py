@@ -16,8 +16,8 @@ from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.book import ObjectRow
-from registry.metadata.blobs.book import BLOB_BOOK, HAS_BYTES
 from registry.metadata.blobs.damage import image_text, tags_of
+from registry.metadata.blobs.objects import BLOB_BOOK, HAS_BYTES
 from registry.metadata.tables import (
     blob_objects,
     manifest_bodies,

@@ -21,7 +21,7 @@ from registry.metadata.control_tables import (
     deleted_manifest_children,
     deleted_manifests,
 )
-from registry.metadata.repositories.live import lock_repositories
+from registry.metadata.repositories.repository import lock_repositories
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,

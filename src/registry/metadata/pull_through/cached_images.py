@@ -13,7 +13,7 @@ from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import image_pins
 from registry.metadata.pull_through.rules import CacheRule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
-from registry.metadata.repositories.live import PULL_THROUGH_CACHE
+from registry.metadata.repositories.repository import PULL_THROUGH_CACHE
 from registry.metadata.tables import manifest_children, manifests, repositories
 
 _m = manifests.c

@@ -106,7 +106,7 @@ _CACHED: Final = (*_TAG_KEY, _t.fresh_until.is_not(None))
 """A tag that was pushed after a rule was deleted is not changed."""
 
 
-class LastLook(NamedTuple):
+class LastAnswer(NamedTuple):
     """The upstream's last answer about a tag."""
 
     pushed_digest: str
@@ -140,14 +140,14 @@ _STALE: Final = Statement(
 _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_KEY))
 
 
-def claim_look(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
-    """Claim the next look at a tag; return False if another process has, since `seen` was read."""
+def claim_check(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
+    """Claim the next check of a tag; return False if another process has, since `seen` was read."""
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 
 
-def last_look(tx: Connection, repository_id: str, tag: str) -> LastLook | None:
+def last_answer(tx: Connection, repository_id: str, tag: str) -> LastAnswer | None:
     """Return the upstream's last answer about a tag, or None if there is no such tag."""
-    return find_one(tx, LastLook, _LAST, of=repository_id, tag=tag)
+    return find_one(tx, LastAnswer, _LAST, of=repository_id, tag=tag)
 
 
 def renew(
@@ -157,7 +157,7 @@ def renew(
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
-def stay_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
+def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
     """Record that the upstream could not be asked, and is asked again after a moment.
 
     Return when it last confirmed the tag, or None if there is no such tag of an upstream.

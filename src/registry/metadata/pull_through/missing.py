@@ -27,7 +27,7 @@ class MissingBlob(NamedTuple):
     size: int
 
 
-class Wanting(NamedTuple):
+class IncompleteManifest(NamedTuple):
     """A manifest that lists a missing blob."""
 
     manifest_id: str
@@ -40,7 +40,7 @@ _ADD: Final = Statement(
 )
 _SIZE: Final = Statement(select(func.max(_x.size)).where(given(_x.repository_id, _x.digest)))
 _OF_DIGESTS: Final = (given(_x.repository_id), _x.digest.in_(listed("digests")))
-_WANTING: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
+_INCOMPLETE: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
 _FOUND: Final = Statement(missing_blobs.delete().where(*_OF_DIGESTS))
 _ADD_EDGES: Final = Statement(
     insert(manifest_blobs)
@@ -139,13 +139,15 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
     return None if row is None or row[0] is None else int(row[0])
 
 
-def take_wanting(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[Wanting]:
-    """Delete and return the records of manifests that lack a blob, by any of its `digests`.
+def take_incomplete_manifests(
+    tx: Connection, repository_id: str, digests: Sequence[str]
+) -> list[IncompleteManifest]:
+    """Return the manifests that lack a blob, by any of its `digests`, and forget that they do.
 
     The caller holds the repository's lock.
     """
     of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
-    found = [Wanting(*row) for row in tx.rows(_WANTING, **of)]
+    found = [IncompleteManifest(*row) for row in tx.rows(_INCOMPLETE, **of)]
     if found:
         tx.execute(_FOUND, **of)
     return found

@@ -18,7 +18,7 @@ from cloudcore.quotas.limits import limit_set
 from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
 from registry.metadata.quotas import check_added
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.metadata.tables import (
     encryption_bindings,
     manifests,

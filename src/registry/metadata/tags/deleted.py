@@ -18,7 +18,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, find_all, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
-from registry.metadata.repositories.live import lock_repositories
+from registry.metadata.repositories.repository import lock_repositories
 from registry.metadata.tables import manifests, repositories, tags
 
 _d = deleted_tags.c

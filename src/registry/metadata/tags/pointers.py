@@ -13,7 +13,7 @@ from cloudcore.db.rows import bound, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
-from registry.metadata.repositories.live import PULL_THROUGH_CACHE, find_repository
+from registry.metadata.repositories.repository import PULL_THROUGH_CACHE, find_repository
 from registry.metadata.tables import manifests, repositories, tags
 
 _t = tags.c

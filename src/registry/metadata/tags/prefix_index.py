@@ -42,7 +42,7 @@ class Position(NamedTuple):
     occurred_at: int
 
 
-class Side(NamedTuple):
+class PointedImage(NamedTuple):
     """The image that a tag pointed to, before or after an event."""
 
     image_id: str
@@ -55,8 +55,8 @@ class PrefixChange(NamedTuple):
 
     position: Position
     tag: str
-    before: Side | None
-    after: Side | None
+    before: PointedImage | None
+    after: PointedImage | None
 
 
 _in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
@@ -143,10 +143,10 @@ def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) ->
         limit=MAX_CHANGES,
     )
     return [
-        PrefixChange(Position(row[0], row[1]), row[2], _side(*row[3:5]), _side(*row[5:7]))
+        PrefixChange(Position(row[0], row[1]), row[2], _pointed(*row[3:5]), _pointed(*row[5:7]))
         for row in rows
     ]
 
 
-def _side(image_id: str | None, has_tag: object) -> Side | None:
-    return None if image_id is None else Side(image_id, bool(has_tag))
+def _pointed(image_id: str | None, has_tag: object) -> PointedImage | None:
+    return None if image_id is None else PointedImage(image_id, bool(has_tag))

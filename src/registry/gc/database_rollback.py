@@ -1,11 +1,11 @@
-"""Generations, which detect that the database is older than the blobs, or another one.
+"""Detect that the database is older than the blobs, or another one; then delete nothing.
 
 The database keeps the ids of its successive states (generations); the store keeps the last one in
 a file. A new id is committed to the database before the store notes it, so the database knows every
 id that the store notes, even after a crash between the two, or with several processes. If it does
 not know the noted id, an older backup was restored, or the database is another one.
 
-Then nothing is deleted, since the rows of that database do not show which bytes are needed.
+The rows of such a database do not show which bytes are needed.
 """
 
 from __future__ import annotations
