@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, case, exists, func, or_, select, text
+from sqlalchemy import Select, and_, bindparam, case, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, bound, count, find_one, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
-from registry.metadata.control_tables import image_pins, lifecycle_policies, tag_events
+from registry.metadata.control_tables import PIN_HOLDS, image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
 from registry.metadata.tables import (
     digest_aliases,
@@ -168,10 +168,7 @@ _subject_id = (
     .correlate(manifests)
     .scalar_subquery()
 )
-_is_pinned = exists().where(
-    image_pins.c.manifest_id == _m.id,
-    or_(image_pins.c.expires_at.is_(None), image_pins.c.expires_at > bindparam("now")),
-)
+_is_pinned = exists().where(image_pins.c.manifest_id == _m.id, PIN_HOLDS)
 
 
 def _columns() -> Select[Any]:

@@ -20,6 +20,7 @@ from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from cloudcore.objects.book import Book, ObjectRow
 from registry.metadata.quotas import ALLOWANCE, Allowance
+from registry.metadata.repositories.repository import IS_NAMED
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -142,11 +143,7 @@ _OF_REPOSITORY: Final = (
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .where(
-        given(accounts.c.handle, repositories.c.name),
-        repositories.c.deleted_at.is_(None),
-        given(_l.digest),
-    )
+    .where(IS_NAMED, given(_l.digest))
 )
 _FIND_ALONE: Final = Statement(_OF_REPOSITORY)
 _FIND: Final = Statement(

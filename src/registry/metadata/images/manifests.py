@@ -14,6 +14,7 @@ from cloudcore.db.rows import bound, count, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
+from registry.metadata.repositories.repository import IS_NAMED
 from registry.metadata.tables import (
     manifest_blobs,
     manifest_bodies,
@@ -106,13 +107,24 @@ class NewManifest(NamedTuple):
     """JSON object of strings."""
 
 
+IS_ABOUT: Final = and_(
+    _m.subject_digest == bindparam("subject"),
+    _m.subject_digest.is_not(None),  # so that the partial index applies
+)
+"""The manifest's subject is ``:subject``."""
+IS_OF_TYPE: Final = or_(
+    value("artifact_type", _m.artifact_type) == literal_column("''"), given(_m.artifact_type)
+)
+"""The manifest has the ``:artifact_type``, or that is empty."""
+
+
 def _served() -> Select[Any]:
     return (
         select(_m.id, _m.repository_id, _m.digest, _m.media_type)
         .select_from(manifests)
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
-        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
+        .where(IS_NAMED)
     )
 
 
@@ -222,16 +234,7 @@ _TAGGED: Final = Statement(
 _REFERRERS: Final = Statement(
     page(
         select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
-        .where(
-            given(_m.repository_id),
-            _m.subject_digest == bindparam("subject"),
-            _m.subject_digest.is_not(None),  # so that the partial index applies
-            _m.id > bindparam("after"),
-            or_(
-                value("artifact_type", _m.artifact_type) == literal_column("''"),
-                given(_m.artifact_type),
-            ),
-        )
+        .where(given(_m.repository_id), IS_ABOUT, _m.id > bindparam("after"), IS_OF_TYPE)
         .order_by(_m.id)
     )
 )

@@ -10,7 +10,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
-from registry.metadata.control_tables import image_pins
+from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.pull_through.rules import CacheRule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.metadata.repositories.repository import PULL_THROUGH_CACHE
@@ -80,7 +80,7 @@ def _unneeded() -> Select[Any]:
             .where(
                 _p.manifest_id == _m.id,
                 _p.repository_id == _m.repository_id,
-                or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+                PIN_HOLDS,
             )
             .correlate(manifests)
         ),
