@@ -13,7 +13,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, count, find_one, given, total
+from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_one, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -235,18 +235,6 @@ _LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
 _LINK_PAGE: Final = Statement(
     page(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
 )
-_SHOWN: Final = Statement(
-    select(
-        _m.id,
-        _m.digest,
-        _m.media_type,
-        _m.artifact_type,
-        _m.size_bytes,
-        _m.pushed_at,
-        _m.last_pulled_at,
-        _m.subject_digest,
-    ).where(given(_m.repository_id), _m.id.in_(listed("ids")))
-)
 
 
 class ShownImage(NamedTuple):
@@ -260,6 +248,11 @@ class ShownImage(NamedTuple):
     pushed_at: int
     last_pulled_at: int | None
     subject_digest: str | None
+
+
+_SHOWN: Final = Statement(
+    columns(manifests, ShownImage._fields).where(given(_m.repository_id), _m.id.in_(listed("ids")))
+)
 
 
 def page_of_images(

@@ -38,22 +38,7 @@ _b = deleted_manifest_blobs.c
 _l = repository_blobs.c
 _LAST: Final = 2**62
 """Sorts after every moment, in microseconds."""
-_SAME: Final = (
-    "id",
-    "repository_id",
-    "account_id",
-    "digest",
-    "media_type",
-    "artifact_type",
-    "config_digest",
-    "subject_digest",
-    "is_index",
-    "manifest_size_bytes",
-    "size_bytes",
-    "annotations",
-    "pushed_at",
-    "last_pulled_at",
-)
+_SAME: Final = tuple(column.name for column in _m if column.name in _d)
 """The columns a manifest and its tombstone share."""
 
 

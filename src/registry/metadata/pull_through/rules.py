@@ -173,18 +173,8 @@ def _prefixes(repository: str) -> dict[str, str]:
 
 
 _CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
-_CHANGEABLE: Final = (
-    "upstream_url",
-    "upstream_prefix",
-    "username",
-    "secret_sealed",
-    "tag_ttl_seconds",
-    "negative_ttl_seconds",
-    "keep_unpulled_days",
-    "max_bytes",
-    "enabled",
-    "updated_at",
-)
+_FIXED: Final = ("id", "account_id", "prefix", "last_success_at", "created_at")
+_CHANGEABLE: Final = tuple(name for name in CacheRule._fields if name not in _FIXED)
 
 
 class RuleDetails(NamedTuple):

@@ -351,15 +351,5 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     row = tx.row(_FIND_VISIBLE, repository_id=repository_id)
     if row is None:
         return None
-    target = Target(
-        account_id=row[1], repository_id=row[0], document=row[13], principal_ids=row[14]
-    )
-    return VisibleRepository(
-        repository=repository_of(row),
-        handle=row[8],
-        image_count=row[9],
-        tagged_image_count=row[10],
-        tag_count=row[11],
-        updated_at=row[12],
-        target=target,
-    )
+    target = Target(row[1], row[0], *row[13:])
+    return VisibleRepository._make((repository_of(row), *row[8:13], target))

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, find_one, given, value
+from cloudcore.db.rows import columns, count, find_all, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.repository import lock_repositories
@@ -95,16 +95,7 @@ _DETACH: Final = Statement(
 _ATTACH: Final = Statement(
     deleted_tags.update().where(*_OF_IMAGE, _IS_DETACHED).values(has_image=text("true"))
 )
-_COLUMNS: Final = select(
-    _d.sequence,
-    _d.name,
-    _d.digest,
-    _d.pushed_digest,
-    _d.deleted_at,
-    _d.deleted_by,
-    _d.restorable_until,
-    _d.deleted_by_source,
-)
+_COLUMNS: Final = columns(deleted_tags, DeletedTag._fields)
 _CREATED_AT: Final = Statement(select(_d.created_at).where(*_OF_IMAGE, given(_d.name)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(_COLUMNS.where(_OF_REPOSITORY, given(_d.name), _IS_RESTORABLE))
