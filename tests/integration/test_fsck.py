@@ -157,12 +157,6 @@ def test_the_images_that_a_damage_hits_are_named(data: Path) -> None:
     assert any(line.startswith("1 blobs are damaged, 1 images need them") for line in lines)
 
 
-@pytest.mark.parametrize("damage", [truncate, grow])
-def test_quick_sees_a_size_that_changed(data: Path, damage: Callable[[Path], object]) -> None:
-    damage(data)
-    assert fsck(data, "--quick").returncode == 1
-
-
 def test_sound_data_has_no_findings(sound: Path) -> None:
     found = fsck(sound)
     assert (found.returncode, found.stdout) == (
@@ -174,8 +168,9 @@ def test_sound_data_has_no_findings(sound: Path) -> None:
 def test_quick_looks_at_presence_and_size_only(data: Path) -> None:
     flip_a_bit(data)
     assert fsck(data, "--quick").returncode == 0
-    truncate(data)
-    assert fsck(data, "--quick").returncode == 1
+    for damage in (grow, truncate):
+        damage(data)
+        assert fsck(data, "--quick").returncode == 1
 
 
 def test_bytes_nobody_owns_are_told_but_no_violation(data: Path) -> None:
