@@ -50,10 +50,7 @@ async def pin_for_an_hour(world: LifecycleWorld, image: Descriptor) -> None:
 async def delete_and_restore(world: LifecycleWorld, image: Descriptor) -> None:
     path = f"{world.world.images}/{image['digest']}"
     assert (await world.world.control.delete(path)).status_code == 204
-    answer = await world.world.control.post(
-        f"{world.world.images}/restore", json={"digests": [image["digest"]]}
-    )
-    assert (answer.status_code, answer.json()["failures"]) == (200, []), answer.text
+    await restore(world, image)
 
 
 async def list_in_an_index(world: LifecycleWorld, image: Descriptor) -> None:
@@ -277,6 +274,104 @@ async def test_the_runs_over_a_repository_go_with_it(
     assert await purge_deleted_repositories(ctx) == 1
     with querying(database_url) as query:
         assert query("SELECT kind FROM runs") == [(collection.KIND,)]
+
+
+async def test_an_immutable_tag_does_not_save_its_image(lifecycle: LifecycleWorld) -> None:
+    """Content deletion is no change of a tag."""
+
+    answer = await lifecycle.world.control.patch(
+        lifecycle.world.path, json={"tag_mutability": "immutable"}
+    )
+    assert answer.status_code == 200, answer.text
+    await lifecycle.world.push_image("image", "v1")
+    await lifecycle.pass_days(8)
+    assert (await lifecycle.run(STALE))["expired"] == 1
+    assert await lifecycle.digests() == set()
+
+
+async def test_a_pin_that_is_over_saves_nothing(lifecycle: LifecycleWorld) -> None:
+    image = await lifecycle.world.push_image("image")
+    await lifecycle.pass_days(8)
+    await pin_for_an_hour(lifecycle, image)
+    assert await lifecycle.previewed(UNTAGGED) == {}
+    await lifecycle.pass_days(1)
+    assert await lifecycle.previewed(UNTAGGED) == {image["digest"]: 1}
+    assert (await lifecycle.run(UNTAGGED))["expired"] == 1
+
+
+@on_both_databases
+async def test_ages_begin_anew_when_tags_come_and_go(lifecycle: LifecycleWorld) -> None:
+    async def tag_another(world: LifecycleWorld) -> None:
+        other = await world.world.push_image("other")
+        answer = await world.world.control.put(
+            f"{world.world.path}/tags/again", json={"digest": other["digest"]}
+        )
+        assert answer.status_code == 200, answer.text
+
+    control, tags = lifecycle.world.control, f"{lifecycle.world.path}/tags"
+    old = {"priority": 5, "selector": "any", "older_than_days": 7}
+    image = await lifecycle.world.push_image("image", "v1")
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(old) == {image["digest"]: 5}
+    await tag(lifecycle, image)
+    assert await lifecycle.previewed(old) == {}
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(old) == {image["digest"]: 5}
+    for name in ("v1", "again"):
+        assert (await control.delete(f"{tags}/{name}")).status_code == 204
+    assert await lifecycle.previewed(old) == {}
+    await lifecycle.pass_days(8)
+    assert await lifecycle.previewed(UNTAGGED) == {image["digest"]: 1}
+    # A tag that is moved away counts as one that is taken away.
+    await tag(lifecycle, image)
+    await tag_another(lifecycle)
+    assert await lifecycle.previewed(UNTAGGED) == {}
+
+
+async def restore(world: LifecycleWorld, *images: Descriptor) -> None:
+    answer = await world.world.control.post(
+        f"{world.world.images}/restore", json={"digests": [image["digest"] for image in images]}
+    )
+    assert (answer.status_code, answer.json()["failures"]) == (200, []), answer.text
+
+
+@on_both_databases
+async def test_ages_begin_anew_with_a_restoration(lifecycle: LifecycleWorld) -> None:
+    """Of all that comes back, with tags or without; when it was pushed stays what it was."""
+
+    old = {"priority": 5, "selector": "any", "older_than_days": 7}
+    loose, child = [await lifecycle.world.push_image(each) for each in ("loose", "child")]
+    index = await lifecycle.world.push_index([child])
+    before = await lifecycle.world.get(f"/images/{loose['digest']}")
+    await lifecycle.pass_days(8)
+    assert (await lifecycle.run(old))["expired"] == 3
+    await restore(lifecycle, loose, index)
+    assert await lifecycle.world.get(f"/images/{loose['digest']}") == before
+    assert (await lifecycle.run(old))["expired"] == 0
+    await lifecycle.pass_days(6)
+    assert await lifecycle.previewed(old) == {}
+    await lifecycle.pass_days(2)
+    assert (await lifecycle.run(old))["expired"] == 3
+
+    await restore(lifecycle, loose)  # a second time
+    assert await lifecycle.previewed(old) == {}
+
+
+@on_both_databases
+async def test_a_restoration_leaves_an_hour_to_pin_what_a_rule_takes_again(
+    lifecycle: LifecycleWorld,
+) -> None:
+    newest = NEWEST | {"keep_last": 1}
+    image = await lifecycle.world.push_image("image")
+    await lifecycle.world.push_image("newer")
+    await lifecycle.pass_days(1)
+    assert (await lifecycle.run(newest))["expired"] == 1
+    await restore(lifecycle, image)
+    assert (await lifecycle.run(newest))["expired"] == 0
+    await lifecycle.pass_days(1)
+    assert await lifecycle.previewed(newest) == {image["digest"]: 3}
+    await pin(lifecycle, image)
+    assert await lifecycle.previewed(newest) == {}
 
 
 @on_both_databases
