@@ -230,7 +230,7 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
         link["kms_key_id"] = literal_column("NULL")
     others: list[CTE] = [stored.cte("stored"), *([wrapped.cte("wrapped")] if is_sealed else [])]
     if session is not _Session.NONE:
-        ended = insert(ended_uploads).from_select(["id"], _gone(session, kept))
+        ended = insert(ended_uploads).from_select(["id"], _ended_session(session, kept))
         others.append(ended.cte("ended"))
     return Statement(
         insert(repository_blobs).from_select(list(link), select(*link.values())).add_cte(*others),
@@ -254,7 +254,7 @@ def _target_query(session: _Session, *, is_sealed: bool) -> Select[Any]:
     return holding
 
 
-def _gone(session: _Session, kept: CTE) -> Select[Any]:
+def _ended_session(session: _Session, kept: CTE) -> Select[Any]:
     """Return a query of the id of the session, if the object was `kept`; delete its row."""
     if session is _Session.UNWRITTEN:
         return select(value("upload_id", uploads.c.id)).select_from(kept)

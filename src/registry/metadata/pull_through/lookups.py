@@ -193,9 +193,9 @@ def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedRe
     return find_one(tx, CachedReferrers, _FIND, repository_id=repository_id, subject=subject)
 
 
-def put_referrers(tx: Connection, repository_id: str, subject: str, told: CachedReferrers) -> None:
+def put_referrers(tx: Connection, repository_id: str, subject: str, new: CachedReferrers) -> None:
     """Insert or replace an index of referrers; the repository is locked."""
-    tx.execute(_PUT, repository_id=repository_id, subject=subject, **told._asdict())
+    tx.execute(_PUT, repository_id=repository_id, subject=subject, **new._asdict())
 
 
 def forget_referrers(tx: Connection, now: int) -> int:
@@ -248,9 +248,9 @@ def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
     return KeptTags(*row)._replace(is_whole=bool(row[1])) if row else None
 
 
-def keep_tags(tx: Connection, rule_id: str, repository: str, told: KeptTags) -> None:
+def keep_tags(tx: Connection, rule_id: str, repository: str, new: KeptTags) -> None:
     """Insert or replace a list of tags; delete the oldest lists of the rule over the bound."""
-    tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **told._asdict())
+    tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **new._asdict())
     total = 0
     for name, size in tx.rows(_SIZES, rule_id=rule_id):
         total += size + _ROW_BYTES
