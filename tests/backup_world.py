@@ -320,6 +320,16 @@ class BackupWorld:
         assert found["status"] == "succeeded", found
         return found
 
+    async def failed(self, cluster: Cluster) -> dict[str, Any]:
+        """Return the record of a new backup, of which every attempt failed."""
+        self.archive.failures += [BackupFailed("the bucket is full")] * 3
+        asked = await self.back_up(cluster)
+        for _ in range(6):  # a full bucket is no loop
+            await self.work(after=300)
+        found = await self.show(asked)
+        assert found["status"] == "failed", found
+        return found
+
     async def show(self, backup: Mapping[str, Any]) -> dict[str, Any]:
         """Return the record of a backup as it is now."""
         path = f"/{backup['cluster']['id']}/backups/{backup['id']}"

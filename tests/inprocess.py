@@ -30,7 +30,7 @@ from registry.blobstore.base import BlobStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.errors import CODES
-from registry.metadata.repositories.live import (
+from registry.metadata.repositories.repository import (
     add_account,
     find_account,
     find_or_add_repository,

@@ -26,12 +26,11 @@ from registry.distribution.auth import OpenAccess
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Sealer
 from registry.gc.seal_run import SealReport, plain_rows, seal_objects
-from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.objects import find_object
+from registry.metadata.blobs.objects import BLOB_BOOK, find_object
 from registry.metadata.collector.plain_objects import FIRST
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.encryption_bindings import add_binding, end_binding
-from registry.metadata.repositories.live import (
+from registry.metadata.repositories.repository import (
     RegistryAccount,
     find_account,
     find_or_add_repository,

@@ -8,9 +8,8 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.identity.tables import accounts
 from cloudcore.objects import damage
 from registry.metadata.blobs import inline
-from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.damage import switch_bytes
-from registry.metadata.blobs.objects import NewObject, keep_object
+from registry.metadata.blobs.objects import BLOB_BOOK, NewObject, keep_object
 from registry.metadata.collector import collection, generations
 from registry.metadata.tables import blob_objects
 from tests.contract.content_rows import ACCOUNT, OBJECT, insert

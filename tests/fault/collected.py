@@ -16,7 +16,7 @@ from registry.gc.collection import phases_of
 from registry.gc.fsck import check
 from registry.gc.orphans import places_of, set_orphans_aside
 from registry.metadata.blobs.inline import inline_objects
-from registry.metadata.repositories.live import find_account, find_repository, lock_repository
+from registry.metadata.repositories.repository import find_account, find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.quotas import BLOB_BYTES

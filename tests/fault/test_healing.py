@@ -18,7 +18,7 @@ from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from tests.collecting import AT_ONCE, collect
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps

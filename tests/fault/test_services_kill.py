@@ -13,7 +13,7 @@ from cloudcore.clock import uuid7
 from cloudcore.jobs.dead_holders import WorkerLocks
 from cloudcore.quotas.limits import put_limit
 from registry.blobstore.disk.store import FilesystemStore
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from registry.quotas import BLOB_BYTES
 from registry.services.blobs.upload_leases import Leases

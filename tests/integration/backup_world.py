@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ import pytest
 from registry.backup.manifest import Manifest, read_manifest
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli import main as command_line
-from registry.gc.generations import Generations, check_generation
+from registry.gc.database_rollback import Generations, check_generation
 from registry.settings.settings import Settings
 from tests.databases import create_database, drop_database
 from tests.fault.collected import check_image, push_image
@@ -31,6 +31,18 @@ on_postgresql: Final = pytest.mark.parametrize(
 _parser_of = cache(command_line.make_parser)
 LAYER: Final = b"a layer " * 1000
 LATER: Final = b"a layer pushed during the backup " * 1000
+
+
+@contextmanager
+def interrupted(place: str) -> Iterator[None]:
+    """Interrupt whatever calls a function of `registry.backup` in the block, as Ctrl-C does."""
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(f"registry.backup.{place}", interrupt)
+        yield
 
 
 class Site:

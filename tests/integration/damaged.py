@@ -9,7 +9,7 @@ from typing import Final
 
 from registry.metadata.blobs import damage
 from registry.metadata.blobs.objects import find_object
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from tests.inprocess import Registry
 
 

@@ -19,7 +19,7 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.pull_through.tables import blob_fills, pull_through_cache_rules
-from registry.metadata.repositories.live import find_account, find_or_add_repository
+from registry.metadata.repositories.repository import find_account, find_or_add_repository
 from registry.metadata.tables import repository_blobs, uploads
 from registry.services.blobs.upload_leases import Leases
 from registry.services.context import ServiceContext

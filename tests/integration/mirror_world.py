@@ -17,7 +17,7 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc import fsck
 from registry.metadata.pull_through.tables import pull_through_cache_rules
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.recording import NewBytes, record_blob

@@ -21,7 +21,7 @@ from registry.blobstore.backups import HeldByAnother, deletions_held
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sweeper import BlobSweeper
 from registry.cli.main import main
-from registry.gc.generations import renew_generation
+from registry.gc.database_rollback import renew_generation
 from registry.gc.orphans import blobs_of, set_orphans_aside
 from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
@@ -32,6 +32,7 @@ from tests.integration.backup_world import (
     LATER,
     LAYER,
     Site,
+    interrupted,
     object_file,
     on_both,
     pulled,
@@ -202,8 +203,8 @@ def test_an_interrupted_backup_is_none_and_is_continued(
         copied.append(target.name)
         files.copy_file(source, target, links=links)
 
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.copying.copy_file", dying)
+    with monkeypatch.context() as patched:
+        patched.setattr("registry.backup.copying.copy_file", dying)
         assert site.back_up() == 130
     assert site.restore() == 2
     assert "holds no complete backup: backup.json" in capsys.readouterr().err
@@ -212,24 +213,6 @@ def test_an_interrupted_backup_is_none_and_is_continued(
     assert "2 blobs, 8.0 kB; 1 of them new, " in capsys.readouterr().out
     assert len(site.objects()) == 2
     assert site.restore() == 0
-
-
-@on_both
-def test_until_the_next_backup_is_complete_the_last_one_stays(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
-    site.serve(pushed(LATER), site.data)
-
-    def dying(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.taking.write_manifest", dying)
-        assert site.back_up() == 130
-    assert site.restore() == 0
-    site.serve(pulled(LAYER), site.restored)
 
 
 @on_both
@@ -255,16 +238,9 @@ def test_a_backup_that_fails_leaves_no_copy_of_the_database(
             assert left == {"backup.lock", "objects", "pieces"}, place
 
 
-def test_a_backup_whose_manifest_is_written_stays_whatever_fails_then(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_whose_manifest_is_written_stays_whatever_fails_then(site: Site) -> None:
     site.serve(pushed(LAYER), site.data)
-
-    def dying(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.manifest.flush_folder", dying)
+    with interrupted("manifest.flush_folder"):
         assert site.back_up() == 130
     assert site.restore() == 0
     site.serve(pulled(LAYER), site.restored)
@@ -287,8 +263,8 @@ def test_the_next_backup_begins_by_deleting_what_a_killed_one_left_and_nothing_e
         assert {each.name for each in site.target.iterdir()} == before | others
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.taking.copy_database", dying)
+    with monkeypatch.context() as patched:
+        patched.setattr("registry.backup.taking.copy_database", dying)
         assert site.back_up() == 130
     assert site.back_up() == 0
     assert {each.name for each in site.target.iterdir()} >= others
@@ -317,11 +293,7 @@ def test_an_interrupted_restoration_is_continued(
     site.serve(pushed(LAYER), site.data)
     assert site.back_up() == 0
 
-    def dying(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.restoring.prepare", dying)
+    with interrupted("restoring.prepare"):
         assert site.restore() == 130
     (site.restored / "metadata.db-wal").write_bytes(b"of before")
     before = {each.name for each in site.restored.iterdir()}
@@ -334,8 +306,8 @@ def test_an_interrupted_restoration_is_continued(
         await renew_generation(ctx, sweeper)
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr("registry.backup.restoring.renew_generation", dying_late)
+    with monkeypatch.context() as patched:
+        patched.setattr("registry.backup.restoring.renew_generation", dying_late)
         assert site.restore() == 130
     assert site.restore() == 0
     site.serve(pulled(LAYER), site.restored)
@@ -448,11 +420,7 @@ def test_the_root_key_is_in_a_backup_only_if_asked_for(
         assert main(restore) == 2
         assert "is another root key than" in capsys.readouterr().err
 
-    def dying(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as interrupted:
-        interrupted.setattr("registry.backup.taking.write_manifest", dying)
+    with interrupted("taking.write_manifest"):
         assert main(back_up) == 130
     assert (target / "root.key").exists()  # the backup there still says that it has it
     assert main(back_up) == 0

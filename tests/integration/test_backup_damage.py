@@ -13,7 +13,7 @@ from cloudcore.db.rows import insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.storage.tables import storage_pieces
 from registry.blobstore.disk.store import FilesystemStore
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from tests.inprocess import Registry
 from tests.integration.backup_world import (

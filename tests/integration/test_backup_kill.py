@@ -54,9 +54,9 @@ RESTORE: Final = {
     ),
 }
 BEGUN: Final = {
-    "sqlite": ("restoring _note 1 after",),
+    "sqlite": ("restoring _write_mark 1 after",),
     "postgresql": (
-        "restoring _note 1 after",
+        "restoring _write_mark 1 after",
         "postgresql _mark 1 before",
         "postgresql _mark 1 after",
     ),

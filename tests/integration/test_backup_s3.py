@@ -12,7 +12,7 @@ from typing import Final, cast
 import pytest
 
 from cloudcore.objects.book import NamedObject
-from registry.backup import copying, restoring
+from registry.backup import copying
 from registry.backup.objects import Progress
 from registry.backup.stores import open_object_stores
 from registry.backup.taking import BackupOptions, take_backup
@@ -31,7 +31,7 @@ from registry.settings.settings import Settings
 from registry.settings.store import StoreSettings
 from tests.contract.blob_stores import listed, new_id
 from tests.inprocess import Registry
-from tests.integration.backup_world import LATER, LAYER, Site, pulled, pushed
+from tests.integration.backup_world import LATER, LAYER, Site, interrupted, pulled, pushed
 from tests.s3_servers import credentials, settings_for
 
 pytestmark = pytest.mark.usefixtures("no_settings")
@@ -93,17 +93,13 @@ def test_a_registry_comes_back_into_a_bucket_or_onto_a_disk(
 
 
 def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
-    site: BucketSite, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: BucketSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
     site.serve(pushed(LAYER), site.data)
     assert site.back_up() == 0
     used = site.stores[site.restored] = settings_for("moto")
 
-    def dying(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as interrupted:
-        interrupted.setattr(restoring, "_restore_database", dying)
+    with interrupted("restoring._restore_database"):
         assert site.restore() == 130
     elsewhere = used.store_s3_endpoint.replace("127.0.0.1", "localhost")
     assert elsewhere != used.store_s3_endpoint

@@ -17,7 +17,7 @@ from registry.blobstore.base import StagedDropped
 from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.quotas import find_use
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
 from registry.quotas import BLOB_BYTES

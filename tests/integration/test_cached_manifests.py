@@ -21,7 +21,7 @@ from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.metadata.pull_through.lookups import begin_fetch
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.oci.reference import Name
 from registry.services.pull_through import fetched_manifests
 from registry.services.pull_through.fetched_manifests import CLAIM_SECONDS

@@ -22,8 +22,7 @@ from registry.gc.fsck import check
 from registry.gc.manifest_check import IndexIncomplete
 from registry.gc.purge import purge_tombstones
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.objects import linked_object
+from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST

@@ -14,8 +14,8 @@ from cloudcore.objects import damage
 from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import DigestMismatch
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.repositories.repository import find_repository
 from registry.oci.digest import digest_of
 from registry.settings.groups import Delays
 from tests.collecting import collect

@@ -24,7 +24,7 @@ from registry.composition import fleet as joining
 from registry.composition.fleet import SHARED_SETTINGS, check_of, join_fleet, shared_settings
 from registry.composition.main import Registry
 from registry.composition.stores import RegistryStores
-from registry.gc.generations import Generations
+from registry.gc.database_rollback import Generations
 from registry.settings.groups import Limits
 from registry.settings.node import NodeSettings
 from registry.settings.reading import NAMES

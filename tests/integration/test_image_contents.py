@@ -9,8 +9,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.damage import DIGEST
-from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.objects import linked_object
+from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from tests.databases import on_both_databases
 from tests.integration.pushing import Descriptor, World, refused

@@ -14,7 +14,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.metadata.control_tables import image_pins
-from registry.metadata.repositories.live import find_visible_repository
+from registry.metadata.repositories.repository import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services.changes import Change, RegistryHost
 from registry.services.images.details import delete_batch, delete_image

@@ -17,7 +17,7 @@ from registry.gc.object_check import Pace
 from registry.gc.recovery import recover_blob
 from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.blobs import inline
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import blob_objects, inline_bytes
 from registry.oci.digest import Digest, digest_of
 from registry.services.blobs.recording import VERIFIED_FOR

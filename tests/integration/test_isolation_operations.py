@@ -28,7 +28,7 @@ from tests.integration.statement_scope import Scopes, all_statements
 
 CROSSING: Final = {
     "cloudcore.identity.rows.accounts._IDS": "accounts that a policy names",
-    "registry.metadata.repositories.live._FIND_VISIBLE": "of any account; policies decide who may",
+    "registry.metadata.repositories.repository._FIND_VISIBLE": "of any; policies decide who may",
     "cloudcore.identity.rows.organizations._LOCK": "held while a membership is looked for; no read",
     "cloudcore.identity.rows.organizations.INVITATIONS[labelled]": "for the address of the caller",
     "cloudcore.identity.rows.container_passwords.CONTAINER_PASSWORDS[find]": "of the caller",

@@ -57,7 +57,7 @@ LOOSE: Final = {
     "registry.metadata.collector.plain_objects._NEXT": "the seal run is over all; no request's",
     "registry.metadata.collector.plain_objects._TOTALS": "the operator's command on the host",
     "registry.metadata.blobs.inline._STRAYS": "fsck: what belongs to nobody",
-    "registry.metadata.repositories.live._COUNT_MORE": "the limits of the repository's own account",
+    "registry.metadata.repositories.repository._COUNT_MORE": "limits of the repository's account",
     "registry.metadata.quotas._ACCOUNTS": "fsck and the daily recount; no request's",
     "cloudcore.jobs.outbox._FORGET": "a sweep of what is over",
     "cloudcore.jobs.outbox._FORGET_UNDELIVERED": "a sweep of what is over",
@@ -69,13 +69,13 @@ LOOSE: Final = {
     "registry.metadata.logins._FIND_BY_PASSWORD": "by the hash of a secret",
     "registry.metadata.logins._FORGET": "a sweep of what is over",
     "registry.metadata.images.relations._FORGET": "a sweep of what is over",
-    "registry.metadata.repositories.days._FORGET": "a sweep of what is over",
-    "registry.metadata.repositories.days._FORGET_ACCOUNT": "a sweep of what is over",
-    "registry.metadata.repositories.days._FORGET_GROWTH": "a sweep of all; no request's",
-    "registry.metadata.repositories.days._MEASURE": "a sweep of all; no request's",
-    "registry.metadata.repositories.days._MEASURE_GROWTH": "a sweep of all; no request's",
-    "registry.metadata.repositories.days._NEXT": "a sweep of all; no request's",
-    "registry.metadata.repositories.days._SUMS": "a sweep of all; no request's",
+    "registry.metadata.repositories.daily_usage._FORGET": "a sweep of what is over",
+    "registry.metadata.repositories.daily_usage._FORGET_ACCOUNT": "a sweep of what is over",
+    "registry.metadata.repositories.daily_usage._FORGET_GROWTH": "a sweep of all; no request's",
+    "registry.metadata.repositories.daily_usage._MEASURE": "a sweep of all; no request's",
+    "registry.metadata.repositories.daily_usage._MEASURE_GROWTH": "a sweep of all; no request's",
+    "registry.metadata.repositories.daily_usage._NEXT": "a sweep of all; no request's",
+    "registry.metadata.repositories.daily_usage._SUMS": "a sweep of all; no request's",
     "registry.metadata.repositories.stale._FORGET": "a sweep of all; no request's",
     "registry.metadata.repositories.stale._NOTE": "a sweep of all; no request's",
     "registry.metadata.repositories.search_index._TAKE": "a sweep of what is not indexed",
@@ -118,7 +118,7 @@ LOOSE: Final = {
         f"{book}[{statement}]": "the scrub and backups read everything; no request does"
         for book in (
             "cloudcore.storage.piece_rows.PIECE_BOOK",
-            "registry.metadata.blobs.book.BLOB_BOOK",
+            "registry.metadata.blobs.objects.BLOB_BOOK",
         )
         for statement in ("due", "all", "totals", "count_stored", "list_stored")
     },

@@ -22,7 +22,7 @@ from cloudcore.kms.vault import MAX_AGE_SECONDS
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.errors import KmsKeyDeleted
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name

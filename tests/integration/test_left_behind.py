@@ -16,7 +16,7 @@ from cloudcore.errors import Conflict
 from registry.errors import RepositoryMirrored
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.services.images.restoration import (

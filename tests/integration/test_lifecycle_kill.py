@@ -10,7 +10,7 @@ from typing import Any, Final
 from cloudcore.clock import uuid7
 from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import list_runs
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.lifecycle.rules import LifecycleRule, put_policy

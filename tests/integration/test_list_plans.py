@@ -15,7 +15,7 @@ from cloudcore.db.postgresql import PostgresqlConnection
 from cloudcore.db.postgresql_link import connect
 from cloudcore.db.statement import Statement
 from registry.metadata.images import details as images
-from registry.metadata.repositories import days, live, stale
+from registry.metadata.repositories import daily_usage, repository, stale
 from registry.metadata.repositories.details import NewRepository, add_repository
 from registry.metadata.tags import pointers
 from registry.metadata.tags import pointers as tags
@@ -61,9 +61,9 @@ LISTS: Final = {
     "untagged images": (images._LIST_UNTAGGED, "manifests"),
     "tags": (tags._LIST, "tags"),
     "names of tags": (pointers._LIST, "tags"),
-    "names of repositories": (live._LIST, "repositories"),
+    "names of repositories": (repository._LIST, "repositories"),
     "stale repositories": (stale._LIST, "repository_activity"),
-    "grown repositories": (days._LIST_GROWTH, "repository_growth"),
+    "grown repositories": (daily_usage._LIST_GROWTH, "repository_growth"),
 }
 PLANNED_ONCE: Final = (
     "images",

@@ -18,7 +18,7 @@ from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.main import main
 from registry.gc.collection import collection_kind
-from registry.gc.generations import Generations, accept_database
+from registry.gc.database_rollback import Generations, accept_database
 from registry.gc.orphans import (
     EVERY_SECONDS,
     OrphanScan,

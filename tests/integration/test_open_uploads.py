@@ -13,7 +13,7 @@ from cloudcore.clock import uuid7
 from registry.errors import StoreUnavailable
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import upload_quota
-from registry.metadata.repositories.live import add_account, find_repository
+from registry.metadata.repositories.repository import add_account, find_repository
 from registry.oci.digest import digest_of
 from registry.settings.groups import Limits
 from tests.databases import on_both_databases

@@ -19,7 +19,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.sqlite_connection import connect
 from registry.metadata.images.manifests import find_by_digest, find_by_tag
 from registry.metadata.repositories.deleted import count_deleted_repositories
-from registry.metadata.repositories.live import find_repository, list_repository_names
+from registry.metadata.repositories.repository import find_repository, list_repository_names
 from registry.metadata.tags.pointers import list_tags
 from tests.databases import opened
 

@@ -19,7 +19,7 @@ from registry.distribution.app import DataPlane
 from registry.gc.fsck import check, recount_bytes
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata import quotas
-from registry.metadata.repositories.live import add_account, find_account
+from registry.metadata.repositories.repository import add_account, find_account
 from registry.metadata.tables import stored_bytes as table
 from registry.oci.digest import digest_of
 from registry.settings.groups import Limits

@@ -14,7 +14,7 @@ from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.quotas.limits import EVERY_ACCOUNT, Counted, put_limit, remove_limit
 from registry.metadata.blobs import upload_quota
 from registry.metadata.quotas import COUNTED_RESOURCES
-from registry.metadata.repositories.live import add_account, find_account
+from registry.metadata.repositories.repository import add_account, find_account
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.settings.groups import Limits

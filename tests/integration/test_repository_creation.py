@@ -9,7 +9,7 @@ import pytest
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.statement import Statement
-from registry.metadata.repositories.live import (
+from registry.metadata.repositories.repository import (
     add_account,
     find_account,
     find_or_add_repository,

@@ -12,8 +12,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.console.pages.repositories.storage import MEASURED_SECONDS
 from registry.console.rendering import WIDTH, series
-from registry.metadata.repositories import days as rows
-from registry.metadata.repositories.days import (
+from registry.metadata.repositories import daily_usage as rows
+from registry.metadata.repositories.daily_usage import (
     DAY,
     KEPT_DAYS,
     add_pulls,

@@ -212,7 +212,7 @@ async def test_a_scope_leaves_out_other_repositories_and_what_was_verified(
 
 
 def repository_ids(tx: Connection, name: str) -> list[str]:
-    from registry.metadata.repositories.live import find_repository  # noqa: PLC0415
+    from registry.metadata.repositories.repository import find_repository  # noqa: PLC0415
 
     found = find_repository(tx, "dev", name)
     return [] if found is None else [found.id]

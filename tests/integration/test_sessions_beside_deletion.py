@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection
 from registry.gc.fsck import check
 from registry.metadata.repositories.deleted import list_deleted_repositories, undelete_repository
 from registry.metadata.repositories.details import mark_deleted
-from registry.metadata.repositories.live import find_account, find_repository
+from registry.metadata.repositories.repository import find_account, find_repository
 from registry.oci.digest import digest_of
 from tests.inprocess import IN_FILES, Held, Registry, open_registry
 from tests.memory_store import MemoryStore

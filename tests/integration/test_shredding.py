@@ -21,7 +21,7 @@ from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.data_keys import shred_deleted_keys
 from registry.gc.fsck import Report, check
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.repositories.details import find_repository_details
 from registry.metadata.tables import blob_objects

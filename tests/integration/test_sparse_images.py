@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from registry.metadata.repositories.details import find_repository_details
-from registry.metadata.repositories.live import find_account, find_repository
+from registry.metadata.repositories.repository import find_account, find_repository
 from registry.oci.digest import digest_of
 from registry.services.images.restoration import restore_images
 from registry.services.pull_through.references import size_in_manifests

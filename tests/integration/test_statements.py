@@ -20,7 +20,7 @@ from cloudcore.queue import message_rows
 from cloudcore.storage.piece_rows import PIECE_BOOK
 from registry import metadata
 from registry.metadata import lifecycle_policies
-from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.metadata.images import relations
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST

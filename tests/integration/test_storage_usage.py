@@ -16,9 +16,8 @@ from cloudcore.db.base import Connection
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.objects.damage import ABSENT
-from registry.metadata.blobs.book import BLOB_BOOK
-from registry.metadata.blobs.objects import linked_object
-from registry.metadata.repositories.live import find_visible_repository
+from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
+from registry.metadata.repositories.repository import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.databases import on_both_databases

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from cloudcore.identity.rows.accounts import save_account
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from tests.integration.tokens_world import (
     DIGEST,
     MOUNT,

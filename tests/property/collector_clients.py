@@ -12,7 +12,7 @@ from cloudcore.errors import Conflict, NotFound
 from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.recovery import recover_blob
 from registry.metadata.repositories.deleted import list_deleted_repositories
-from registry.metadata.repositories.live import find_repository, lock_repository
+from registry.metadata.repositories.repository import find_repository, lock_repository
 from registry.services.changes import Change
 from registry.services.events import publish
 from registry.services.images.restoration import restore_image, restore_repository

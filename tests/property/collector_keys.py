@@ -22,7 +22,7 @@ from registry.metadata.collector.erasure import (
     erase_wraps,
     keys_to_erase,
 )
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import encryption_bindings
 from registry.services.data_keys import DataKeys
 from tests.property.interleaving import drive

@@ -30,7 +30,7 @@ from registry.gc.purge import (
     purge_deleted_tags,
     purge_tombstones,
 )
-from registry.metadata.repositories.live import add_account, find_account
+from registry.metadata.repositories.repository import add_account, find_account
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.quotas import BLOB_BYTES
 from registry.services.changes import RegistryHost

@@ -22,7 +22,11 @@ from registry.blobstore.base import SEALED, BlobStore
 from registry.errors import DigestMismatch, UploadUnknown
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs.uploads import Lease
-from registry.metadata.repositories.live import add_account, find_account, find_or_add_repository
+from registry.metadata.repositories.repository import (
+    add_account,
+    find_account,
+    find_or_add_repository,
+)
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import parse_name
 from registry.services.blobs import uploads

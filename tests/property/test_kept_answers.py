@@ -24,7 +24,7 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.vault import Vault
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import manifest_bodies
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST

@@ -25,7 +25,7 @@ from hypothesis.stateful import (
 from cloudcore.clock import uuid7
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.metadata.repositories.live import add_account
+from registry.metadata.repositories.repository import add_account
 from registry.oci.digest import ALGORITHMS, digest_of
 from registry.oci.media_types import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from registry.settings.groups import Limits

@@ -19,7 +19,7 @@ from registry.metadata.repositories.details import (
     list_repository_details,
     mark_deleted,
 )
-from registry.metadata.repositories.live import lock_repository
+from registry.metadata.repositories.repository import lock_repository
 from tests.databases import add_account, with_database
 from tests.recount import check_counters, querying
 

@@ -23,7 +23,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.errors import PlatformError
 from registry.metadata.images.details import NEWEST, TagStatus
 from registry.metadata.images.manifests import ManifestRow, NewManifest, add_manifest, find_manifest
-from registry.metadata.repositories.live import (
+from registry.metadata.repositories.repository import (
     Counts,
     RegistryAccount,
     Repository,

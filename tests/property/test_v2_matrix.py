@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from registry.distribution.auth import DELETE, PUSH
-from registry.metadata.repositories.live import find_repository
+from registry.metadata.repositories.repository import find_repository
 from tests.property.matrix_world import (
     ACTIONS,
     COLLAPSED,

@@ -12,7 +12,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, P, T
 from cloudcore.metering.usage import HOUR, SkuUse
 from registry.errors import StoreUnavailable
-from registry.metadata.repositories.days import DAY
+from registry.metadata.repositories.daily_usage import DAY
 from registry.services.images.pulls import Batch, PullLog
 from tests.inprocess import START, ManualClock
 

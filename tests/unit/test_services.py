@@ -102,7 +102,7 @@ def test_a_service_that_needs_one_transaction_is_a_function_of_it() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from registry.metadata.repositories.live import lock_repository",
+        "from registry.metadata.repositories.repository import lock_repository",
         "from registry.services.events import publish",
         "from registry.services.tags import pointers\npointers.drop_tag(tx)",
     ],

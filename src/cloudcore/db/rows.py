@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from sqlalchemy import (
     BindParameter,
     ColumnElement,
+    Integer,
     Select,
     Table,
     and_,
     bindparam,
+    func,
     literal_column,
     select,
     tuple_,
@@ -26,6 +28,25 @@ from cloudcore.db.statement import Statement
 
 if TYPE_CHECKING:
     from sqlalchemy import Column
+
+
+ZERO: Final[ColumnElement[int]] = literal_column("0", Integer())
+ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
+
+
+def total(amount: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return the sum of a column; 0 without rows."""
+    return func.coalesce(func.sum(amount), ZERO)
+
+
+def first(query: Select[Any]) -> Select[Any]:
+    """Limit `query` to its first row."""
+    return query.limit(ONE).offset(ZERO)  # else the SQLite dialect binds an offset, unnamed
+
+
+def value(name: str, column: ColumnElement[Any]) -> BindParameter[Any]:
+    """Return a parameter with the type of a column, as it needs among the columns of a query."""
+    return bindparam(name, type_=column.type)
 
 
 def columns(table: Table, names: Iterable[str]) -> Select[Any]:
@@ -105,12 +126,12 @@ def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Statement:
         .where(moment <= before, *also)
         .order_by(moment)
         .limit(literal_column(str(BATCH)))
-        .offset(literal_column("0"))  # else the SQLite dialect binds one as an unnamed parameter
+        .offset(ZERO)
     )
     key = tuple_(*table.primary_key)
     # Again for a row that another transaction has changed meanwhile; the sum keeps the planner from
     # reading the moment's index twice.
-    is_due = moment + literal_column("0") <= before
+    is_due = moment + ZERO <= before
     return Statement(table.delete().where(key.in_(oldest), is_due, *also))
 
 

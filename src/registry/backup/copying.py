@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 from cloudcore.objects.book import NamedObject
 from registry.backup.files import copy_file, sha256_of, size_of, write_file
@@ -31,41 +31,6 @@ _log = logging.getLogger(__name__)
 
 class Unreadable(Exception):
     """An object cannot be read where it is, while its store answers."""
-
-
-class Copier(Protocol):
-    """Copies objects from one store to another. If `at_once` is above 1, threads may share it.
-
-    An exception that is not listed here ends the copying.
-    """
-
-    at_once: int
-
-    def size(self, stored_id: str) -> int | None:
-        """Return the size of an object in the target, or None if it has none."""
-        ...
-
-    def copy(self, row: NamedObject) -> int:
-        """Copy an object durably, but for the entry of its folder; return its size.
-
-        Raises:
-            FileNotFoundError: the source has no such object.
-            Unreadable: the object cannot be read, and others can.
-
-        """
-        ...
-
-    def sha256(self, stored_id: str) -> str:
-        """Return the SHA-256, in hex, of an object in the target."""
-        ...
-
-    def remove(self, stored_id: str) -> None:
-        """Delete an object in the target; do nothing if it is absent."""
-        ...
-
-    def flush(self) -> None:
-        """Make the entries of folders durable."""
-        ...
 
 
 class _ToFolder:
@@ -202,6 +167,16 @@ class FolderToBucket:
 
     def flush(self) -> None:
         """Do nothing: what a bucket has taken is durable."""
+
+
+Copier = FolderToFolder | BucketToFolder | FolderToBucket
+"""Copies objects from one store to another; threads may share it if `at_once` is above 1.
+
+`copy` writes durably, but for the entry of a folder, which `flush` does; it returns the size. It
+raises FileNotFoundError if the source has no such object, and Unreadable if this one cannot be read
+and others can; any other exception ends the copying. `size`, `sha256` and `remove` are of the
+target.
+"""
 
 
 def _is_unreadable(path: Path) -> bool:

@@ -89,7 +89,7 @@ class Manifest(msgspec.Struct, frozen=True):
     version: str
     """The version of the program that took it."""
     generation: str | None
-    """The generation that the blob store had noted (`registry.gc.generations`)."""
+    """The generation that the blob store had noted (`registry.gc.database_rollback`)."""
     database: DatabaseFile
     objects: int
     object_bytes: int

@@ -16,8 +16,8 @@ from registry.backup.copying import Copier, Unreadable
 from registry.backup.manifest import Damage
 from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.staging import is_canonical_id
-from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.inline import InlineObject, inline_objects
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.oci.digest import digest_of
 
 _PAGE: Final = 500

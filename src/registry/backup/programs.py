@@ -99,15 +99,15 @@ def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iter
         ProgramFailed: it failed.
 
     """
-    with tempfile.TemporaryFile() as said:
-        with _run(command, environment, said, reads=True) as running:
+    with tempfile.TemporaryFile() as errors:
+        with _run(command, environment, errors, reads=True) as running:
             assert running.stdout is not None
             try:
                 yield running.stdout
             except BaseException:
                 running.kill()
                 raise
-        _check(command, running.returncode, said)
+        _check(command, running.returncode, errors)
 
 
 def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
@@ -117,8 +117,8 @@ def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterabl
         ProgramFailed: it failed.
 
     """
-    with tempfile.TemporaryFile() as said:
-        with _run(command, environment, said, reads=False) as running:
+    with tempfile.TemporaryFile() as errors:
+        with _run(command, environment, errors, reads=False) as running:
             assert running.stdin is not None
             try:
                 for chunk in chunks:
@@ -129,11 +129,11 @@ def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterabl
             except BaseException:
                 running.kill()
                 raise
-        _check(command, running.returncode, said)
+        _check(command, running.returncode, errors)
 
 
 def _run(
-    command: Sequence[str], environment: Mapping[str, str], said: IO[bytes], *, reads: bool
+    command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes], *, reads: bool
 ) -> subprocess.Popen[bytes]:
     """Start a program. If this process dies, its pipe breaks: it ends too, and changes nothing."""
     return subprocess.Popen(  # noqa: S603 - no shell; a program of PostgreSQL
@@ -141,16 +141,16 @@ def _run(
         env=environment,
         stdin=subprocess.DEVNULL if reads else subprocess.PIPE,
         stdout=subprocess.PIPE if reads else subprocess.DEVNULL,
-        stderr=said,
+        stderr=errors,
         bufsize=0,
     )
 
 
-def _check(command: Sequence[str], status: int, said: IO[bytes]) -> None:
+def _check(command: Sequence[str], status: int, errors: IO[bytes]) -> None:
     if status == 0:
         return
-    said.seek(0)
-    lines = said.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
+    errors.seek(0)
+    lines = errors.read().decode(errors="replace").splitlines()[-_LAST_LINES:]
     name = Path(command[0]).name
     raise ProgramFailed(
         f"{name} failed with status {status}: " + (" / ".join(lines) or "it said nothing")
@@ -160,10 +160,10 @@ def _check(command: Sequence[str], status: int, said: IO[bytes]) -> None:
 def _major(place: str) -> int | None:
     """Return the major version of a program, or None if it does not run."""
     try:
-        told = subprocess.run(  # noqa: S603 - no shell; a program of PostgreSQL
+        ran = subprocess.run(  # noqa: S603 - no shell; a program of PostgreSQL
             [place, "--version"], capture_output=True, text=True, check=False, timeout=30
         )
     except OSError:
         return None
-    version = _VERSION.search(told.stdout)
+    version = _VERSION.search(ran.stdout)
     return int(version[1]) if version else None

@@ -30,7 +30,7 @@ from registry.backup.stores import open_object_stores
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.composition.main import Registry, prepare
 from registry.composition.unfinished_restoration import UNDER_WAY
-from registry.gc.generations import renew_generation
+from registry.gc.database_rollback import renew_generation
 from registry.metadata.collector.generations import forget_unfinished
 from registry.settings.settings import Settings
 
@@ -91,7 +91,7 @@ def restore_backup(
                     " store_s3_prefix, or a bucket that is empty"
                 )
             make_folder(settings.data)
-            _note(settings, _mark(settings, manifest))
+            _write_mark(settings, _mark(settings, manifest))
             if is_postgresql(settings.database):
                 from registry.backup.postgresql import mark_database  # noqa: PLC0415 - the driver
 
@@ -115,7 +115,7 @@ def _end(settings: Settings, manifest: Manifest) -> None:
     if is_postgresql(settings.database):
         from registry.backup.postgresql import forget_mark  # noqa: PLC0415 - the driver
 
-        _note(settings, _mark(settings, manifest) + _ENDED)
+        _write_mark(settings, _mark(settings, manifest) + _ENDED)
         forget_mark(settings.database)
     (settings.data / UNDER_WAY).unlink()
     flush_folder(str(settings.data))
@@ -240,7 +240,7 @@ def _mark(settings: Settings, manifest: Manifest) -> str:
     return f"{manifest.id} {place_of(settings)} {settings.store.store_s3_endpoint}"
 
 
-def _note(settings: Settings, mark: str) -> None:
+def _write_mark(settings: Settings, mark: str) -> None:
     with (settings.data / UNDER_WAY).open("w") as file:
         file.write(mark)
         file.flush()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from cloudcore.db.opening import is_postgresql
 from cloudcore.objects.book import NamedObject
@@ -41,38 +41,6 @@ class HoldLost(Exception):
         )
 
 
-class ObjectStore(Protocol):
-    """The objects of blobs, or of buckets. Its calls block."""
-
-    def copier_to(self, target: Path, *, links: bool = False) -> Copier:
-        """Return what copies objects to a folder."""
-        ...
-
-    def copier_from(self, source: Path) -> Copier:
-        """Return what copies objects from a folder."""
-        ...
-
-    def is_used(self) -> bool:
-        """Return True if there are objects in a bucket; a folder is checked elsewhere."""
-        ...
-
-    def generation(self) -> str | None:
-        """Return the noted generation, or None (`registry.gc.generations`)."""
-        ...
-
-    def forget_generation(self) -> None:
-        """Delete the noted generation, so that the next database is accepted."""
-        ...
-
-
-class ObjectStores(NamedTuple):
-    """The object stores of a registry."""
-
-    blobs: ObjectStore
-    pieces: ObjectStore
-    """The bytes of buckets."""
-
-
 class DiskStore:
     """Objects in files below a folder."""
 
@@ -89,25 +57,25 @@ class DiskStore:
         return DiskFiles(self._root)
 
     def copier_to(self, target: Path, *, links: bool = False) -> Copier:
-        """Return what copies to another folder (`ObjectStore.copier_to`)."""
+        """Return what copies objects to another folder."""
         objects = self._root / OBJECTS
         return FolderToFolder(objects, target, links=links, prepare=self._take_back)
 
     def copier_from(self, source: Path) -> Copier:
-        """Return what copies from another folder; create the folders of objects."""
+        """Return what copies objects from another folder; create the folders of these."""
         make_shards(self._root / OBJECTS, SHARDS)
         return FolderToFolder(source, self._root / OBJECTS)
 
     def is_used(self) -> bool:
-        """Return False (`ObjectStore.is_used`)."""
+        """Return False: a folder is checked elsewhere."""
         return False
 
     def generation(self) -> str | None:
-        """Return the noted generation, or None."""
+        """Return the noted generation, or None (`registry.gc.database_rollback`)."""
         return self._files.generation()
 
     def forget_generation(self) -> None:
-        """Delete the noted generation."""
+        """Delete the noted generation, so that the next database is accepted."""
         forget_generation(self._root)
 
     def _take_back(self, row: NamedObject) -> None:
@@ -129,11 +97,11 @@ class BucketStore:
         self._files.close()
 
     def copier_to(self, target: Path, *, links: bool = False) -> Copier:  # noqa: ARG002 - refused
-        """Return what copies to a folder (`ObjectStore.copier_to`)."""
+        """Return what copies objects to a folder."""
         return BucketToFolder(self._files, target)
 
     def copier_from(self, source: Path) -> Copier:
-        """Return what copies from a folder (`ObjectStore.copier_from`)."""
+        """Return what copies objects from a folder."""
         return FolderToBucket(source, self._files)
 
     def is_used(self) -> bool:
@@ -148,6 +116,14 @@ class BucketStore:
     def forget_generation(self) -> None:
         """Delete the noted generation."""
         self._files.bucket.delete_all([bucket_layout.GENERATION])
+
+
+class ObjectStores(NamedTuple):
+    """The object stores of a registry. Their calls block."""
+
+    blobs: DiskStore | BucketStore
+    pieces: DiskStore | BucketStore
+    """The bytes of buckets."""
 
 
 @contextmanager

@@ -39,7 +39,7 @@ class BlobSweeper(Protocol):
     """List, set aside and delete objects: for the collector, the orphan scan and fsck alone.
 
     Only the database of these bytes knows which may be deleted. So the store keeps the id of that
-    database's last generation (`registry.gc.generations`).
+    database's last generation (`registry.gc.database_rollback`).
     """
 
     def partitions(self) -> Sequence[str]:

@@ -31,7 +31,7 @@ from registry.distribution import errors
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.distribution.routing import Mirrors
-from registry.metadata.repositories.live import add_account, find_account
+from registry.metadata.repositories.repository import add_account, find_account
 from registry.services.data_keys import DataKeys
 from registry.settings.settings import Settings
 

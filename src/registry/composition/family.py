@@ -130,13 +130,13 @@ def _expiry() -> Sequence[Forget]:
     from registry.metadata import logins  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.images import relations  # noqa: PLC0415 - SQLAlchemy
     from registry.metadata.pull_through import lookups  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.repositories import days  # noqa: PLC0415 - SQLAlchemy
+    from registry.metadata.repositories import daily_usage  # noqa: PLC0415 - SQLAlchemy
 
     return (
         logins.forget_expired,
         relations.forget_expired,
-        days.forget_days,
-        days.forget_account_days,
+        daily_usage.forget_days,
+        daily_usage.forget_account_days,
         lookups.forget_lookups,
         lookups.forget_referrers,
         lookups.forget_tags,

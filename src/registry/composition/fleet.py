@@ -147,7 +147,7 @@ async def _is_their_store(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     """Return False if the other nodes note their generations in another store.
 
     They begin one every five minutes at least, each by its own clock. A generation that the
-    database does not know is reported elsewhere (`registry.gc.generations`).
+    database does not know is reported elsewhere (`registry.gc.database_rollback`).
     """
     for _ in range(_LOOKS):
         newest_at = await ctx.database.read(generations.newest_at)

@@ -52,8 +52,8 @@ from registry.composition.planes import dispatcher, planes_of
 from registry.composition.stores import STORES, RegistryStores
 from registry.composition.unfinished_restoration import check_is_whole
 from registry.counters import DAMAGED, JOBS
-from registry.gc import generations
-from registry.gc.generations import Generations
+from registry.gc import database_rollback
+from registry.gc.database_rollback import Generations
 from registry.gc.orphans import take_back_owned
 from registry.metadata.collector.generations import accepted_at
 from registry.metadata.database import migrate
@@ -97,7 +97,7 @@ async def _ready_to_collect(ctx: ServiceContext, sweeper: BlobSweeper) -> AsyncI
     except PlatformError as error:  # the next scan tries again
         _log.warning("no orphan was put back: %s", error)
     # In each process, from start to stop: under a lease, a dead holder would leave a gap.
-    async with repeated(generations.EVERY_SECONDS, history.go_on):
+    async with repeated(database_rollback.EVERY_SECONDS, history.go_on):
         yield
     await history.end()
 

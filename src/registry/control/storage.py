@@ -27,7 +27,7 @@ from registry.control.repositories import (
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
 from registry.metadata.collector.plain_objects import estimate_plain_of
-from registry.metadata.repositories.days import DAY
+from registry.metadata.repositories.daily_usage import DAY
 from registry.metadata.repositories.stale import LastUse
 from registry.metadata.storage_usage import NamedRepository
 from registry.services import storage_usage as storage

@@ -27,7 +27,7 @@ from registry.control.visible_repositories import (
     change_of,
 )
 from registry.errors import DigestInvalid, TagInvalid
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.tags.history import TagEvent, count_tag_events, list_tag_events
 from registry.metadata.tags.pointers import TagDetails, find_tag
 from registry.oci.digest import Digest

@@ -13,7 +13,7 @@ from cloudcore.errors import NotFound
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import RequestContext, refusal
 from cloudcore.wire import ResponseBody
-from registry.metadata.repositories.live import VisibleRepository, find_visible_repository
+from registry.metadata.repositories.repository import VisibleRepository, find_visible_repository
 from registry.services.access.decisions import (
     AccessSubject,
     PolicyTooCostly,

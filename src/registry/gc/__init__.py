@@ -3,8 +3,8 @@
 `collection` deletes what nothing references, `purge` what has expired, `orphans` bytes without a
 row. `fsck` compares store and database, `scrub` reads all bytes in a period; both by `object_check`
 and `manifest_check`. `seal_run` encrypts plain objects (`object_sealing`), `data_keys` shreds and
-checks data keys, `recovery` takes blobs back from quarantine. `generations` stops all deletion
-under a database that is older than the bytes.
+checks data keys, `recovery` takes blobs back from quarantine. `database_rollback` stops all
+deletion under a database that is older than the bytes.
 
 It calls services, queries and the interfaces of the store, never a store itself; planes do not
 import it.

@@ -24,7 +24,7 @@ from registry.blobstore.base import DeletionsHeld
 from registry.blobstore.sweeper import BlobSweeper, Deleted
 from registry.counters import FREED_BYTES
 from registry.errors import StoreUnavailable
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import IndexIncomplete, check_repository
 from registry.metadata.collector import collection
 from registry.metadata.collector.collection import UnreferencedLink

@@ -112,10 +112,10 @@ async def find_key_faults(database: Database) -> list[KeyFault]:
     found = await database.read(key_faults, _MOST)
     if found:
         found &= await database.read(key_faults, _MOST)
-    return sorted(KeyFault(fault.digest, _told(problem, fault)) for problem, fault in found)
+    return sorted(KeyFault(fault.digest, _problem_of(problem, fault)) for problem, fault in found)
 
 
-def _told(problem: str, fault: ObjectFault) -> str:
+def _problem_of(problem: str, fault: ObjectFault) -> str:
     key = "" if fault.kms_key_id is None else f" (KMS key {fault.kms_key_id})"
     return f"object {fault.object_id}: {problem}{key}"
 
@@ -142,8 +142,8 @@ class WrapCheck:
             for wrap in page:
                 problem = await self._try(wrap)
                 if problem is not None and await self._database.read(is_wrap, wrap):
-                    told = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
-                    yield KeyFault(wrap.digest, told)
+                    problem_text = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
+                    yield KeyFault(wrap.digest, problem_text)
             after = page[-1].object_id, page[-1].kms_key_id
         if self.wrap_count:  # so the root key is the right one
             for kms_key_id, fault in self._broken.items():
@@ -160,7 +160,7 @@ class WrapCheck:
         except (KmsKeyDisabled, KmsKeyDeleted):
             return None
         except Unavailable as error:
-            self._note(wrap, error)
+            self._note_untried(wrap, error)
             return None
         except WrapBroken:
             self.wrap_count += 1
@@ -170,19 +170,19 @@ class WrapCheck:
         if first is not None and first[0] == wrap.object_id:
             return _compared(data_key, first[1])
         self._first = wrap.object_id, data_key
-        return await self._look(wrap, data_key)
+        return await self._open_bytes(wrap, data_key)
 
-    def _note(self, wrap: StoredWrap, error: Unavailable) -> None:
+    def _note_untried(self, wrap: StoredWrap, error: Unavailable) -> None:
         self.untried[wrap.kms_key_id] = error.message
         if isinstance(error, MaterialBroken):
-            told = f"the material of its KMS key {wrap.kms_key_id} does not open"
-            self._broken[wrap.kms_key_id] = KeyFault(wrap.digest, told)
+            problem_text = f"the material of its KMS key {wrap.kms_key_id} does not open"
+            self._broken[wrap.kms_key_id] = KeyFault(wrap.digest, problem_text)
 
     async def _open(self, wrap: StoredWrap) -> DataKey:
         wrapped = WrappedKey(wrap.kms_key_id, wrap.wrapped_data_key, wrap.stored_id)
         return (await self._data_keys.open_all(wrap.account_id, [wrapped]))[0]
 
-    async def _look(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
+    async def _open_bytes(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
         """Return the fault of the bytes' header under this data key, or None.
 
         Bytes that are marked as damaged, as absent ones are, are another finding.

@@ -28,8 +28,8 @@ from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
 from registry.counters import SCRUBBED_DAMAGED
 from registry.errors import StoreUnavailable
-from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.damage import DamagedImage, images_of
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.services.context import ServiceContext
 
 _IMAGES: Final = 500
@@ -279,7 +279,7 @@ class ObjectCheck(Generic[F]):
 
     async def check(self, row: ObjectRow) -> None:
         """Check one object."""
-        state = await look(self._store, row, self._pace, reads=self._reads)
+        state = await inspect(self._store, row, self._pace, reads=self._reads)
         self.read_bytes += state.read_bytes
         if state.problem is not None:
             await self._report(row, state, state.problem)
@@ -322,7 +322,7 @@ class ObjectState(NamedTuple):
     """True if all bytes were read and have the right hash."""
 
 
-async def look(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
+async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
     """Check an object's stored bytes: presence and size, and with `reads` also their hash.
 
     Raises:
@@ -330,7 +330,7 @@ async def look(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) ->
 
     """
     if row.is_inline:
-        return await _look_at_body(row, pace, reads=reads)
+        return await _inspect_body(row, pace, reads=reads)
     try:
         stored = await store.open_stored(row.stored_id, row.stored_size)
     except ObjectUnknown:
@@ -341,19 +341,19 @@ async def look(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) ->
         return _unreadable(error)
     async with aclosing(stored):
         if not reads:
-            return _known(row)
+            return _marked_before(row)
         return await pace.in_thread(_hash, stored.chunks(), row, pace)
 
 
-async def _look_at_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
-    """Check an object whose stored bytes are in the database, as `look`."""
+async def _inspect_body(row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
+    """Check an object whose stored bytes are in the database, as `inspect`."""
     if row.body is None:
         return ObjectState("its bytes are gone", damage.ABSENT)
     if len(row.body) != row.stored_size:
         problem = f"it has {len(row.body)} bytes instead of {row.stored_size}"
         return ObjectState(problem, damage.SIZE)
     if not reads:
-        return _known(row)
+        return _marked_before(row)
     return await pace.in_thread(_hash, [memoryview(row.body)], row, pace)
 
 
@@ -377,7 +377,7 @@ def _hash(chunks: Iterable[memoryview], row: ObjectRow, pace: Pace) -> ObjectSta
     return ObjectState(read_bytes=size, is_verified=True)
 
 
-def _known(row: ObjectRow) -> ObjectState:
+def _marked_before(row: ObjectRow) -> ObjectState:
     """Return a problem if the object has a mark that only reading its bytes can remove."""
     if row.damage in (damage.DIGEST, damage.UNREADABLE):
         return ObjectState("it was found damaged before; without --quick its bytes are read again")

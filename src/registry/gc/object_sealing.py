@@ -179,7 +179,7 @@ class Sealer:
         check = ObjectCheck(
             ctx.database, self._store, ctx.clock, BLOBS, self._found, pace=self._pace
         )
-        await check.run(_only(row), readers=1)
+        await check.run(_one_row(row), readers=1)
         return Outcome.DAMAGED
 
 
@@ -190,7 +190,7 @@ def _obstacle(keys: Sequence[SharedKey]) -> Outcome | None:
     return None if is_usable else Outcome.KEY_UNUSABLE
 
 
-async def _only(row: ObjectRow) -> AsyncIterator[ObjectRow]:
+async def _one_row(row: ObjectRow) -> AsyncIterator[ObjectRow]:
     yield row
 
 

@@ -24,7 +24,7 @@ from cloudcore.objects.book import Owned
 from registry.blobstore.base import BlobWriter, DeletionsHeld, ObjectUnknown, StageBusy
 from registry.blobstore.sweeper import BlobSweeper, Orphan
 from registry.errors import StoreUnavailable
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.metadata.collector import audit, generations
 from registry.services.context import ServiceContext
 
@@ -269,7 +269,7 @@ async def scan(
     seen = together(found.values())
     if not seen.orphans:
         return 0
-    for other in _others(sweeper.partitions(), places[-1], () if since else places):
+    for other in _other_partitions(sweeper.partitions(), places[-1], () if since else places):
         if seen.files >= _SAMPLE:
             break
         seen = together((seen, await find_orphans(ctx, sweeper, other)))
@@ -382,7 +382,9 @@ async def may_judge(ctx: ServiceContext, sweeper: BlobSweeper) -> bool:
     return True
 
 
-def _others(partitions: Sequence[str], place: str, places: Sequence[str]) -> Iterator[str]:
+def _other_partitions(
+    partitions: Sequence[str], place: str, places: Sequence[str]
+) -> Iterator[str]:
     """Yield the partitions except `places`, beginning after `place`."""
     start = partitions.index(place) + 1 if place in partitions else 0
     every = (*partitions[start:], *partitions[:start])

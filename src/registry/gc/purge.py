@@ -23,7 +23,7 @@ from registry.metadata.images.tombstones import (
     tombstones_of,
 )
 from registry.metadata.repositories import deleted as rows
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.metadata.tags.deleted import forget_deleted_tags
 from registry.metadata.tags.history import forget_tag_events, remove_tag_events
 from registry.services.blobs.upload_ids import lowest_id

@@ -27,7 +27,7 @@ from cloudcore.objects.book import FIRST, Book, BookTotals, ObjectRow
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifests, manifests_of
 from registry.gc.object_check import (
     BLOBS,

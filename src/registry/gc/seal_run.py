@@ -20,10 +20,10 @@ from cloudcore.objects.book import ObjectRow
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import FoundDamage, Pace, tell_damage, work_through
 from registry.gc.object_sealing import Outcome, Sealer
-from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.metadata.collector import plain_objects
 from registry.metadata.collector.plain_objects import PlainTotals, Position
 from registry.services.context import ServiceContext

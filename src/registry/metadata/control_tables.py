@@ -24,6 +24,8 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    bindparam,
+    or_,
     text,
 )
 
@@ -202,6 +204,8 @@ image_pins = Table(
 )
 _p = image_pins.c
 partial_index("ix_image_pins_expires_at", _p.expires_at, where=_p.expires_at.is_not(None))
+PIN_HOLDS: Final = or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now"))
+"""A pin is in force."""
 
 event_rules = Table(
     "event_rules",

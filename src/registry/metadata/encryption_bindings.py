@@ -128,25 +128,25 @@ def _bindings() -> Select[Any]:
     ).join(kms_keys, _k.id == _b.kms_key_id)
 
 
+_SCOPES: Final = {"account": _IS_DEFAULT, "repository": _IS_REPOSITORYS}
 _FIND: Final = {
-    scope: Statement(_bindings().where(condition, _IS_ACTIVE))
-    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+    scope: Statement(_bindings().where(is_of, _IS_ACTIVE)) for scope, is_of in _SCOPES.items()
 }
 _LIST: Final = {
     scope: Statement(
-        page(_bindings().where(condition, _b.id < bindparam("before")).order_by(_b.id.desc()))
+        page(_bindings().where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
     )
-    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+    for scope, is_of in _SCOPES.items()
 }
 _COUNT: Final = {
-    scope: Statement(select(func.count()).select_from(encryption_bindings).where(condition))
-    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+    scope: Statement(select(func.count()).select_from(encryption_bindings).where(is_of))
+    for scope, is_of in _SCOPES.items()
 }
 _END: Final = {
     scope: Statement(
-        encryption_bindings.update().where(condition, _IS_ACTIVE).values(ended_at=bindparam("now"))
+        encryption_bindings.update().where(is_of, _IS_ACTIVE).values(ended_at=bindparam("now"))
     )
-    for scope, condition in (("account", _IS_DEFAULT), ("repository", _IS_REPOSITORYS))
+    for scope, is_of in _SCOPES.items()
 }
 _ADD: Final = Statement(
     encryption_bindings.insert().values(

@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    and_,
-    bindparam,
-    case,
-    exists,
-    func,
-    literal_column,
-    select,
-)
+from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, given
+from cloudcore.db.rows import ONE, ZERO, count, find_all, given, total
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
@@ -60,11 +50,8 @@ class KeyImage(NamedTuple):
     digest: str
 
 
-_ZERO: Final[ColumnElement[int]] = literal_column("0")
-
-
 def _within(query: Select[Any]) -> Select[Any]:
-    return query.limit(bindparam("most")).offset(_ZERO)
+    return query.limit(bindparam("most")).offset(ZERO)
 
 
 _IS_BOUND: Final = and_(given(_b.account_id, _b.kms_key_id), _b.ended_at.is_(None))
@@ -81,7 +68,7 @@ _COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSIT
 _IS_WRAPPED: Final = and_(given(_w.account_id, _w.kms_key_id), _w.wrapped_data_key.is_not(None))
 _WRAPPED: Final = _within(select(_w.object_id).where(_IS_WRAPPED)).subquery("wrapped")
 _IS_SHARED: Final = exists(
-    select(literal_column("1"))
+    select(ONE)
     .select_from(_other)
     .join(kms_keys, kms_keys.c.id == _other.c.kms_key_id)
     .where(
@@ -97,8 +84,8 @@ _IS_SHARED: Final = exists(
 _SUM: Final = Statement(
     select(
         func.count(),
-        func.coalesce(func.sum(case((_IS_SHARED, _ZERO), else_=literal_column("1"))), _ZERO),
-        func.coalesce(func.sum(case((_IS_SHARED, _ZERO), else_=_o.size)), _ZERO),
+        total(case((_IS_SHARED, ZERO), else_=ONE)),
+        total(case((_IS_SHARED, ZERO), else_=_o.size)),
     )
     .select_from(_WRAPPED)
     .join(blob_objects, _o.id == _WRAPPED.c.object_id)

@@ -9,24 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Select,
-    and_,
-    bindparam,
-    case,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-    text,
-)
+from sqlalchemy import Select, and_, bindparam, case, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, find_one, given
+from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_one, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
-from registry.metadata.control_tables import image_pins, lifecycle_policies, tag_events
+from registry.metadata.control_tables import PIN_HOLDS, image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
 from registry.metadata.tables import (
     digest_aliases,
@@ -179,10 +168,7 @@ _subject_id = (
     .correlate(manifests)
     .scalar_subquery()
 )
-_is_pinned = exists().where(
-    image_pins.c.manifest_id == _m.id,
-    or_(image_pins.c.expires_at.is_(None), image_pins.c.expires_at > bindparam("now")),
-)
+_is_pinned = exists().where(image_pins.c.manifest_id == _m.id, PIN_HOLDS)
 
 
 def _columns() -> Select[Any]:
@@ -193,7 +179,7 @@ def _columns() -> Select[Any]:
         _m.pushed_at,
         _m.restored_at,
         _m.last_pulled_at,
-        case((_m.tag_count == literal_column("0"), _untagged_at)),
+        case((_m.tag_count == ZERO, _untagged_at)),
         case((_m.subject_digest.is_not(None), _subject_id)),
         case((_m.subject_digest.is_not(None), _subject_digest)),
         _is_pinned,
@@ -233,10 +219,10 @@ _is_shared = exists().where(
 
 
 _SOLE_BYTES: Final = Statement(
-    select(func.coalesce(func.sum(_l.size), literal_column("0")))
+    select(total(_l.size))
     .select_from(manifest_blobs)
     .join(repository_blobs, and_(_l.repository_id == _b.repository_id, _l.digest == _b.digest))
-    .where(given(_b.manifest_id), _l.manifest_refs == literal_column("1"), ~_is_shared)
+    .where(given(_b.manifest_id), _l.manifest_refs == ONE, ~_is_shared)
 )
 
 
@@ -248,18 +234,6 @@ def _links() -> Select[Any]:
 _LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
 _LINK_PAGE: Final = Statement(
     page(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
-)
-_SHOWN: Final = Statement(
-    select(
-        _m.id,
-        _m.digest,
-        _m.media_type,
-        _m.artifact_type,
-        _m.size_bytes,
-        _m.pushed_at,
-        _m.last_pulled_at,
-        _m.subject_digest,
-    ).where(given(_m.repository_id), _m.id.in_(listed("ids")))
 )
 
 
@@ -274,6 +248,11 @@ class ShownImage(NamedTuple):
     pushed_at: int
     last_pulled_at: int | None
     subject_digest: str | None
+
+
+_SHOWN: Final = Statement(
+    columns(manifests, ShownImage._fields).where(given(_m.repository_id), _m.id.in_(listed("ids")))
+)
 
 
 def page_of_images(

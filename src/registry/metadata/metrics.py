@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import ZERO, count
 from cloudcore.db.statement import Statement
 from registry.metadata.tables import uploads
 
@@ -17,9 +17,9 @@ MOST_UPLOADS: Final = 10_000
 _UPLOADS: Final = Statement(
     select(func.count()).select_from(
         select(uploads.c.expires_at)
-        .where(uploads.c.expires_at > literal_column("0"))
+        .where(uploads.c.expires_at > ZERO)
         .limit(literal_column(str(MOST_UPLOADS)))
-        .offset(literal_column("0"))
+        .offset(ZERO)
         .subquery("open")
     )
 )

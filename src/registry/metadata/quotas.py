@@ -25,7 +25,6 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    literal_column,
     null,
     select,
     text,
@@ -34,7 +33,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.compiler import compiles
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import given
+from cloudcore.db.rows import given, total, value
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
@@ -45,7 +44,6 @@ from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
 
 _o = blob_objects.c
 _s = stored_bytes.c
-_ZERO: Final[ColumnElement[int]] = literal_column("0")
 _IS_CURRENT: Final = text("blob_objects.is_current")
 _IS_REPLACED: Final = text("NOT blob_objects.is_current")
 _HAS_BYTES: Final = text("blob_objects.state <> 'shredded'")
@@ -71,9 +69,7 @@ def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
 def _sum_of(account_id: Any) -> Any:  # noqa: ANN401
     """Return the bytes of an account's objects; each of the two sums has an index of its own."""
     sums = (
-        select(func.coalesce(func.sum(_o.size), _ZERO))
-        .where(_o.account_id == account_id, *where)
-        .scalar_subquery()
+        select(total(_o.size)).where(_o.account_id == account_id, *where).scalar_subquery()
         for where in ((_IS_CURRENT,), (_IS_REPLACED, _HAS_BYTES))
     )
     return next(sums) + next(sums)
@@ -139,7 +135,7 @@ _COUNT: Final = Statement(
     insert(stored_bytes)
     .from_select(
         ["account_id", "bytes"],
-        select(bindparam("account_id", type_=_s.account_id.type), _sum_of(_ACCOUNT)),
+        select(value("account_id", _s.account_id), _sum_of(_ACCOUNT)),
     )
     .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
-    ColumnElement,
     Exists,
     and_,
     bindparam,
@@ -22,7 +21,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ONE, ZERO, find_all, given, total, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import (
@@ -42,9 +41,6 @@ _b = deleted_manifest_blobs.c
 _d = deleted_manifests.c
 _other = repository_blobs.alias("other")
 _home = repositories.alias("home")
-
-_NONE: Final[ColumnElement[int]] = literal_column("0")
-_ONE: Final[ColumnElement[int]] = literal_column("1")
 
 
 class LinkSums(NamedTuple):
@@ -101,32 +97,32 @@ class NamedRepository(NamedTuple):
 def _needed_by(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401 - SQLAlchemy expressions
     """Return the condition that a manifest references the object in a repository with `where`."""
     return (
-        select(_ONE)
+        select(ONE)
         .select_from(_other)
         .join(_home, _home.c.id == _other.c.repository_id)
         .where(
             given(_other.c.account_id),
             _other.c.object_id == object_id,
-            _other.c.manifest_refs > _NONE,
+            _other.c.manifest_refs > ZERO,
             *where,
         )
         # Without an offset PostgreSQL may look up all objects instead of those of the slice.
-        .limit(_ONE)
-        .offset(_NONE)
+        .limit(ONE)
+        .offset(ZERO)
         .exists()
     )
 
 
 def _restorable(object_id: Any) -> Any:  # noqa: ANN401
     return or_(
-        select(_ONE)
+        select(ONE)
         .select_from(deleted_manifest_blobs)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(
             given(_d.account_id), _b.object_id == object_id, _d.restorable_until > bindparam("now")
         )
-        .limit(_ONE)
-        .offset(_NONE)
+        .limit(ONE)
+        .offset(ZERO)
         .exists(),
         _needed_by(object_id, _home.c.restorable_until > bindparam("now")),
     )
@@ -138,8 +134,8 @@ def _live(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401
 
 def _sum(amount: Any, *where: Any) -> Any:  # noqa: ANN401
     """Return the sum over the rows that meet `where`, or 0 if there are none."""
-    counted = case((and_(*where), amount), else_=_NONE) if where else amount
-    return func.coalesce(func.sum(counted), _NONE)
+    counted = case((and_(*where), amount), else_=ZERO) if where else amount
+    return total(counted)
 
 
 _links = page(
@@ -148,9 +144,9 @@ _links = page(
         _l.size,
         _l.manifest_refs,
         case(
-            (_l.manifest_refs == _NONE, _NONE),
-            (_live(_l.object_id, _other.c.repository_id != _l.repository_id), _NONE),
-            else_=_ONE,
+            (_l.manifest_refs == ZERO, ZERO),
+            (_live(_l.object_id, _other.c.repository_id != _l.repository_id), ZERO),
+            else_=ONE,
         ).label("is_exclusive"),
     )
     .where(given(_l.repository_id), _l.digest > bindparam("after"))
@@ -161,8 +157,8 @@ _LINKS: Final = Statement(
         func.count(),
         func.max(_links.c.digest),
         _sum(_links.c.size * _links.c.manifest_refs),
-        _sum(_links.c.size, _links.c.manifest_refs > _NONE),
-        _sum(_links.c.size, _links.c.is_exclusive == _ONE),
+        _sum(_links.c.size, _links.c.manifest_refs > ZERO),
+        _sum(_links.c.size, _links.c.is_exclusive == ONE),
     ).select_from(_links)
 )
 _OBJECTS: Final = Statement(
@@ -189,7 +185,7 @@ _USES: Final = Statement(
     .where(
         given(_l.account_id),
         _l.object_id.in_(listed("ids")),
-        _l.manifest_refs > _NONE,
+        _l.manifest_refs > ZERO,
         _r.deleted_at.is_(None),
     )
 )
@@ -211,8 +207,8 @@ _TOMBSTONES: Final = Statement(
             _d.restorable_until > bindparam("now"),
             tuple_(_d.deleted_at, _d.id)
             > tuple_(
-                bindparam("deleted_at", type_=_d.deleted_at.type),
-                bindparam("after", type_=_d.id.type),
+                value("deleted_at", _d.deleted_at),
+                value("after", _d.id),
             ),
         )
         .order_by(_d.deleted_at, _d.id)

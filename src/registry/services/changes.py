@@ -13,7 +13,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditClient, AuditEvent
 from cloudcore.iam.principal import SourceIdentity, stored_source
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.services.access.decisions import repository_crn
 
 

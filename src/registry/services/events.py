@@ -22,7 +22,7 @@ from registry.errors import NameInvalid
 from registry.metadata import event_rules
 from registry.metadata.event_rules import EventRule, find_rules
 from registry.metadata.images.manifests import Description, describe
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import parse_name
 from registry.services.access.decisions import repository_crn
 from registry.services.changes import Change

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database
 from registry.metadata import storage_usage as storage
 from registry.metadata.collector.collection import measure_quarantined
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
 from registry.services.images.details import get_manifest_row
 from registry.services.images.index_deletion import read_division

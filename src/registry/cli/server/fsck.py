@@ -16,8 +16,8 @@ from registry.cli.output.records import duration_text, write_now
 from registry.cli.server.existing_data import find_data_keys, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.fsck import Report, check
-from registry.gc.generations import DatabaseWentBack, check_generation
 from registry.gc.object_check import CheckProgress
 from registry.gc.orphans import (
     STAGED,

@@ -24,7 +24,7 @@ from registry.cli.server.existing_data import find_data_keys, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.errors import BlobUnknown, DigestMismatch
-from registry.gc.generations import accept_database
+from registry.gc.database_rollback import accept_database
 from registry.gc.orphans import list_orphans, take_back_owned
 from registry.gc.recovery import recover_blob
 from registry.oci.digest import Digest

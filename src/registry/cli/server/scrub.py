@@ -27,7 +27,7 @@ from registry.cli.output.records import (
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import CheckProgress, FoundDamage, Pace
 from registry.gc.scrub import (
     ScrubReport,

@@ -23,7 +23,7 @@ from registry.cli.server.serve import check_install
 from registry.composition.main import Registry
 from registry.composition.ports import key_providers
 from registry.composition.stores import RegistryStores
-from registry.gc.generations import DatabaseWentBack, check_generation
+from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Outcome, Sealer
 from registry.gc.seal_run import SealReport, SealStatus, plain_rows, seal_objects, seal_status

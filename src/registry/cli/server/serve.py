@@ -45,7 +45,7 @@ from registry.composition.main import Registry, prepare
 from registry.composition.planes import planes_of
 from registry.composition.ports import key_providers
 from registry.composition.serve import SERVE, create_app
-from registry.metadata.repositories.live import find_account
+from registry.metadata.repositories.repository import find_account
 from registry.services.access.bearers import KEY_KINDS
 from registry.services.context import ServiceContext
 from registry.settings.settings import Settings

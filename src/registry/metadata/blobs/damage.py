@@ -11,8 +11,13 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
-from registry.metadata.blobs.book import NOW, QUARANTINED_ID, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.objects import NewObject
+from registry.metadata.blobs.quarantine import (
+    NOW,
+    QUARANTINED_ID,
+    quarantine_bytes,
+    quarantine_wraps,
+)
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, given
+from cloudcore.db.rows import ZERO, count, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
@@ -102,7 +102,7 @@ _OF_REPOSITORY: Final = given(_l.repository_id)
 _OF_DELETED: Final = given(_d.repository_id)
 _LINKS: Final = Statement(
     page(
-        _uses(repository_blobs, literal_column("''"), literal_column("0"))
+        _uses(repository_blobs, literal_column("''"), ZERO)
         .where(_OF_REPOSITORY, _l.digest > bindparam("after"))
         .order_by(_l.digest)
     )

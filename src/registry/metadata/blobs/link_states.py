@@ -16,7 +16,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
-from registry.metadata.repositories.live import ID_OF_NAMED
+from registry.metadata.repositories.repository import ID_OF_NAMED
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 

@@ -18,11 +18,9 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     CTE,
-    BigInteger,
-    Boolean,
-    LargeBinary,
+    ColumnElement,
     Select,
-    String,
+    Table,
     and_,
     bindparam,
     exists,
@@ -33,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one, given
+from cloudcore.db.rows import ZERO, find_one, given, value
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -182,12 +180,9 @@ def target_parameters(target: PushTarget) -> dict[str, object]:
     return found
 
 
-def _text(name: str) -> Any:  # noqa: ANN401 - a parameter of a query's columns needs its type
-    return bindparam(name, type_=String())
-
-
-def _number(name: str) -> Any:  # noqa: ANN401
-    return bindparam(name, type_=BigInteger())
+def _values(table: Table, *names: str) -> dict[str, ColumnElement[Any]]:
+    """Return the values of columns that a query inserts: the parameters of their names."""
+    return {name: value(name, table.c[name]) for name in names}
 
 
 class _Session(Enum):
@@ -201,20 +196,13 @@ class _Session(Enum):
 def _statement(session: _Session, *, is_sealed: bool) -> Statement:
     """Return the statement for a push that ends a session in this state."""
     target = _target_query(session, is_sealed=is_sealed).cte("target")
+    now = value("now", _l.touched_at)
     made = {
-        "id": _text("id"),
-        "account_id": _text("account_id"),
-        "digest": _text("digest"),
-        "size": _number("size"),
-        "stored_size": _number("stored_size"),
-        "encoding": _text("encoding"),
-        "stored_id": _text("stored_id"),
-        "is_inline": bindparam("is_inline", type_=Boolean()),
-        "checksum": _text("checksum"),
+        **_values(blob_objects, *NewObject._fields, "account_id"),
         "is_current": literal_column("true"),
         "state": literal_column("'live'"),
-        "created_at": _number("now"),
-        "verified_at": _number("now"),
+        "created_at": now,
+        "verified_at": now,
     }
     kept = (
         insert(blob_objects)
@@ -226,27 +214,23 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
         .cte("kept")
     )
     wrap = {
+        **_values(blob_object_keys, "kms_key_id", "account_id", "wrapped_data_key"),
         "object_id": kept.c.id,
-        "kms_key_id": _text("kms_key_id"),
-        "account_id": _text("account_id"),
-        "wrapped_data_key": bindparam("wrapped_data_key", type_=LargeBinary()),
     }
     wrapped = insert(blob_object_keys).from_select(list(wrap), select(*wrap.values()))
-    body = {"stored_id": _text("stored_id"), "body": bindparam("body", type_=LargeBinary())}
+    body = _values(inline_bytes, "stored_id", "body")
     stored = insert(inline_bytes).from_select(list(body), select(*body.values()).select_from(kept))
     link = {
-        "repository_id": _text("repository_id"),
-        "digest": _text("digest"),
-        "account_id": _text("account_id"),
+        **_values(repository_blobs, "repository_id", "digest", "account_id", "size", "kms_key_id"),
         "object_id": kept.c.id,
-        "size": _number("size"),
-        "manifest_refs": literal_column("0"),
-        "touched_at": _number("now"),
-        "kms_key_id": _text("kms_key_id") if is_sealed else literal_column("NULL"),
+        "manifest_refs": ZERO,
+        "touched_at": now,
     }
+    if not is_sealed:
+        link["kms_key_id"] = literal_column("NULL")
     others: list[CTE] = [stored.cte("stored"), *([wrapped.cte("wrapped")] if is_sealed else [])]
     if session is not _Session.NONE:
-        ended = insert(ended_uploads).from_select(["id"], _gone(session, kept))
+        ended = insert(ended_uploads).from_select(["id"], _ended_session(session, kept))
         others.append(ended.cte("ended"))
     return Statement(
         insert(repository_blobs).from_select(list(link), select(*link.values())).add_cte(*others),
@@ -270,10 +254,10 @@ def _target_query(session: _Session, *, is_sealed: bool) -> Select[Any]:
     return holding
 
 
-def _gone(session: _Session, kept: CTE) -> Select[Any]:
+def _ended_session(session: _Session, kept: CTE) -> Select[Any]:
     """Return a query of the id of the session, if the object was `kept`; delete its row."""
     if session is _Session.UNWRITTEN:
-        return select(_text("upload_id")).select_from(kept)
+        return select(value("upload_id", uploads.c.id)).select_from(kept)
     is_kept = exists(select(kept.c.id))
     gone = uploads.delete().where(*FENCED, is_kept).returning(uploads.c.id).cte("gone")
     return select(gone.c.id)

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, or_, select, text, union_all
+from sqlalchemy import ColumnElement, and_, bindparam, literal_column, or_, select, text, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, find_one, given
+from cloudcore.db.rows import bound, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
+from cloudcore.objects.book import Book, ObjectRow
 from registry.metadata.quotas import ALLOWANCE, Allowance
+from registry.metadata.repositories.repository import IS_NAMED
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -33,6 +35,20 @@ _l = repository_blobs.c
 _a = digest_aliases.c
 _w = blob_object_keys.c
 _CURRENT: Final = text("blob_objects.is_current")
+HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
+"""A shredded object has no bytes, and that is no damage."""
+
+BLOB_BOOK: Final = Book(
+    blob_objects,
+    select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
+    .select_from(blob_objects)
+    .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id)),
+    stored_id=_o.stored_id,
+    digest=_o.digest,
+    has_bytes=HAS_BYTES,
+    is_stored=and_(~_o.is_inline, HAS_BYTES),
+)
+"""Which objects have bytes, when these were verified, and marks of damage."""
 
 
 class Link(NamedTuple):
@@ -127,11 +143,7 @@ _OF_REPOSITORY: Final = (
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(blob_object_keys, _WRAP_OF_LINK)
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .where(
-        given(accounts.c.handle, repositories.c.name),
-        repositories.c.deleted_at.is_(None),
-        given(_l.digest),
-    )
+    .where(IS_NAMED, given(_l.digest))
 )
 _FIND_ALONE: Final = Statement(_OF_REPOSITORY)
 _FIND: Final = Statement(
@@ -223,7 +235,7 @@ _MOVE_LINK: Final = Statement(
         _l.repository_id == bindparam("of_repository"),
         _l.digest == bindparam("of_digest"),
         _l.object_id == bindparam("old_object"),
-        _l.kms_key_id.is_not_distinct_from(bindparam("old_key", type_=_l.kms_key_id.type)),
+        _l.kms_key_id.is_not_distinct_from(value("old_key", _l.kms_key_id)),
     )
     .values(
         object_id=bindparam("new_object"),

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import ONE
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.blobs.uploads import (
     COLUMNS,
@@ -38,7 +39,7 @@ _LOCK_ANY: Final = Statement(
 )
 _taken: Final = {
     "lease_holder": bindparam("holder"),
-    "lease_token": _u.lease_token + literal_column("1"),
+    "lease_token": _u.lease_token + ONE,
     "leased_until": bindparam("until"),
 }
 _TAKE_FREE: Final = Statement(

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import given
+from cloudcore.db.rows import ONE, ZERO, given
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import Counted, QuotaUse, limit_set
 from registry.metadata.pull_through.tables import blob_fills
@@ -75,16 +75,14 @@ def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
     found = select(_u.expires_at).where(
         _u[column] == bindparam(column), _u.expires_at > bindparam("now")
     )
-    return exists(found.limit(literal_column("1")).offset(beyond + fills))
+    return exists(found.limit(ONE).offset(beyond + fills))
 
 
 _SESSIONS: Final = limit_set(UPLOADS)
-_OF_ACCOUNT: Final = func.coalesce(
-    _SESSIONS - literal_column("1"), bindparam("of_account", type_=Integer())
-)
+_OF_ACCOUNT: Final = func.coalesce(_SESSIONS - ONE, bindparam("of_account", type_=Integer()))
 FULL: Final = case(
     (_has_open("repository_id", bindparam("of_repository", type_=Integer())), _text("repository")),
-    (literal_column("0") == _SESSIONS, _text("account")),  # there is no offset below 0
+    (ZERO == _SESSIONS, _text("account")),  # there is no offset below 0
     (_has_open("account_id", _OF_ACCOUNT), _text("account")),
     (IS_BEYOND, _text("bytes")),
 )

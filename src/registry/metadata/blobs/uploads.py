@@ -31,12 +31,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.quotas import read_use, use_of
-from registry.metadata.repositories.live import ID_OF_NAMED
+from registry.metadata.repositories.repository import ID_OF_NAMED, IS_NAMED
 from registry.metadata.tables import ended_uploads, repositories, uploads
 
 _u = uploads.c
@@ -132,22 +131,7 @@ def lease_of(upload: Upload) -> Lease:
     return Lease(upload.id, upload.lease_holder, upload.lease_token)
 
 
-COLUMNS: Final = (
-    _u.id,
-    _u.repository_id,
-    _u.account_id,
-    _u.algorithm,
-    _u.received_bytes,
-    _u.digests,
-    _u.stage_id,
-    _u.stage_shared,
-    _u.lease_holder,
-    _u.lease_token,
-    _u.leased_until,
-    _u.kms_key_id,
-    _u.wrapped_data_key,
-    _u.body,
-)
+COLUMNS: Final = tuple(_u[name] for name in Upload._fields)
 OPEN_HERE: Final = (
     _u.id == bindparam("upload_id"),
     _u.expires_at > bindparam("now"),
@@ -160,20 +144,21 @@ FENCED: Final = (
     _u.lease_token == bindparam("token"),
 )
 FREE: Final = {"lease_holder": null(), "leased_until": null()}
+_RECEIVED: Final[Mapping[str, Any]] = {
+    "received_bytes": bindparam("received"),
+    "digests": bindparam("known_digests"),
+    "stage_id": bindparam("stage"),
+    "kms_key_id": bindparam("key"),
+    "wrapped_data_key": bindparam("wrapped"),
+    "stage_shared": literal_column("false"),
+    "expires_at": bindparam("expires"),
+}
+_NOTE: Final = Statement(uploads.update().where(*FENCED).values(_RECEIVED))
 _ADVANCE: Final = Statement(
     uploads.update()
     .where(*FENCED)
     .values(
-        received_bytes=bindparam("received"),
-        digests=bindparam("known_digests"),
-        stage_id=bindparam("stage"),
-        kms_key_id=bindparam("key"),
-        wrapped_data_key=bindparam("wrapped"),
-        body=bindparam("kept"),
-        stage_shared=literal_column("false"),
-        expires_at=bindparam("expires"),
-        lease_token=bindparam("next_token"),
-        **FREE,
+        {**_RECEIVED, "body": bindparam("kept"), "lease_token": bindparam("next_token"), **FREE}
     )
 )
 _HAS_ADVANCED: Final = Statement(
@@ -208,7 +193,7 @@ _FIND_HERE: Final = Statement(
     .select_from(repositories)
     .join(accounts, accounts.c.id == repositories.c.account_id)
     .outerjoin(uploads, and_(_u.id == _id, _u.repository_id == repositories.c.id))
-    .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
+    .where(IS_NAMED)
 )
 _BEGUN: Final[Mapping[str, ColumnElement[Any]]] = {
     "id": _id,
@@ -284,17 +269,24 @@ def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at:
     Idempotent: run it again if its outcome is unknown.
     """
     token = lease.token + (lease.holder is None)
-    stage_id = received.stage_id
-    changed = tx.execute(
-        _ADVANCE,
-        **lease._asdict(),
-        received=received.size,
-        stage=None if stage_id == lease.upload_id else stage_id,
-        expires=expires_at,
-        next_token=token,
-        **_kept(received),
-    )
+    row = _received(lease, received, expires_at)
+    changed = tx.execute(_ADVANCE, **row, kept=received.body, next_token=token)
     return bool(changed) or has_advanced(tx, lease.upload_id, token, received)
+
+
+def note_received(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:
+    """Record the staged bytes of a session, and keep its lease; return False if it was lost."""
+    return tx.execute(_NOTE, **_received(lease, received, expires_at)) == 1
+
+
+def _received(lease: Lease, received: Received, expires_at: int) -> dict[str, object]:
+    return {
+        **lease._asdict(),
+        "received": received.size,
+        "stage": None if received.stage_id == lease.upload_id else received.stage_id,
+        "expires": expires_at,
+        **_digests_and_key(received),
+    }
 
 
 def begin_upload(
@@ -320,17 +312,17 @@ def beginning_parameters(upload: Upload, received: Received, expires_at: int) ->
         "token": upload.lease_token,
         "until": upload.leased_until,
         "expires_at": expires_at,
-        **_kept(received),
+        "kept": received.body,
+        **_digests_and_key(received),
     }
 
 
-def _kept(received: Received) -> dict[str, object]:
+def _digests_and_key(received: Received) -> dict[str, object]:
     wrap, digests = received.wrap, received.digests
     return {
         "known_digests": msgspec.json.encode(digests).decode() if digests else None,
         "key": None if wrap is None else wrap.kms_key_id,
         "wrapped": None if wrap is None else wrap.wrapped_data_key,
-        "kept": received.body,
     }
 
 
@@ -376,19 +368,6 @@ def upload_of(row: Row | None) -> Upload | None:
     if row is None:
         return None
     digests = msgspec.json.decode(row[5], type=dict[str, str]) if row[5] else {}
-    return Upload(
-        id=row[0],
-        repository_id=row[1],
-        account_id=row[2],
-        algorithm=row[3],
-        received_bytes=row[4],
-        digests=digests,
-        stage_id=row[6] or row[0],
-        stage_shared=bool(row[7]),
-        lease_holder=row[8],
-        lease_token=row[9],
-        leased_until=row[10],
-        kms_key_id=row[11],
-        wrapped_data_key=row[12],
-        body=None if row[13] is None else bytes(row[13]),
-    )
+    body = None if row[13] is None else bytes(row[13])
+    stage = row[6] or row[0], bool(row[7])
+    return Upload._make((*row[:5], digests, *stage, *row[8:13], body))

@@ -18,25 +18,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    and_,
-    bindparam,
-    exists,
-    literal_column,
-    null,
-    or_,
-    select,
-    text,
-    union,
-)
+from sqlalchemy import ColumnElement, and_, bindparam, exists, null, or_, select, text, union
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given, insert_or_change
+from cloudcore.db.rows import ZERO, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import hold_key, kms_keys
-from registry.metadata.blobs.book import quarantine_bytes
+from registry.metadata.blobs.quarantine import quarantine_bytes
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.quotas import add_bytes
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
@@ -199,7 +188,7 @@ def unseal_uses(tx: Connection, account_id: str, object_id: str) -> None:
 
 _o = blob_objects.c
 _b = deleted_manifest_blobs.c
-_OVER: Final[ColumnElement[int]] = literal_column("0")
+_OVER: Final[ColumnElement[int]] = ZERO
 """When shredded bytes were swept: so long ago that their quarantine is over."""
 
 _IS_NEEDED: Final = or_(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -19,11 +20,11 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
-from registry.metadata.blobs.book import HAS_BYTES
+from registry.metadata.blobs.objects import HAS_BYTES
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
@@ -181,29 +182,25 @@ _DANGLING_LINKS: Final = Statement(
     .outerjoin(blob_objects, _o.id == _l.object_id)
     .where(_o.id.is_(None))
 )
+_RECOUNTS: Final = {
+    _r.image_count: _count(_m.id, _m.repository_id == _r.id),
+    _r.tag_count: _count(tags.c.name, tags.c.repository_id == _r.id),
+    _r.tagged_image_count: _count(_m.id, _m.repository_id == _r.id, _m.tag_count > ZERO),
+    _r.size_bytes: select(total(_l.size))
+    .where(_l.repository_id == _r.id, _l.manifest_refs > ZERO)
+    .scalar_subquery(),
+    _r.deleted_image_count: _count(_d.id, _d.repository_id == _r.id),
+    _r.deleted_tag_count: _count(
+        _t.name,
+        _t.repository_id == _r.id,
+        exists().where(_m.repository_id == _t.repository_id, _m.digest == _t.digest),
+    ),
+}
+"""The counters of repositories, each with its recount."""
 _REPOSITORIES: Final = _after(
-    select(
-        _r.id,
-        _path,
-        _r.image_count,
-        _count(_m.id, _m.repository_id == _r.id),
-        _r.tag_count,
-        _count(tags.c.name, tags.c.repository_id == _r.id),
-        _r.tagged_image_count,
-        _count(_m.id, _m.repository_id == _r.id, _m.tag_count > literal_column("0")),
-        _r.size_bytes,
-        select(func.coalesce(func.sum(_l.size), literal_column("0")))
-        .where(_l.repository_id == _r.id, _l.manifest_refs > literal_column("0"))
-        .scalar_subquery(),
-        _r.deleted_image_count,
-        _count(deleted_manifests.c.id, deleted_manifests.c.repository_id == _r.id),
-        _r.deleted_tag_count,
-        _count(
-            _t.name,
-            _t.repository_id == _r.id,
-            exists().where(_m.repository_id == _t.repository_id, _m.digest == _t.digest),
-        ),
-    ).outerjoin(accounts, accounts.c.id == _r.account_id),
+    select(_r.id, _path, *chain.from_iterable(_RECOUNTS.items())).outerjoin(
+        accounts, accounts.c.id == _r.account_id
+    ),
     _r.id,
 )
 _held = _count(
@@ -292,16 +289,9 @@ def miscounts(tx: Connection, after: str, limit: int) -> tuple[list[Miscount], s
     """Return the wrong counters of a page of repositories, and the last id, or None at the end."""
     rows = tx.rows(_REPOSITORIES, after=after, limit=limit)
     found = [
-        Miscount(f"{what} of repository {row[1]}", int(recorded), int(counted))
+        Miscount(f"{counter.name} of repository {row[1]}", int(recorded), int(counted))
         for row in rows
-        for what, recorded, counted in (
-            ("image_count", row[2], row[3]),
-            ("tag_count", row[4], row[5]),
-            ("tagged_image_count", row[6], row[7]),
-            ("size_bytes", row[8], row[9]),
-            ("deleted_image_count", row[10], row[11]),
-            ("deleted_tag_count", row[12], row[13]),
-        )
+        for counter, recorded, counted in zip(_RECOUNTS, row[2::2], row[3::2], strict=True)
         if recorded != counted
     ]
     return found, rows[-1][0] if rows else None

@@ -23,15 +23,15 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, exists, func, literal_column, or_, select, text
+from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ONE, ZERO, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from registry.metadata.blobs.book import NOW, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.inline import drop_bodies
+from registry.metadata.blobs.quarantine import NOW, quarantine_bytes, quarantine_wraps
 from registry.metadata.blobs.wraps import Wrap, drop_unused_wraps
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -93,7 +93,7 @@ class Amount(NamedTuple):
     stored_bytes: int
 
 
-_IS_UNREFERENCED: Final = _l.manifest_refs == literal_column("0")
+_IS_UNREFERENCED: Final = _l.manifest_refs == ZERO
 _IS_CONDEMNED: Final = _o.state == text("'condemned'")
 _IS_REFERRED: Final = or_(
     exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
@@ -149,8 +149,8 @@ _UNLINKED_EDGES: Final = Statement(
         ~exists().where(_l.repository_id == _e.repository_id, _l.digest == _e.digest),
         exists().where(_m.id == _e.manifest_id, given(_m.account_id)),
     )
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
 )
 _QUARANTINE: Final = Statement(
     quarantine_bytes(_o.id, NOW, given(_o.account_id), _o.id.in_(listed("ids")))
@@ -217,7 +217,7 @@ _FORGET_SHREDDED: Final = Statement(
 
 def _amount(table: Any, size: Any, *where: Any) -> Statement:  # noqa: ANN401 - SQLAlchemy
     return Statement(
-        select(func.count(), func.coalesce(func.sum(size), literal_column("0")))
+        select(func.count(), total(size))
         .select_from(table)
         .where(given(table.c.account_id), *where)
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, exists, literal_column, or_, select, text
+from sqlalchemy import bindparam, exists, or_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
@@ -85,7 +85,7 @@ _END_QUARANTINE: Final = Statement(
         _q.encoding == text("'sealed'"),
         ~exists().where(_qk.quarantined_id == _q.id),
     )
-    .values(swept_at=literal_column("0"))
+    .values(swept_at=ZERO)
 )
 
 

@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, text, tuple_
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.objects.book import ObjectRow
-from registry.metadata.blobs.book import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_BOOK
 from registry.metadata.blobs.wraps import find_uses
 from registry.metadata.encryption_bindings import SharedKey, effective_keys
 from registry.metadata.tables import blob_objects
@@ -65,7 +65,7 @@ def _bounded(*where: ColumnElement[bool]) -> Statement:
         select(_o.stored_size)
         .where(_IS_PLAIN, *where)
         .limit(literal_column(str(MOST_COUNTED)))
-        .offset(literal_column("0"))
+        .offset(ZERO)
         .subquery("some")
     )
     return Statement(select(func.count(), func.coalesce(func.sum(some.c.stored_size), text("0"))))

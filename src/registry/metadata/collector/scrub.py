@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, case, literal_column, select, tuple_
+from sqlalchemy import bindparam, case, select, tuple_
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.book import ObjectRow
-from registry.metadata.blobs.book import BLOB_BOOK, HAS_BYTES
 from registry.metadata.blobs.damage import image_text, tags_of
+from registry.metadata.blobs.objects import BLOB_BOOK, HAS_BYTES
 from registry.metadata.tables import (
     blob_objects,
     manifest_bodies,
@@ -70,8 +70,8 @@ _OF_REPOSITORY: Final = Statement(
 )
 _OLDEST: Final = Statement(
     page(
-        select(case((_o.verified_at == literal_column("0"), _o.created_at), else_=_o.verified_at))
-        .where(_o.damage.is_(None), HAS_BYTES, _o.verified_at >= literal_column("0"))
+        select(case((_o.verified_at == ZERO, _o.created_at), else_=_o.verified_at))
+        .where(_o.damage.is_(None), HAS_BYTES, _o.verified_at >= ZERO)
         .order_by(_o.verified_at, _o.id)
     )
 )

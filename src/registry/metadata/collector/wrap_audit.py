@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_all, given
+from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs
@@ -112,7 +112,7 @@ _FAULTS: Final[Mapping[str, Statement]] = {
     ),
     "it is shredded, and still has bytes, a data key or the place of a whole one": _faulty_objects(
         _IS_SHREDDED,
-        or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > literal_column("0")),
+        or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO),
     ),
     "it is shredded, and its row is left though nothing needs it": _faulty_objects(
         _IS_SHREDDED, ~_IS_REFERRED

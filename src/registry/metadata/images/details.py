@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, bindparam, func, literal_column, or_, select
+from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import find_one, given
+from cloudcore.db.rows import ZERO, find_one, given
 from cloudcore.db.statement import Statement, listed, page, page_planned_once, text_list, unseen
-from registry.metadata.control_tables import image_pins
+from registry.metadata.control_tables import PIN_HOLDS, image_pins
+from registry.metadata.images.manifests import IS_ABOUT, IS_OF_TYPE
 from registry.metadata.tables import manifest_bodies, manifests, tags
 
 _m = manifests.c
@@ -74,8 +75,8 @@ def _newest() -> Select[Any]:
     return _images().where(_m.id < unseen("before", _m.id.type)).order_by(_m.id.desc())
 
 
-_IS_TAGGED: Final = _m.tag_count > literal_column("0")  # both repeat the partial index's condition
-_IS_UNTAGGED: Final = _m.tag_count == literal_column("0")
+_IS_TAGGED: Final = _m.tag_count > ZERO  # both repeat the partial index's condition
+_IS_UNTAGGED: Final = _m.tag_count == ZERO
 _LIST_ANY: Final = Statement(page_planned_once(_newest()))
 _LIST_TAGGED: Final = Statement(page_planned_once(_newest().where(_IS_TAGGED)))
 _LIST_UNTAGGED: Final = Statement(page_planned_once(_newest().where(_IS_UNTAGGED)))
@@ -102,21 +103,15 @@ _DOCUMENT: Final = Statement(
     )
     .where(given(_m.repository_id), _m.id == bindparam("manifest_id"))
 )
-_about = (
-    _m.subject_digest == bindparam("subject"),
-    _m.subject_digest.is_not(None),  # so that the partial index applies
-    or_(
-        bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
-        given(_m.artifact_type),
-    ),
+_REFERRERS: Final = Statement(page_planned_once(_newest().where(IS_ABOUT, IS_OF_TYPE)))
+_COUNT_REFERRERS: Final = Statement(
+    select(func.count()).where(given(_m.repository_id), IS_ABOUT, IS_OF_TYPE)
 )
-_REFERRERS: Final = Statement(page_planned_once(_newest().where(*_about)))
-_COUNT_REFERRERS: Final = Statement(select(func.count()).where(given(_m.repository_id), *_about))
 _PINS: Final = Statement(
     select(_p.manifest_id, _p.name).where(
         given(_p.repository_id),
         _p.manifest_id.in_(listed("ids")),
-        or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+        PIN_HOLDS,
     )
 )
 

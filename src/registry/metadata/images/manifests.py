@@ -10,10 +10,11 @@ from sqlalchemy import Select, and_, bindparam, case, literal_column, or_, selec
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, find_one, given
+from cloudcore.db.rows import bound, count, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
+from registry.metadata.repositories.repository import IS_NAMED
 from registry.metadata.tables import (
     manifest_blobs,
     manifest_bodies,
@@ -106,13 +107,24 @@ class NewManifest(NamedTuple):
     """JSON object of strings."""
 
 
+IS_ABOUT: Final = and_(
+    _m.subject_digest == bindparam("subject"),
+    _m.subject_digest.is_not(None),  # so that the partial index applies
+)
+"""The manifest's subject is ``:subject``."""
+IS_OF_TYPE: Final = or_(
+    value("artifact_type", _m.artifact_type) == literal_column("''"), given(_m.artifact_type)
+)
+"""The manifest has the ``:artifact_type``, or that is empty."""
+
+
 def _served() -> Select[Any]:
     return (
         select(_m.id, _m.repository_id, _m.digest, _m.media_type)
         .select_from(manifests)
         .join(repositories, repositories.c.id == _m.repository_id)
         .join(accounts, accounts.c.id == repositories.c.account_id)
-        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
+        .where(IS_NAMED)
     )
 
 
@@ -161,7 +173,7 @@ _ADD_BLOB_EDGES: Final = Statement(
     manifest_blobs.insert().from_select(
         ["manifest_id", "digest", "repository_id"],
         select(
-            bindparam("manifest_id", type_=_m.id.type),
+            value("manifest_id", _m.id),
             repository_blobs.c.digest,
             repository_blobs.c.repository_id,
         ).where(
@@ -173,7 +185,7 @@ _ADD_BLOB_EDGES: Final = Statement(
 _ADD_CHILD_EDGES: Final = Statement(
     manifest_children.insert().from_select(
         ["parent_id", "child_digest", "repository_id", "child_id"],
-        select(bindparam("parent_id", type_=_m.id.type), _m.digest, _m.repository_id, _m.id).where(
+        select(value("parent_id", _m.id), _m.digest, _m.repository_id, _m.id).where(
             given(_m.repository_id), _m.digest.in_(listed("digests"))
         ),
     )
@@ -222,16 +234,7 @@ _TAGGED: Final = Statement(
 _REFERRERS: Final = Statement(
     page(
         select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
-        .where(
-            given(_m.repository_id),
-            _m.subject_digest == bindparam("subject"),
-            _m.subject_digest.is_not(None),  # so that the partial index applies
-            _m.id > bindparam("after"),
-            or_(
-                bindparam("artifact_type", type_=_m.artifact_type.type) == literal_column("''"),
-                given(_m.artifact_type),
-            ),
-        )
+        .where(given(_m.repository_id), IS_ABOUT, _m.id > bindparam("after"), IS_OF_TYPE)
         .order_by(_m.id)
     )
 )

@@ -12,12 +12,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, func, literal_column, or_, select
+from sqlalchemy import and_, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, find_all, given, insert_or_change
+from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
 from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
-from registry.metadata.control_tables import image_pins
+from registry.metadata.control_tables import PIN_HOLDS, image_pins
+from registry.metadata.images.manifests import IS_ABOUT
 from registry.metadata.tables import (
     digest_aliases,
     manifest_blobs,
@@ -35,11 +36,7 @@ _c = manifest_children.c
 _ATTACHED: Final = Statement(
     page(
         select(func.coalesce(_m.artifact_type, _m.media_type))
-        .where(
-            given(_m.repository_id),
-            _m.subject_digest == bindparam("subject"),
-            _m.subject_digest.is_not(None),  # so that the partial index applies
-        )
+        .where(given(_m.repository_id), IS_ABOUT)
         .order_by(_m.id.desc())
     )
 )
@@ -136,12 +133,12 @@ _MEMBERS: Final = Statement(
         _m.id,
         _m.digest,
         _m.is_index,
-        _m.tag_count > literal_column("0"),
-        select(literal_column("1"))
+        _m.tag_count > ZERO,
+        select(ONE)
         .where(
             given(_p.repository_id),
             _p.manifest_id == _m.id,
-            or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+            PIN_HOLDS,
         )
         .exists(),
     ).where(given(_m.repository_id), _m.id.in_(select(_tree.c.id)))
@@ -232,7 +229,7 @@ _under = (
     .distinct()
     .subquery("under")
 )
-_SIZE_UNDER: Final = Statement(select(func.coalesce(func.sum(_under.c.size), literal_column("0"))))
+_SIZE_UNDER: Final = Statement(select(total(_under.c.size)))
 
 
 def measure_tree(
@@ -281,9 +278,7 @@ class Pin(NamedTuple):
 
 _of_image = given(_p.repository_id, _p.manifest_id)
 _LIST: Final = Statement(
-    select(*(_p[name] for name in Pin._fields))
-    .where(_of_image, or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")))
-    .order_by(_p.name)
+    select(*(_p[name] for name in Pin._fields)).where(_of_image, PIN_HOLDS).order_by(_p.name)
 )
 _PUT: Final = Statement(
     insert_or_change(

@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Select, and_, bindparam, func, literal_column, select, text, tuple_
+from sqlalchemy import Select, and_, bindparam, func, select, text, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import ONE, count, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
     deleted_manifests,
 )
-from registry.metadata.repositories.live import lock_repositories
+from registry.metadata.repositories.repository import lock_repositories
 from registry.metadata.tables import (
     blob_objects,
     manifest_blobs,
@@ -38,22 +38,7 @@ _b = deleted_manifest_blobs.c
 _l = repository_blobs.c
 _LAST: Final = 2**62
 """Sorts after every moment, in microseconds."""
-_SAME: Final = (
-    "id",
-    "repository_id",
-    "account_id",
-    "digest",
-    "media_type",
-    "artifact_type",
-    "config_digest",
-    "subject_digest",
-    "is_index",
-    "manifest_size_bytes",
-    "size_bytes",
-    "annotations",
-    "pushed_at",
-    "last_pulled_at",
-)
+_SAME: Final = tuple(column.name for column in _m if column.name in _d)
 """The columns a manifest and its tombstone share."""
 
 
@@ -85,11 +70,11 @@ _SOFT_DELETE: Final = Statement(
         [*_SAME, "tags", "deleted_at", "deleted_by", "deleted_by_source", "restorable_until"],
         select(
             *(_m[name] for name in _SAME),
-            bindparam("tags", type_=_d.tags.type),
-            bindparam("now", type_=_d.deleted_at.type),
-            bindparam("principal", type_=_d.deleted_by.type),
-            bindparam("source", type_=_d.deleted_by_source.type),
-            bindparam("restorable_until", type_=_d.restorable_until.type),
+            value("tags", _d.tags),
+            value("now", _d.deleted_at),
+            value("principal", _d.deleted_by),
+            value("source", _d.deleted_by_source),
+            value("restorable_until", _d.restorable_until),
         ).where(_m.id == bindparam("manifest_id")),
     )
 )
@@ -143,9 +128,7 @@ _LIST: Final = Statement(
             given(_d.repository_id),
             _IS_RESTORABLE,
             tuple_(_d.deleted_at, _d.id)
-            < tuple_(
-                bindparam("deleted_at", type_=_d.deleted_at.type), bindparam("id", type_=_d.id.type)
-            ),
+            < tuple_(value("deleted_at", _d.deleted_at), value("id", _d.id)),
         )
         .order_by(_d.deleted_at.desc(), _d.id.desc())
     )
@@ -195,7 +178,7 @@ _RELINK: Final = Statement(
             _b.size,
             _b.kms_key_id,
             text("0"),
-            bindparam("now", type_=_l.touched_at.type),
+            value("now", _l.touched_at),
         )
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(given(_b.manifest_id))
@@ -208,7 +191,7 @@ _RELINK: Final = Statement(
 _UNDELETE: Final = Statement(
     manifests.insert().from_select(
         [*_SAME, "restored_at"],
-        select(*(_d[name] for name in _SAME), bindparam("now", type_=_m.restored_at.type)).where(
+        select(*(_d[name] for name in _SAME), value("now", _m.restored_at)).where(
             _d.id == bindparam("manifest_id")
         ),
     )
@@ -217,7 +200,7 @@ _REMOVE: Final = Statement(deleted_manifests.delete().where(_d.id == bindparam("
 _UNCOUNT: Final = Statement(
     repositories.update()
     .where(repositories.c.id == bindparam("repository"))
-    .values(deleted_image_count=repositories.c.deleted_image_count - literal_column("1"))
+    .values(deleted_image_count=repositories.c.deleted_image_count - ONE)
 )
 _SAME_DIGESTS: Final = (given(_d.repository_id), _d.digest.in_(listed("digests")))
 _OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))

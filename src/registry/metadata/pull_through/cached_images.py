@@ -4,33 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    Select,
-    bindparam,
-    exists,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+from sqlalchemy import Select, bindparam, exists, func, literal_column, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, find_one, given
+from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, page
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
-from registry.metadata.control_tables import image_pins
+from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.pull_through.rules import CacheRule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
-from registry.metadata.repositories.live import PULL_THROUGH_CACHE
+from registry.metadata.repositories.repository import PULL_THROUGH_CACHE
 from registry.metadata.tables import manifest_children, manifests, repositories
 
 _m = manifests.c
 _p = image_pins.c
 _r = pull_through_cache_rules.c
 _repository = repositories.c
-_ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
 _RETENTIONS: Final = select(_r.id, _r.account_id, _r.prefix, _r.keep_unpulled_days, _r.max_bytes)
 _ALL: Final = Statement(
     _RETENTIONS.where(or_(_r.keep_unpulled_days.is_not(None), _r.max_bytes.is_not(None))).order_by(
@@ -45,9 +34,7 @@ _OF_RULE: Final = (
     _repository.name > bindparam("first"),
     _repository.name < bindparam("last"),
 )
-_BYTES: Final = Statement(
-    select(func.coalesce(func.sum(_repository.size_bytes), literal_column("0"))).where(*_OF_RULE)
-)
+_BYTES: Final = Statement(select(total(_repository.size_bytes)).where(*_OF_RULE))
 _BYTES_OF_ONE: Final = Statement(select(_repository.size_bytes).where(given(_repository.id)))
 _LINKS: Final = Statement(
     page(
@@ -87,13 +74,13 @@ def _unneeded() -> Select[Any]:
     return select(_m.id, _m.repository_id, _m.digest).where(
         _used_at < bindparam("before"),
         or_(_m.restored_at.is_(None), _m.restored_at < bindparam("before")),
-        ~exists(select(_ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
+        ~exists(select(ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
         ~exists(
-            select(_ONE)
+            select(ONE)
             .where(
                 _p.manifest_id == _m.id,
                 _p.repository_id == _m.repository_id,
-                or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now")),
+                PIN_HOLDS,
             )
             .correlate(manifests)
         ),

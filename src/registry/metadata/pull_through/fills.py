@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-import msgspec
-from sqlalchemy import bindparam, literal_column, select
+from sqlalchemy import bindparam, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.quotas.limits import QuotaUse
-from registry.metadata.blobs.uploads import COLUMNS, FENCED, Lease, Received, Upload, upload_of
+from registry.metadata.blobs.uploads import (
+    COLUMNS,
+    Lease,
+    Received,
+    Upload,
+    note_received,
+    upload_of,
+)
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.quotas import USE, read_use
 from registry.metadata.tables import uploads
@@ -49,19 +55,6 @@ _FIND: Final = Statement(
     .join_from(blob_fills, uploads, _u.id == _f.upload_id)
     .where(given(_f.account_id, _f.digest))
 )
-_NOTE: Final = Statement(
-    uploads.update()
-    .where(*FENCED)
-    .values(
-        received_bytes=bindparam("received"),
-        digests=bindparam("known_digests"),
-        stage_id=bindparam("stage"),
-        kms_key_id=bindparam("key"),
-        wrapped_data_key=bindparam("wrapped"),
-        stage_shared=literal_column("false"),
-        expires_at=bindparam("expires"),
-    )
-)
 _SET_SIZE: Final = Statement(
     blob_fills.update().where(_f.upload_id == bindparam("id")).values(size=bindparam("bytes"))
 )
@@ -90,18 +83,7 @@ def note_staged(
 
     Keep the lease. Idempotent.
     """
-    wrap, stage_id, digests = received.wrap, received.stage_id, received.digests
-    changed = tx.execute(
-        _NOTE,
-        **lease._asdict(),
-        received=received.size,
-        known_digests=msgspec.json.encode(digests).decode() if digests else None,
-        stage=None if stage_id == lease.upload_id else stage_id,
-        key=None if wrap is None else wrap.kms_key_id,
-        wrapped=None if wrap is None else wrap.wrapped_data_key,
-        expires=expires_at,
-    )
-    if not changed:
+    if not note_received(tx, lease, received, expires_at):
         return False
     tx.execute(_SET_SIZE, id=lease.upload_id, bytes=size)
     return True

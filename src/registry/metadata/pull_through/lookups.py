@@ -106,7 +106,7 @@ _CACHED: Final = (*_TAG_KEY, _t.fresh_until.is_not(None))
 """A tag that was pushed after a rule was deleted is not changed."""
 
 
-class LastLook(NamedTuple):
+class LastAnswer(NamedTuple):
     """The upstream's last answer about a tag."""
 
     pushed_digest: str
@@ -140,14 +140,14 @@ _STALE: Final = Statement(
 _LAST: Final = Statement(select(_t.pushed_digest, _t.upstream_etag).where(*_TAG_KEY))
 
 
-def claim_look(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
-    """Claim the next look at a tag; return False if another process has, since `seen` was read."""
+def claim_check(tx: Connection, repository_id: str, tag: str, seen: int, until: int) -> bool:
+    """Claim the next check of a tag; return False if another process has, since `seen` was read."""
     return tx.execute(_CLAIM, of=repository_id, tag=tag, seen=seen, until=until) == 1
 
 
-def last_look(tx: Connection, repository_id: str, tag: str) -> LastLook | None:
+def last_answer(tx: Connection, repository_id: str, tag: str) -> LastAnswer | None:
     """Return the upstream's last answer about a tag, or None if there is no such tag."""
-    return find_one(tx, LastLook, _LAST, of=repository_id, tag=tag)
+    return find_one(tx, LastAnswer, _LAST, of=repository_id, tag=tag)
 
 
 def renew(
@@ -157,7 +157,7 @@ def renew(
     tx.execute(_RENEW_TAG, of=repository_id, tag=tag, now=now, until=until, etag=etag)
 
 
-def stay_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
+def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int | None:
     """Record that the upstream could not be asked, and is asked again after a moment.
 
     Return when it last confirmed the tag, or None if there is no such tag of an upstream.
@@ -193,9 +193,9 @@ def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedRe
     return find_one(tx, CachedReferrers, _FIND, repository_id=repository_id, subject=subject)
 
 
-def put_referrers(tx: Connection, repository_id: str, subject: str, told: CachedReferrers) -> None:
+def put_referrers(tx: Connection, repository_id: str, subject: str, new: CachedReferrers) -> None:
     """Insert or replace an index of referrers; the repository is locked."""
-    tx.execute(_PUT, repository_id=repository_id, subject=subject, **told._asdict())
+    tx.execute(_PUT, repository_id=repository_id, subject=subject, **new._asdict())
 
 
 def forget_referrers(tx: Connection, now: int) -> int:
@@ -248,9 +248,9 @@ def find_tags(tx: Connection, rule_id: str, repository: str) -> KeptTags | None:
     return KeptTags(*row)._replace(is_whole=bool(row[1])) if row else None
 
 
-def keep_tags(tx: Connection, rule_id: str, repository: str, told: KeptTags) -> None:
+def keep_tags(tx: Connection, rule_id: str, repository: str, new: KeptTags) -> None:
     """Insert or replace a list of tags; delete the oldest lists of the rule over the bound."""
-    tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **told._asdict())
+    tx.execute(_KEEP_TAGS, rule_id=rule_id, repository=repository, **new._asdict())
     total = 0
     for name, size in tx.rows(_SIZES, rule_id=rule_id):
         total += size + _ROW_BYTES

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, func, literal_column, select, union_all
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, given, insert_new
+from cloudcore.db.rows import count, find_all, given, insert_new, total, value
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import deleted_manifest_children
 from registry.metadata.pull_through.tables import deleted_missing_blobs, missing_blobs
@@ -27,7 +27,7 @@ class MissingBlob(NamedTuple):
     size: int
 
 
-class Wanting(NamedTuple):
+class IncompleteManifest(NamedTuple):
     """A manifest that lists a missing blob."""
 
     manifest_id: str
@@ -40,15 +40,15 @@ _ADD: Final = Statement(
 )
 _SIZE: Final = Statement(select(func.max(_x.size)).where(given(_x.repository_id, _x.digest)))
 _OF_DIGESTS: Final = (given(_x.repository_id), _x.digest.in_(listed("digests")))
-_WANTING: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
+_INCOMPLETE: Final = Statement(select(_x.manifest_id, _x.digest, _x.size).where(*_OF_DIGESTS))
 _FOUND: Final = Statement(missing_blobs.delete().where(*_OF_DIGESTS))
 _ADD_EDGES: Final = Statement(
     insert(manifest_blobs)
     .from_select(
         ["manifest_id", "digest", "repository_id"],
-        select(
-            _m.id, bindparam("digest", type_=manifest_blobs.c.digest.type), _m.repository_id
-        ).where(given(_m.repository_id), _m.id.in_(listed("ids"))),
+        select(_m.id, value("digest", manifest_blobs.c.digest), _m.repository_id).where(
+            given(_m.repository_id), _m.id.in_(listed("ids"))
+        ),
     )
     .on_conflict_do_nothing()
 )
@@ -105,9 +105,7 @@ _missing_under = (
     .group_by(_listed_under.c.digest)
     .subquery("missing_under")
 )
-_MISSING_UNDER: Final = Statement(
-    select(func.coalesce(func.sum(_missing_under.c.size), literal_column("0")))
-)
+_MISSING_UNDER: Final = Statement(select(total(_missing_under.c.size)))
 _NAMES_UNDER: Final = Statement(select(_listed_under.c.digest).distinct())
 _KEEP: Final = Statement(
     deleted_missing_blobs.insert().from_select(
@@ -141,13 +139,15 @@ def listed_size(tx: Connection, repository_id: str, digest: str) -> int | None:
     return None if row is None or row[0] is None else int(row[0])
 
 
-def take_wanting(tx: Connection, repository_id: str, digests: Sequence[str]) -> list[Wanting]:
-    """Delete and return the records of manifests that lack a blob, by any of its `digests`.
+def take_incomplete_manifests(
+    tx: Connection, repository_id: str, digests: Sequence[str]
+) -> list[IncompleteManifest]:
+    """Return the manifests that lack a blob, by any of its `digests`, and forget that they do.
 
     The caller holds the repository's lock.
     """
     of = {"repository_id": repository_id, "digests": text_list([str(digest) for digest in digests])}
-    found = [Wanting(*row) for row in tx.rows(_WANTING, **of)]
+    found = [IncompleteManifest(*row) for row in tx.rows(_INCOMPLETE, **of)]
     if found:
         tx.execute(_FOUND, **of)
     return found

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    Select,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-)
+from sqlalchemy import ColumnElement, Select, and_, bindparam, func, literal_column, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import ONE, ZERO, bound, count, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import Counted
@@ -34,7 +24,7 @@ _repository = repositories.c
 UNDER_RULE: Final = and_(
     _repository.account_id == _r.account_id,
     _repository.source == literal_column("'pull_through_cache'"),
-    func.substr(_repository.name, literal_column("1"), func.length(_r.prefix) + literal_column("1"))
+    func.substr(_repository.name, ONE, func.length(_r.prefix) + ONE)
     == _r.prefix + literal_column("'/'"),
 )
 """A repository is filled by a rule."""
@@ -88,9 +78,7 @@ _ADD_TOTALS: Final = Statement(
     )
 )
 
-_OF_ALL: Final = Statement(
-    select(*(func.coalesce(func.sum(_s[name]), literal_column("0")) for name in Totals._fields))
-)
+_OF_ALL: Final = Statement(select(*(total(_s[name]) for name in Totals._fields)))
 
 
 def totals_of_all(tx: Connection) -> Totals:
@@ -184,20 +172,9 @@ def _prefixes(repository: str) -> dict[str, str]:
     }
 
 
-_NONE: Final[ColumnElement[int]] = literal_column("0", Integer())
 _CACHED: Final[ColumnElement[str]] = literal_column("'pull_through_cache'")
-_CHANGEABLE: Final = (
-    "upstream_url",
-    "upstream_prefix",
-    "username",
-    "secret_sealed",
-    "tag_ttl_seconds",
-    "negative_ttl_seconds",
-    "keep_unpulled_days",
-    "max_bytes",
-    "enabled",
-    "updated_at",
-)
+_FIXED: Final = ("id", "account_id", "prefix", "last_success_at", "created_at")
+_CHANGEABLE: Final = tuple(name for name in CacheRule._fields if name not in _FIXED)
 
 
 class RuleDetails(NamedTuple):
@@ -231,7 +208,7 @@ def _of_cached(value: ColumnElement[Any]) -> ColumnElement[Any]:
         )
         .correlate(pull_through_cache_rules)
         .scalar_subquery(),
-        _NONE,
+        ZERO,
     )
 
 
@@ -240,7 +217,7 @@ def _columns() -> Select[Any]:
         select(
             *(_r[name] for name in CacheRule._fields),
             accounts.c.handle,
-            *(func.coalesce(_s[name], _NONE) for name in Totals._fields),
+            *(func.coalesce(_s[name], ZERO) for name in Totals._fields),
             _of_cached(_repository.image_count),
             _of_cached(_repository.size_bytes),
         )
@@ -286,8 +263,8 @@ _PUSHED: Final = Statement(
         _repository.name < bindparam("last"),
     )
     .order_by(_repository.name)
-    .limit(literal_column("1"))
-    .offset(_NONE)
+    .limit(ONE)
+    .offset(ZERO)
 )
 _HAS_PUSHED_TAG: Final = Statement(
     select(_repository.id).where(_repository.id == bindparam("repository_id"), _has_pushed_tag)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, literal_column, or_, select
+from sqlalchemy import bindparam, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, find_all, find_one, given, insert_or_change
+from cloudcore.db.rows import ONE, bound, find_all, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.pull_through.tables import (
     pull_through_cache_rules,
@@ -74,7 +74,7 @@ _COUNT_FAULT: Final = Statement(
                 name: _new_fault.excluded[name]
                 for name in ("message", "stage", "http_status", "last_at")
             },
-            "occurrences": _f.occurrences + literal_column("1"),
+            "occurrences": _f.occurrences + ONE,
         },
     )
 )

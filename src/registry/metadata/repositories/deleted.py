@@ -14,7 +14,7 @@ from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.quotas import check_restored
 from registry.metadata.repositories.folders import add_to_folders
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.metadata.tables import (
     manifest_children,
     manifests,

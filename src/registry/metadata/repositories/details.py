@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_colu
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count, given
+from cloudcore.db.rows import ONE, ZERO, bound, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
@@ -18,7 +18,7 @@ from cloudcore.quotas.limits import limit_set
 from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
 from registry.metadata.quotas import check_added
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.metadata.tables import (
     encryption_bindings,
     manifests,
@@ -94,8 +94,8 @@ LAST_PUSHED_AT = (
     select(manifests.c.pushed_at)
     .where(manifests.c.repository_id == _r.id)
     .order_by(manifests.c.id.desc())  # ids sort by creation
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
     .correlate(repositories)
     .scalar_subquery()
 )
@@ -106,13 +106,13 @@ LAST_PULLED_AT = (
         manifests.c.last_pulled_at.is_not(None),  # so that the partial index applies
     )
     .order_by(manifests.c.last_pulled_at.desc())
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
     .correlate(repositories)
     .scalar_subquery()
 )
 _HAS_PLAIN_BLOBS: Final = exists(
-    select(literal_column("1"))
+    select(ONE)
     .select_from(repository_blobs)
     .where(repository_blobs.c.repository_id == _r.id, repository_blobs.c.kms_key_id.is_(None))
     .correlate(repositories)

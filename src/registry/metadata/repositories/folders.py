@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import bindparam, literal_column, select, text
+from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import ONE, ZERO, count, given, value
 from cloudcore.db.statement import Statement, listed, text_list
 from registry.metadata.control_tables import repository_folders
 
@@ -25,27 +25,23 @@ _ADD: Final = Statement(
     insert(repository_folders)
     .from_select(
         ["account_id", "folder", "repository_count"],
-        select(
-            bindparam("account_id", type_=_f.account_id.type), _folders.c.value, literal_column("1")
-        )
+        select(value("account_id", _f.account_id), _folders.c.value, ONE)
         .where(text("true"))  # else SQLite reads ON CONFLICT as a join's ON
         .order_by(_folders.c.value),
     )
     .on_conflict_do_update(
         index_elements=["account_id", "folder"],
-        set_={"repository_count": _f.repository_count + literal_column("1")},
+        set_={"repository_count": _f.repository_count + ONE},
     )
 )
 _LOCK: Final = Statement(
     select(_f.folder).where(given(_f.account_id), _f.folder == text("''")).with_for_update()
 )
 _TAKE: Final = Statement(
-    repository_folders.update()
-    .where(*_IN_THEM)
-    .values(repository_count=_f.repository_count - literal_column("1"))
+    repository_folders.update().where(*_IN_THEM).values(repository_count=_f.repository_count - ONE)
 )
 _REMOVE_EMPTY: Final = Statement(
-    repository_folders.delete().where(*_IN_THEM, _f.repository_count == literal_column("0"))
+    repository_folders.delete().where(*_IN_THEM, _f.repository_count == ZERO)
 )
 _COUNT: Final = Statement(select(_f.repository_count).where(given(_f.account_id, _f.folder)))
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, given
+from cloudcore.db.rows import ONE, ZERO, bound, given
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import policy_revisions
@@ -38,7 +38,7 @@ def first_revision(kind: Kind) -> ColumnElement[int]:
         .where(given(_v.repository_id), _v.kind == _literal(kind))
         .scalar_subquery()
     )
-    return func.coalesce(last, literal_column("0")) + literal_column("1")
+    return func.coalesce(last, ZERO) + ONE
 
 
 def keep_revision(kind: Kind, policies: Table) -> Statement:

@@ -11,7 +11,7 @@ from sqlalchemy import and_, bindparam, literal_column, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import given
+from cloudcore.db.rows import given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.search_tables import IS_UNSETTLED, TERM_LENGTH, search_names, search_terms
 from registry.metadata.tables import repositories
@@ -29,9 +29,7 @@ _page = page(
     select(_s.term, _s.name_id)
     .where(
         tuple_(_s.term, _s.name_id)
-        > tuple_(
-            bindparam("after", type_=_s.term.type), bindparam("after_id", type_=_s.name_id.type)
-        ),
+        > tuple_(value("after", _s.term), value("after_id", _s.name_id)),
         _s.term <= bindparam("last"),
     )
     .order_by(_s.term, _s.name_id)
@@ -77,7 +75,7 @@ _TAKE: Final = Statement(
 _terms = listed("terms").subquery("terms")
 _ADD: Final = Statement(
     insert(search_terms).from_select(
-        ["term", "name_id"], select(_terms.c.value, bindparam("name_id", type_=_s.name_id.type))
+        ["term", "name_id"], select(_terms.c.value, value("name_id", _s.name_id))
     )
 )
 _REMOVE_TERMS: Final = Statement(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, case, func, literal_column, select, tuple_
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, given
+from cloudcore.db.rows import ONE, count, given, value
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import HOLDS_BYTES, repository_activity
 from registry.metadata.repositories.details import (
@@ -48,7 +48,7 @@ _noted = insert(repository_activity).from_select(
         _uses.c.account_id,
         _later(_uses.c.created_at, _later(_uses.c.pushed_at, _uses.c.pulled_at)),
         _uses.c.size_bytes,
-    ).where(literal_column("1") == literal_column("1")),  # else SQLite reads ON as a join's
+    ).where(ONE == ONE),  # else SQLite reads ON as a join's
 )
 _NOTE: Final = Statement(
     _noted.on_conflict_do_update(
@@ -69,8 +69,8 @@ _LIST: Final = Statement(
             given(_u.account_id),
             tuple_(_u.used_at, _u.repository_id)
             > tuple_(
-                bindparam("after", type_=_u.used_at.type),
-                bindparam("after_id", type_=_u.repository_id.type),
+                value("after", _u.used_at),
+                value("after_id", _u.repository_id),
             ),
             _u.used_at < bindparam("before"),
             HOLDS_BYTES,

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, find_one, given
+from cloudcore.db.rows import columns, count, find_all, find_one, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
-from registry.metadata.repositories.live import lock_repositories
+from registry.metadata.repositories.repository import lock_repositories
 from registry.metadata.tables import manifests, repositories, tags
 
 _d = deleted_tags.c
@@ -65,11 +65,11 @@ _ADD: Final = Statement(
             manifests.c.digest,
             tags.c.pushed_digest,
             tags.c.created_at,
-            bindparam("has_image", type_=_d.has_image.type),
-            bindparam("now", type_=_d.deleted_at.type),
-            bindparam("principal", type_=_d.deleted_by.type),
-            bindparam("source", type_=_d.deleted_by_source.type),
-            bindparam("restorable_until", type_=_d.restorable_until.type),
+            value("has_image", _d.has_image),
+            value("now", _d.deleted_at),
+            value("principal", _d.deleted_by),
+            value("source", _d.deleted_by_source),
+            value("restorable_until", _d.restorable_until),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
         .where(given(tags.c.repository_id), tags.c.name.in_(listed("names"))),
@@ -88,23 +88,14 @@ _DETACH: Final = Statement(
         has_image=text("false"),
         restorable_until=case(
             (_d.restorable_until < bindparam("until"), _d.restorable_until),
-            else_=bindparam("until", type_=_d.restorable_until.type),
+            else_=value("until", _d.restorable_until),
         ),
     )
 )
 _ATTACH: Final = Statement(
     deleted_tags.update().where(*_OF_IMAGE, _IS_DETACHED).values(has_image=text("true"))
 )
-_COLUMNS: Final = select(
-    _d.sequence,
-    _d.name,
-    _d.digest,
-    _d.pushed_digest,
-    _d.deleted_at,
-    _d.deleted_by,
-    _d.restorable_until,
-    _d.deleted_by_source,
-)
+_COLUMNS: Final = columns(deleted_tags, DeletedTag._fields)
 _CREATED_AT: Final = Statement(select(_d.created_at).where(*_OF_IMAGE, given(_d.name)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(_COLUMNS.where(_OF_REPOSITORY, given(_d.name), _IS_RESTORABLE))

@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Integer,
-    ScalarSelect,
-    Select,
-    bindparam,
-    func,
-    literal_column,
-    select,
-    text,
-)
+from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, count, find_all, given
+from cloudcore.db.rows import ONE, ZERO, bound, count, find_all, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -27,8 +17,6 @@ from registry.metadata.tables import manifests, tags
 _e = tag_events.c
 _LAST: Final = 2**62
 """Sorts after every event number."""
-_NONE: Final[ColumnElement[int]] = literal_column("0", Integer())
-_ONE: Final[ColumnElement[int]] = literal_column("1", Integer())
 
 
 class TagEvent(NamedTuple):
@@ -58,19 +46,19 @@ def _ordinal_of(
         select(e.ordinal)
         .where(e.repository_id == repository_id, e.tag == tag)
         .order_by(e.sequence.desc() if event == "newest" else e.sequence)
-        .limit(_ONE)
-        .offset(_NONE)
+        .limit(ONE)
+        .offset(ZERO)
         .scalar_subquery()
     )
 
 
 def _next_ordinal(repository_id: ColumnElement[str], tag: ColumnElement[str]) -> ColumnElement[int]:
-    return func.coalesce(_ordinal_of("newest", repository_id, tag), _NONE) + _ONE
+    return func.coalesce(_ordinal_of("newest", repository_id, tag), ZERO) + ONE
 
 
 _of_tag: Final = (
-    bindparam("repository_id", type_=_e.repository_id.type),
-    bindparam("tag", type_=_e.tag.type),
+    value("repository_id", _e.repository_id),
+    value("tag", _e.tag),
 )
 _ADD: Final = Statement(
     tag_events.insert()
@@ -113,9 +101,9 @@ _ADD_DELETIONS: Final = Statement(
             text("'deleted'"),
             manifests.c.digest,
             manifests.c.id,
-            bindparam("principal", type_=_e.principal.type),
-            bindparam("source", type_=_e.source.type),
-            bindparam("now", type_=_e.occurred_at.type),
+            value("principal", _e.principal),
+            value("source", _e.source),
+            value("now", _e.occurred_at),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
         .where(tags.c.manifest_id.in_(listed("ids")))
@@ -137,13 +125,11 @@ _LIST: Final = Statement(
 )
 _COUNT: Final = Statement(
     select(
-        func.coalesce(
-            _ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + _ONE, _NONE
-        )
+        func.coalesce(_ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + ONE, ZERO)
     )
 )
 _OLDEST: Final = Statement(
-    page(select(_e.sequence, _e.occurred_at).where(_e.sequence > _NONE).order_by(_e.sequence))
+    page(select(_e.sequence, _e.occurred_at).where(_e.sequence > ZERO).order_by(_e.sequence))
 )
 _FORGET: Final = Statement(tag_events.delete().where(_e.sequence <= bindparam("last")))
 _REMOVE: Final = Statement(

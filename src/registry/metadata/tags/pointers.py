@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, exists, select, text
+from sqlalchemy import Select, bindparam, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
-from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_tags
-from registry.metadata.repositories.live import PULL_THROUGH_CACHE, find_repository
+from registry.metadata.repositories.repository import (
+    ID_OF_NAMED,
+    PULL_THROUGH_CACHE,
+    find_repository,
+    of_named,
+)
 from registry.metadata.tables import manifests, repositories, tags
 
 _t = tags.c
@@ -66,23 +70,13 @@ class Tag(NamedTuple):
     pushed_digest: str
 
 
-def _of_named(column: ColumnElement[str]) -> ScalarSelect[str]:
-    """Return a column of the repository with a name."""
-    return (
-        select(column)
-        .join_from(repositories, accounts, accounts.c.id == repositories.c.account_id)
-        .where(given(accounts.c.handle, repositories.c.name), repositories.c.deleted_at.is_(None))
-        .scalar_subquery()
-    )
-
-
 _LIST: Final = Statement(
     page_planned_once(
         # The source is found once for all rows.
-        select(_t.name, _of_named(repositories.c.source))
+        select(_t.name, of_named(repositories.c.source).scalar_subquery())
         .where(
             # No join: PostgreSQL would sort all the tags behind it.
-            _t.repository_id == _of_named(repositories.c.id),
+            _t.repository_id == ID_OF_NAMED,
             _t.name > unseen("after", _t.name.type),
         )
         .order_by(_t.name)

@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one, given
+from cloudcore.db.rows import ONE, ZERO, find_one, given, value
 from cloudcore.db.statement import Statement, page
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
@@ -42,7 +42,7 @@ class Position(NamedTuple):
     occurred_at: int
 
 
-class Side(NamedTuple):
+class PointedImage(NamedTuple):
     """The image that a tag pointed to, before or after an event."""
 
     image_id: str
@@ -55,21 +55,21 @@ class PrefixChange(NamedTuple):
 
     position: Position
     tag: str
-    before: Side | None
-    after: Side | None
+    before: PointedImage | None
+    after: PointedImage | None
 
 
 _in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
 
 
 def _has_tag(manifest_id: Column[Any]) -> Exists:
-    one: ColumnElement[int] = literal_column("1")
+    one: ColumnElement[int] = ONE
     return (
         select(one)
         .where(_t.manifest_id == manifest_id, *_in_range)
         # Look up the tags of each image; without a limit the planner may join all tags.
         .limit(one)
-        .offset(literal_column("0"))
+        .offset(ZERO)
         .exists()
     )
 
@@ -91,13 +91,13 @@ _CHANGES: Final = Statement(
 )
 # A position in the index on (repository_id, sequence). With a plain condition on the repository,
 # PostgreSQL may scan the events of all repositories backwards to the last one of this.
-_end = tuple_(bindparam("repository_id", type_=_e.repository_id.type), literal_column(str(2**62)))
+_end = tuple_(value("repository_id", _e.repository_id), literal_column(str(2**62)))
 _last = (
     select(_e.repository_id, _e.sequence, _e.occurred_at)
     .where(tuple_(_e.repository_id, _e.sequence) < _end)
     .order_by(_e.repository_id.desc(), _e.sequence.desc())
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    .limit(ONE)
+    .offset(ZERO)
     .subquery("last")
 )
 _LAST: Final = Statement(
@@ -143,10 +143,10 @@ def list_changes(tx: Connection, repository_id: str, prefix: str, since: int) ->
         limit=MAX_CHANGES,
     )
     return [
-        PrefixChange(Position(row[0], row[1]), row[2], _side(*row[3:5]), _side(*row[5:7]))
+        PrefixChange(Position(row[0], row[1]), row[2], _pointed(*row[3:5]), _pointed(*row[5:7]))
         for row in rows
     ]
 
 
-def _side(image_id: str | None, has_tag: object) -> Side | None:
-    return None if image_id is None else Side(image_id, bool(has_tag))
+def _pointed(image_id: str | None, has_tag: object) -> PointedImage | None:
+    return None if image_id is None else PointedImage(image_id, bool(has_tag))

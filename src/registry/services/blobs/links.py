@@ -8,7 +8,7 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.objects import Link, LinkTarget
 from registry.metadata.blobs.wraps import drop_unused_wraps
 from registry.metadata.collector.collection import condemn, lock_objects
-from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories import repository as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access.decisions import DELETE

@@ -21,7 +21,7 @@ from registry.metadata.blobs.wraps import Wrap, find_wraps, put_wrap
 from registry.metadata.encryption_bindings import effective_key
 from registry.metadata.pull_through import cached_images
 from registry.metadata.pull_through.rules import find_rule_for
-from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories import repository as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.kms.vault import LookedAt
 from registry.metadata.blobs.new_blobs import PushTarget
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
 from registry.services.blobs.writing_keys import WritingKey
 

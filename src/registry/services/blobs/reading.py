@@ -34,9 +34,8 @@ from registry.errors import (
     StoreUnavailable,
 )
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.book import BLOB_BOOK
 from registry.metadata.blobs.link_states import find_link_state
-from registry.metadata.blobs.objects import Link
+from registry.metadata.blobs.objects import BLOB_BOOK, Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.damage import find_link_damage

@@ -43,7 +43,7 @@ from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
 from registry.metadata.quotas import NotCounted, begin_counting, count_new
-from registry.metadata.repositories.live import lock_repository
+from registry.metadata.repositories.repository import lock_repository
 from registry.services.blobs.deduplication import (
     CheckedCopy,
     NotWrapped,

@@ -27,7 +27,7 @@ from registry.metadata.blobs.key_moves import BlobUse, ObjectWrap
 from registry.metadata.blobs.wraps import drop_unused_wraps, hold_enabled, put_wrap
 from registry.metadata.collector.collection import lock_objects
 from registry.metadata.encryption_bindings import effective_key
-from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories import repository as repositories
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.repositories.names import lock_existing_repository

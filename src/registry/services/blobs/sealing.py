@@ -9,8 +9,8 @@ from registry.blobstore.base import DataKey, ObjectUnknown
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
 from registry.metadata.blobs.uploads import Upload, UploadWrap
 from registry.metadata.encryption_bindings import EffectiveKey, effective_key
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights
 from registry.services.blobs.push_cache import CachedTarget

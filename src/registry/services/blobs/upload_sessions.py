@@ -11,7 +11,7 @@ from registry.metadata.blobs import new_blobs, upload_quota, uploads
 from registry.metadata.blobs.upload_quota import Room
 from registry.metadata.blobs.uploads import Ending, Lease, Upload
 from registry.metadata.quotas import check_bytes
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
 from registry.services.blobs.upload_ids import RepositoryIds, Session, busy, started_at, unknown
 from registry.services.context import ServiceContext

@@ -17,8 +17,8 @@ from registry.blobstore.base import Staged, Stored
 from registry.blobstore.inline import store_inline
 from registry.errors import UploadOutOfOrder
 from registry.metadata.quotas import check_bytes
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.access.decisions import Rights

@@ -21,8 +21,8 @@ from registry.metadata.images.details import find_images
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.relations import detach_children, parent_edges
 from registry.metadata.pull_through.missing import keep_missing
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Counts, Repository
 from registry.metadata.settings import find_settings
 from registry.metadata.tags.deleted import add_deleted_tags, detach_deleted_tags
 from registry.metadata.tags.history import add_deletions

@@ -19,7 +19,7 @@ from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, ManifestDocument, TagStatus
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.repositories.live import Repository, VisibleRepository
+from registry.metadata.repositories.repository import Repository, VisibleRepository
 from registry.metadata.tags.pointers import find_tag_details
 from registry.oci.digest import Digest
 from registry.services.changes import Change

@@ -15,7 +15,7 @@ from cloudcore.errors import NotFound, PlatformError
 from cloudcore.threads import DOCUMENTS
 from registry.metadata.images import details as images
 from registry.metadata.images.details import ImageRow
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.oci.digest import Digest
 from registry.oci.image_contents import (
     MAX_CONFIGURATION_BYTES,

@@ -16,7 +16,7 @@ from registry.metadata.images import details as images
 from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow
 from registry.metadata.images.relations import TreeMember, members_of, parent_edges, referrers_of
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.storage_usage import sum_blobs_of
 from registry.services.changes import Change
 from registry.services.images.details import BatchOutcome, delete_batch, get_manifest_row

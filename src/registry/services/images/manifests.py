@@ -18,8 +18,8 @@ from registry.metadata.images.details import find_document
 from registry.metadata.images.manifests import KeptBody, ManifestRow, NewManifest, StoredManifest
 from registry.metadata.pull_through import missing
 from registry.metadata.pull_through.missing import MissingBlob
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Counts, Repository
 from registry.metadata.tags.deleted import attach_deleted_tags
 from registry.oci.digest import ALGORITHMS, Digest
 from registry.oci.manifest import Manifest, ReadManifest, is_specific, read_manifest

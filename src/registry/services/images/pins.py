@@ -11,7 +11,7 @@ from cloudcore.wire import LAST_MOMENT
 from registry.metadata.images import relations
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.relations import Pin
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.services.changes import Change
 from registry.services.images.details import get_manifest_row
 from registry.services.repositories.names import lock_visible_repository

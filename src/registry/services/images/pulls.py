@@ -21,7 +21,7 @@ from cloudcore.metering.usage import HOUR, SkuUse, add
 from registry.metadata.images.manifests import note_pulls
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import Totals
-from registry.metadata.repositories.days import DAY, accounts_of, add_pulls
+from registry.metadata.repositories.daily_usage import DAY, accounts_of, add_pulls
 from registry.services.resource_kinds import PULLS, TRANSFER
 
 

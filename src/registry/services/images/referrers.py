@@ -12,8 +12,8 @@ from registry.metadata.images import manifests
 from registry.metadata.images.details import ImageRow, pins_of
 from registry.metadata.images.manifests import Referrer
 from registry.metadata.images.relations import attached_types, existing_tags, indexes_listing
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Revision, VisibleRepository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Revision, VisibleRepository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 

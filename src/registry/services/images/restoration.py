@@ -24,14 +24,14 @@ from registry.metadata.images.tombstones import (
     undelete,
 )
 from registry.metadata.pull_through.rules import has_pushed_tag, hold_account
-from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories import repository as repositories
 from registry.metadata.repositories.deleted import (
     find_deleted_repository,
     lock_deleted_repository,
     undelete_repository,
 )
 from registry.metadata.repositories.details import RepositoryDetails, find_repository_details
-from registry.metadata.repositories.live import (
+from registry.metadata.repositories.repository import (
     PULL_THROUGH_CACHE,
     Counts,
     Repository,

@@ -31,7 +31,7 @@ from cloudcore.jobs.runs import Progress, Run
 from registry.metadata import lifecycle_policies
 from registry.metadata.images import manifests
 from registry.metadata.lifecycle_policies import digests_of
-from registry.metadata.repositories.live import Repository, lock_repository
+from registry.metadata.repositories.repository import Repository, lock_repository
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish

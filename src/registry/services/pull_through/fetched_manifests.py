@@ -21,8 +21,12 @@ from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, Na
 from registry.metadata.images.manifests import KeptBody, StoredManifest
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import PULL_THROUGH_CACHE, Repository, find_repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import (
+    PULL_THROUGH_CACHE,
+    Repository,
+    find_repository,
+)
 from registry.oci.digest import Digest
 from registry.oci.manifest import ReadManifest
 from registry.oci.reference import Name

@@ -28,7 +28,7 @@ from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.lookups import CachedReferrers, KeptTags
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
-from registry.metadata.repositories.live import Repository, find_repository, lock_repository
+from registry.metadata.repositories.repository import Repository, find_repository, lock_repository
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext

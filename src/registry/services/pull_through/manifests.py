@@ -17,7 +17,7 @@ from cloudcore.errors import QuotaExceeded, Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through import lookups
-from registry.metadata.pull_through.lookups import LastLook
+from registry.metadata.pull_through.lookups import LastAnswer
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -63,13 +63,13 @@ async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest
     if found.fresh_until is None or ctx.upstream is None or ctx.clock() < found.fresh_until:
         return found
     try:
-        return await _look_again(ctx, name, str(reference), found)
+        return await _revalidate(ctx, name, str(reference), found)
     except Unavailable as failure:  # of ours, such as a full disk; what is cached is served
         _log.warning("tag %s of %s is not looked at: %s", reference, name, failure.message)
         return found
 
 
-async def _look_again(
+async def _revalidate(
     ctx: ServiceContext, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
     rule = await ctx.database.read(find_rule_for, name.handle, name.repository)
@@ -78,7 +78,7 @@ async def _look_again(
         return found  # what is cached is served, and nothing is fetched
     assert found.fresh_until is not None
     is_mine = await ctx.database.write(
-        lookups.claim_look, found.repository_id, tag, found.fresh_until, ctx.clock() + _CLAIM
+        lookups.claim_check, found.repository_id, tag, found.fresh_until, ctx.clock() + _CLAIM
     )
     if not is_mine:
         return found
@@ -96,11 +96,11 @@ async def _look_again(
 async def _look(
     ctx: ServiceContext, route: Route, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
-    last = await ctx.database.read(lookups.last_look, found.repository_id, tag)
+    last = await ctx.database.read(lookups.last_answer, found.repository_id, tag)
     try:
         await _ask(ctx, route, name, tag, found, last)
     except (HiddenUpstream, QuotaExceeded):  # it may be there for others; or there is no room
-        return await _stay_stale(ctx, found, tag, ctx.clock() + _RETRY)
+        return await _serve_stale(ctx, found, tag, ctx.clock() + _RETRY)
     except NotUpstream:
         try:
             is_gone = await ctx.database.write(_forget_tag, ctx, route.rule, name, tag)
@@ -114,15 +114,15 @@ async def _look(
         until = now + _RETRY
         if isinstance(failure, UpstreamLimited):
             until = min(max(until, failure.retry_at), now + _MOST_RETRY)
-        return await _stay_stale(ctx, found, tag, until)
+        return await _serve_stale(ctx, found, tag, until)
     return await manifests.get_whole_manifest(ctx, name, tag)
 
 
-async def _stay_stale(
+async def _serve_stale(
     ctx: ServiceContext, found: StoredManifest, tag: str, until: int
 ) -> StoredManifest:
     """Return the stored answer, marked as stale; the upstream is asked again at `until`."""
-    since = await ctx.database.write(lookups.stay_stale, found.repository_id, tag, until)
+    since = await ctx.database.write(lookups.mark_stale, found.repository_id, tag, until)
     return found._replace(stale_since=since)
 
 
@@ -132,7 +132,7 @@ async def _ask(
     name: Name,
     tag: str,
     found: StoredManifest,
-    last: LastLook | None,
+    last: LastAnswer | None,
 ) -> None:
     """Ask the upstream whether a tag has moved; renew it, or move it."""
     etag = last.etag if last else None

@@ -19,7 +19,7 @@ from registry.metadata.blobs import objects
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.cached_images import links_of_rule
 from registry.metadata.pull_through.rules import CacheRule, find_rule_for
-from registry.metadata.repositories import live as repositories
+from registry.metadata.repositories import repository as repositories
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs import reading

@@ -20,8 +20,8 @@ from registry.metadata.blobs import objects as blobs
 from registry.metadata.images import manifests
 from registry.metadata.images.relations import TreeBounds, measure_tree
 from registry.metadata.pull_through import missing
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Counts, Repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Counts, Repository
 
 TREE_BOUNDS: Final = TreeBounds(depth=32, edges=5_000, blobs=20_000)
 """Bounds of the tree under an index. A multi-platform image has one or two levels and some ten
@@ -85,14 +85,14 @@ def complete_blob(
     The caller holds the repository's lock.
     """
     digests = [str(each) for each in digests]
-    wanting = missing.take_wanting(tx, repository_id, digests)
-    if not wanting:
+    incomplete = missing.take_incomplete_manifests(tx, repository_id, digests)
+    if not incomplete:
         return
     digest = str(digests[0])
     was_unused = blobs.linked_blobs(tx, repository_id, [digest])[digest].manifest_refs == 0
-    ids = sorted({each.manifest_id for each in wanting})
+    ids = sorted({each.manifest_id for each in incomplete})
     missing.add_edges(tx, repository_id, digest, ids)
-    for each in wanting:
+    for each in incomplete:
         if each.size != size:
             missing.grow_image(tx, each.manifest_id, size - each.size)
     repositories.add_to_counters(tx, repository_id, now, Counts(size=size if was_unused else 0))

@@ -17,7 +17,7 @@ from cloudcore.resource_names import Crn
 from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import cached_images as rows
 from registry.metadata.pull_through.cached_images import CachedImage, Retention
-from registry.metadata.repositories.live import lock_repository
+from registry.metadata.repositories.repository import lock_repository
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.events import publish

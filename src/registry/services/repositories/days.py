@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
-from registry.metadata.repositories.days import (
+from registry.metadata.repositories.daily_usage import (
     DAY,
     SPANS,
     AccountDay,

@@ -12,7 +12,7 @@ from cloudcore.resource_names import check_tags
 from registry.errors import NameInvalid
 from registry.metadata.repositories import details as rows
 from registry.metadata.repositories.details import NewRepository, RepositoryDetails
-from registry.metadata.repositories.live import lock_repository
+from registry.metadata.repositories.repository import lock_repository
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.changes import Change
 from registry.services.encryption_bindings import KeyToBind, bind_key

@@ -13,8 +13,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from registry.errors import ManifestUnknown, NameUnknown, RepositoryMirrored
 from registry.metadata.pull_through.rules import find_rule_for, hold_account, prefix_over
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Repository, VisibleRepository, lock_repository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import Repository, VisibleRepository, lock_repository
 from registry.oci.reference import Name
 from registry.services.access.decisions import CREATE, Rights
 from registry.services.changes import Change, record_change

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from cloudcore.db.base import Connection
 from cloudcore.web.revisions import tags_named
 from registry.errors import ManifestUnknown
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.tags import pointers as tag_rows
 from registry.metadata.tags.pointers import TagDetails
 from registry.services.changes import Change

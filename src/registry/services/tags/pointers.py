@@ -14,8 +14,13 @@ from cloudcore.iam.patterns import Patterns
 from registry.errors import ManifestUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images import manifests
 from registry.metadata.images.manifests import ManifestRow
-from registry.metadata.repositories import live as repositories
-from registry.metadata.repositories.live import Counts, Repository, Revision, VisibleRepository
+from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.repository import (
+    Counts,
+    Repository,
+    Revision,
+    VisibleRepository,
+)
 from registry.metadata.tags import pointers as tags
 from registry.metadata.tags.deleted import add_deleted_tags, created_at_of, remove_deleted_tag
 from registry.metadata.tags.history import add_tag_event

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, Self
 
 from cloudcore.db.base import Connection
-from registry.metadata.repositories.live import VisibleRepository
+from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.tags.prefix_index import (
     MAX_CHANGES,
     Position,

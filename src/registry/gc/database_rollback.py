@@ -1,11 +1,11 @@
-"""Generations, which detect that the database is older than the blobs, or another one.
+"""Detect that the database is older than the blobs, or another one; then delete nothing.
 
 The database keeps the ids of its successive states (generations); the store keeps the last one in
 a file. A new id is committed to the database before the store notes it, so the database knows every
 id that the store notes, even after a crash between the two, or with several processes. If it does
 not know the noted id, an older backup was restored, or the database is another one.
 
-Then nothing is deleted, since the rows of that database do not show which bytes are needed.
+The rows of such a database do not show which bytes are needed.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Generations:
         self._sweeper = sweeper
         self._newest = ""
         self._renewed_at = 0
-        self._is_told = False
+        self._is_logged = False
 
     async def begin(self) -> None:
         """Begin the first generation of the process.
@@ -103,7 +103,7 @@ class Generations:
             await self._check_store()
         except PlatformError as error:
             _log.warning("whether the blobs are those of the database is not known: %s", error)
-        await self._try()
+        await self._renew()
 
     async def _check_store(self) -> None:
         """Log an error if the database was used with another store, and this one is new.
@@ -130,26 +130,26 @@ class Generations:
         """
         newest = await self._ctx.database.read(generations.newest_owner)
         if newest != self._newest or self._renewed_at + _LONGEST <= self._ctx.clock():
-            await self._try()
+            await self._renew()
 
     async def end(self) -> None:
         """Begin the last generation of the process, for at most `_LAST_SECONDS`."""
         try:
             async with asyncio.timeout(_LAST_SECONDS):
-                await self._try()
+                await self._renew()
         except TimeoutError:
             _log.warning("recording the state of the database took too long")
 
-    async def _try(self) -> None:
+    async def _renew(self) -> None:
         try:
             newest = await self._ctx.database.read(generations.newest_owner)
             await renew_generation(self._ctx, self._sweeper)
         except DatabaseWentBack as error:
-            if not self._is_told:  # log it once: the orphan scan logs it every time
+            if not self._is_logged:  # log it once: the orphan scan logs it every time
                 _log.error("%s", error)
-            self._is_told = True
+            self._is_logged = True
         except PlatformError as error:  # the next turn tries again
             _log.warning("the state of the database could not be recorded: %s", error)
         else:
-            self._newest, self._is_told = newest, False
+            self._newest, self._is_logged = newest, False
             self._renewed_at = self._ctx.clock()

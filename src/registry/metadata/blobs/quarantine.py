@@ -1,44 +1,24 @@
-"""The book of blobs for `cloudcore.objects`, and its quarantine.
-
-The book has the rows of `blob_objects`, with the bytes of small ones in `inline_bytes`. Stored
-bytes that belong to no object any more go to the quarantine, with their wraps.
-"""
+"""The quarantine: stored bytes that belong to no object any more, with their wraps."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Insert, and_, bindparam, literal_column, select
+from sqlalchemy import ColumnElement, Insert, select
 
-from cloudcore.objects.book import Book, ObjectRow
+from cloudcore.db.rows import value
 from registry.metadata.control_tables import (
     OF_THE_BYTES,
     quarantined_object_keys,
     quarantined_objects,
 )
-from registry.metadata.tables import blob_object_keys, blob_objects, inline_bytes
-
-_o = blob_objects.c
-HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
-"""A shredded object has no bytes, and that is no damage."""
-
-BLOB_BOOK: Final = Book(
-    blob_objects,
-    select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
-    .select_from(blob_objects)
-    .outerjoin(inline_bytes, and_(_o.is_inline, inline_bytes.c.stored_id == _o.stored_id)),
-    stored_id=_o.stored_id,
-    digest=_o.digest,
-    has_bytes=HAS_BYTES,
-    is_stored=and_(~_o.is_inline, HAS_BYTES),
-)
-
+from registry.metadata.tables import blob_object_keys, blob_objects
 
 _objects, _wraps = blob_objects.c, blob_object_keys.c
 _quarantined = quarantined_objects.c
 
-QUARANTINED_ID: ColumnElement[str] = bindparam("quarantined_id", type_=_quarantined.id.type)
-NOW: ColumnElement[int] = bindparam("now", type_=_quarantined.swept_at.type)
+QUARANTINED_ID: Final[ColumnElement[str]] = value("quarantined_id", _quarantined.id)
+NOW: Final[ColumnElement[int]] = value("now", _quarantined.swept_at)
 
 
 def quarantine_bytes(

@@ -9,7 +9,7 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from registry.gc.generations import (
+from registry.gc.database_rollback import (
     DatabaseWentBack,
     Generations,
     accept_database,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, bindparam, exists, literal_column, select, text
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, literal_column, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
@@ -26,13 +26,17 @@ _r = repositories.c
 PULL_THROUGH_CACHE: Final = "pull_through_cache"
 """The source of a repository that the pull-through cache fills."""
 
-ID_OF_NAMED: Final = (
-    select(_r.id)
-    .join(accounts, accounts.c.id == _r.account_id)
-    .where(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
-    .scalar_subquery()
-)
-"""The id of the live repository ``:name`` of the account ``:handle``, as a part of a query."""
+IS_NAMED: Final = and_(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
+"""It is the live repository ``:name`` of the account ``:handle``."""
+
+
+def of_named(*columns: ColumnElement[Any]) -> Select[Any]:
+    """Return a query of columns of the live repository ``:name`` of the account ``:handle``."""
+    return select(*columns).join(accounts, accounts.c.id == _r.account_id).where(IS_NAMED)
+
+
+ID_OF_NAMED: Final = of_named(_r.id).scalar_subquery()
+"""The id of that repository, as a part of a query."""
 _FIND_ACCOUNT: Final = Statement(
     select(accounts.c.id, accounts.c.handle, accounts.c.auto_create_repositories).where(
         given(accounts.c.handle), accounts.c.status == text("'active'")
@@ -97,11 +101,7 @@ _COUNT_MORE: Final = Statement(
 _SET_SPARSE: Final = Statement(
     repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))
 )
-_REVISION: Final = Statement(
-    select(_r.id, _r.account_id, _r.revision, _r.updated_at)
-    .join(accounts, accounts.c.id == _r.account_id)
-    .where(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
-)
+_REVISION: Final = Statement(of_named(_r.id, _r.account_id, _r.revision, _r.updated_at))
 _LIST: Final = Statement(
     page_planned_once(
         select(_r.name)
@@ -170,22 +170,13 @@ class Counts(NamedTuple):
     """Deleted tags whose image exists, expired ones included."""
 
 
-def _columns() -> Select[Any]:
-    return select(*REPOSITORY_COLUMNS).where(_r.deleted_at.is_(None))
-
-
-_FIND: Final = Statement(
-    _columns()
-    .join(accounts, accounts.c.id == _r.account_id)
-    .where(given(accounts.c.handle, _r.name))
+_FIND: Final = Statement(of_named(*REPOSITORY_COLUMNS))
+_FIND_WITH_USE: Final = Statement(of_named(*REPOSITORY_COLUMNS, *use_of(_r.account_id)))
+_LOCK: Final = Statement(
+    select(*REPOSITORY_COLUMNS)
+    .where(_r.deleted_at.is_(None), given(_r.id))
+    .with_for_update(key_share=True)
 )
-_FIND_WITH_USE: Final = Statement(
-    _columns()
-    .add_columns(*use_of(_r.account_id))
-    .join(accounts, accounts.c.id == _r.account_id)
-    .where(given(accounts.c.handle, _r.name))
-)
-_LOCK: Final = Statement(_columns().where(given(_r.id)).with_for_update(key_share=True))
 
 
 def find_account(tx: Connection, handle: str) -> RegistryAccount | None:
@@ -360,15 +351,5 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     row = tx.row(_FIND_VISIBLE, repository_id=repository_id)
     if row is None:
         return None
-    target = Target(
-        account_id=row[1], repository_id=row[0], document=row[13], principal_ids=row[14]
-    )
-    return VisibleRepository(
-        repository=repository_of(row),
-        handle=row[8],
-        image_count=row[9],
-        tagged_image_count=row[10],
-        tag_count=row[11],
-        updated_at=row[12],
-        target=target,
-    )
+    target = Target(row[1], row[0], *row[13:])
+    return VisibleRepository._make((repository_of(row), *row[8:13], target))

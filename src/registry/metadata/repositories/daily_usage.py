@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Integer, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import ColumnElement, and_, bindparam, case, func, select
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion, find_all, given
+from cloudcore.db.rows import ONE, ZERO, bound, deletion, find_all, given, value
 from cloudcore.db.statement import Statement, listed, page, text_list
 from registry.metadata.control_tables import account_days, repository_days, repository_growth
 from registry.metadata.repositories.stale import note_uses
@@ -22,8 +22,6 @@ KEPT_DAYS: Final = 400
 SPANS: Final = (7, 30, 90, 366)
 """Days over which growth is kept."""
 _BATCH: Final = 500
-_ONE: Final = literal_column("1", Integer())
-_NONE: Final[ColumnElement[int]] = literal_column("0", Integer())
 
 _d = repository_days.c
 _a = account_days.c
@@ -43,10 +41,10 @@ def _upsert(*which: ColumnElement[bool]) -> Insert:
     """Return the insertion of today's row for each live repository that meets `which`."""
     found = select(
         _r.id,
-        bindparam("day", type_=_d.day.type),
+        value("day", _d.day),
         _r.account_id,
         _r.size_bytes,
-        bindparam("pulls", type_=_d.pulls.type),
+        value("pulls", _d.pulls),
     ).where(*which, _r.deleted_at.is_(None))
     return insert(repository_days).from_select(_COLUMNS, found)
 
@@ -66,7 +64,7 @@ _MEASURE: Final = Statement(
 _NEXT: Final = Statement(page(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id)))
 _of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
 _SUMS: Final = Statement(
-    select(_r.account_id, func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=_NONE)))
+    select(_r.account_id, func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=ZERO)))
     .where(_of_batch)
     .group_by(_r.account_id)
 )
@@ -83,20 +81,18 @@ _last_size = (
     select(_e.size_bytes)
     .where(given(_e.account_id), _e.day < bindparam("day"))
     .order_by(_e.day.desc())
-    .limit(_ONE)
-    .offset(_NONE)
+    .limit(ONE)
+    .offset(ZERO)
     .scalar_subquery()
 )
-_account_pulled = _upsert_account_day(
-    func.coalesce(_last_size, _NONE), bindparam("pulls", type_=_a.pulls.type)
-)
+_account_pulled = _upsert_account_day(func.coalesce(_last_size, ZERO), value("pulls", _a.pulls))
 _ADD_ACCOUNT_PULLS: Final = Statement(
     _account_pulled.on_conflict_do_update(
         index_elements=["account_id", "day"],
         set_={"pulls": _a.pulls + _account_pulled.excluded.pulls},
     )
 )
-_account_measured = _upsert_account_day(bindparam("size", type_=_a.size_bytes.type), _NONE)
+_account_measured = _upsert_account_day(value("size", _a.size_bytes), ZERO)
 _MEASURE_ACCOUNT: Final = Statement(
     _account_measured.on_conflict_do_update(
         index_elements=["account_id", "day"],
@@ -112,8 +108,8 @@ _first_size = (
     select(_d.size_bytes)
     .where(_d.repository_id == _r.id, _d.day >= bindparam("since"))
     .order_by(_d.day)
-    .limit(_ONE)
-    .offset(_NONE)
+    .limit(ONE)
+    .offset(ZERO)
     .correlate(repositories)
     .scalar_subquery()
 )
@@ -123,8 +119,8 @@ _grown = (
         _r.account_id,
         _r.size_bytes,
         case(
-            (_r.created_at >= bindparam("since_moment", type_=_r.created_at.type), _NONE),
-            else_=func.coalesce(_first_size, _NONE),
+            (_r.created_at >= value("since_moment", _r.created_at), ZERO),
+            else_=func.coalesce(_first_size, ZERO),
         ).label("before"),
     )
     .where(_of_batch, _r.deleted_at.is_(None))
@@ -135,7 +131,7 @@ _MEASURE_GROWTH: Final = Statement(
         ["repository_id", "span", "account_id", "size_before", "size_bytes", "change_bytes"],
         select(
             _grown.c.id,
-            bindparam("span", type_=_g.span.type),
+            value("span", _g.span),
             _grown.c.account_id,
             _grown.c.before,
             _grown.c.size_bytes,
