@@ -98,7 +98,7 @@ async def _make_dev_planes(
     )
 
 
-DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
+DEV_REGISTRY: Final = replace(REGISTRY, runs=replace(REGISTRY.runtime, open=_open_dev, offers=()))
 """The registry without sign-in."""
 
 

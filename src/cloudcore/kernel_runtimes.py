@@ -1,0 +1,79 @@
+"""The families of the kernel in a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from cloudcore.db.rows import forget_all
+from cloudcore.family import Runtime
+from cloudcore.jobs import outbox, queue
+from cloudcore.jobs.schedule import scheduled
+from cloudcore.metering import needs as metering
+from cloudcore.metering import routes as usage_routes
+from cloudcore.metering import sampling, usage
+from cloudcore.nodes import rows as nodes
+from cloudcore.nodes.rows import PLACINGS, Placing
+from cloudcore.ports import Install, Opening
+from cloudcore.quotas import needs as quotas
+from cloudcore.quotas import routes as quota_routes
+from cloudcore.web import idempotency, ratelimit
+
+_MINUTE: Final = 60
+_HOUR: Final = 3600
+
+
+class KernelNeeds(NamedTuple):
+    """The dependencies of the kernel's chores."""
+
+    install: Install
+    placings: Sequence[Placing]
+
+
+async def _open_kernel(opening: Opening) -> KernelNeeds:
+    return KernelNeeds(opening.install, await opening.get(PLACINGS))
+
+
+async def _forget_windows(needs: KernelNeeds) -> None:
+    await forget_all(needs.install.database, ratelimit.forget_ended, needs.install.clock())
+
+
+async def _forget_undelivered(needs: KernelNeeds) -> None:
+    await outbox.forget_undelivered(needs.install.database, needs.install.clock)
+
+
+async def _look_at_nodes(needs: KernelNeeds) -> None:
+    await nodes.look(needs.install.database, needs.install.clock, needs.placings)
+
+
+KERNEL: Final[Runtime[KernelNeeds]] = Runtime(
+    open=_open_kernel,
+    schedule=scheduled(
+        # Often, because unauthenticated clients can create many.
+        ("kernel.rate_windows", _MINUTE, _forget_windows),
+        ("kernel.undelivered_events", _HOUR, _forget_undelivered),
+        ("kernel.nodes", nodes.LOOK_SECONDS, _look_at_nodes),
+    ),
+    expiry=(
+        idempotency.forget_expired,
+        queue.forget_finished,
+        outbox.forget_delivered,
+        usage.forget_hours,
+        usage.forget_reports,
+        sampling.forget_samples,
+    ),
+)
+
+
+async def _sample(needs: metering.MeteringNeeds) -> None:
+    await sampling.sample(needs.database, needs.clock, needs.region, needs.samples)
+
+
+METERING: Final[Runtime[metering.MeteringNeeds]] = Runtime(
+    open=metering.open_needs,
+    routes=usage_routes.HANDLERS,
+    schedule=scheduled(("metering.samples", sampling.EVERY_SECONDS, _sample)),
+)
+QUOTAS: Final[Runtime[quotas.QuotaNeeds]] = Runtime(
+    open=quotas.open_needs, routes=quota_routes.HANDLERS
+)
