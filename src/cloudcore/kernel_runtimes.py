@@ -17,6 +17,7 @@ from cloudcore.nodes.rows import PLACINGS, Placing
 from cloudcore.ports import Install, Opening
 from cloudcore.quotas import needs as quotas
 from cloudcore.quotas import routes as quota_routes
+from cloudcore.resources.routes import handlers_of
 from cloudcore.web import idempotency, ratelimit
 
 _MINUTE: Final = 60
@@ -71,9 +72,9 @@ async def _sample(needs: metering.MeteringNeeds) -> None:
 
 METERING: Final[Runtime[metering.MeteringNeeds]] = Runtime(
     open=metering.open_needs,
-    routes=usage_routes.HANDLERS,
+    routes=handlers_of(usage_routes),
     schedule=scheduled(("metering.samples", sampling.EVERY_SECONDS, _sample)),
 )
 QUOTAS: Final[Runtime[quotas.QuotaNeeds]] = Runtime(
-    open=quotas.open_needs, routes=quota_routes.HANDLERS
+    open=quotas.open_needs, routes=handlers_of(quota_routes)
 )

@@ -11,6 +11,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.rows import forget_all
 from cloudcore.family import Runtime
 from cloudcore.jobs.schedule import scheduled
+from cloudcore.resources.routes import handlers_of
 
 _HOUR: Final = 3600
 
@@ -23,6 +24,6 @@ async def _forget(needs: AuditNeeds) -> None:
 RUNTIME: Final[Runtime[AuditNeeds]] = Runtime(
     open=open_needs,
     offers=OFFERS,
-    routes=routes.HANDLERS,
+    routes=handlers_of(routes),
     schedule=scheduled(("audit.expired_events", _HOUR, _forget)),
 )

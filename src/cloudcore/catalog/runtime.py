@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from cloudcore.catalog import routes
 from cloudcore.catalog.documents import CatalogNeeds, load_catalog, open_needs
-from cloudcore.catalog.routes import HANDLERS, Catalogues
+from cloudcore.catalog.routes import Catalogues
 from cloudcore.family import Runtime
+from cloudcore.resources.routes import handlers_of
 
 
 def _provided(needs: CatalogNeeds) -> Catalogues:
@@ -23,5 +25,5 @@ def _loaded(needs: CatalogNeeds, _state: object) -> Catalogues:
 
 
 RUNTIME: Final[Runtime[CatalogNeeds]] = Runtime(
-    open=open_needs, routes=HANDLERS, provided=_provided
+    open=open_needs, routes=handlers_of(routes), provided=_provided
 )

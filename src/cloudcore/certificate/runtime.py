@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.certificate import chores, routes, settings
+from cloudcore.certificate import chores, routes, services, settings
 from cloudcore.certificate.needs import (
     CERTIFICATES,
     CertificateNeeds,
@@ -17,12 +17,13 @@ from cloudcore.certificate.workflow import WORK
 from cloudcore.family import Runtime
 from cloudcore.jobs.schedule import scheduled
 from cloudcore.ports import offer
+from cloudcore.resources.routes import handlers_of
 
 RUNTIME: Final[Runtime[CertificateNeeds]] = Runtime(
     open=open_needs,
     offers=(offer(CERTIFICATES, open_certificates),),
     begin=serve_zone,
-    routes=(*routes.HANDLERS, *settings.HANDLERS),
+    routes=handlers_of(services.CERTIFICATES, routes, settings),
     job_kinds=lambda needs: (WORK.job_kind(needs),),
     schedule=scheduled(
         ("certificate.renewals", chores.EVERY_SECONDS, chores.renew_due),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.compute import reconciler, rows
+from cloudcore.compute import reconciler, routes, rows
 from cloudcore.compute.instance_pool import CPU_HOURS, MEMORY_HOURS
 from cloudcore.compute.needs import ComputeNeeds, open_needs
-from cloudcore.compute.pools import PLACING, WORK
-from cloudcore.compute.routes import HANDLERS
+from cloudcore.compute.pools import INSTANCE_POOLS, PLACING, WORK
 from cloudcore.family import Runtime
+from cloudcore.resources.routes import handlers_of
 
 RUNTIME: Final[Runtime[ComputeNeeds]] = Runtime(
     open=open_needs,
-    routes=HANDLERS,
+    routes=handlers_of(INSTANCE_POOLS, routes),
     job_kinds=lambda needs: (WORK.job_kind(needs, needs.node.name),),
     on_node=lambda needs: (reconciler.watch(needs, needs.driver),) if needs.driver else (),
     placings=(PLACING,),

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from cloudcore.databases.archive.wal_watch import wal_watch
+from cloudcore.databases.backups import routes as backup_routes
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups import schedules
-from cloudcore.databases.backups.routes import BACKUP_HANDLERS
 from cloudcore.databases.backups.workflow import BACKUP_WORK
 from cloudcore.databases.backups.workflow import PLACING as BACKUPS
+from cloudcore.databases.clusters import routes as cluster_routes
 from cloudcore.databases.clusters import rows
 from cloudcore.databases.clusters.cluster import BACKUP_STORAGE, CPU_HOURS, MEMORY_HOURS
-from cloudcore.databases.clusters.routes import CLUSTER_HANDLERS
+from cloudcore.databases.clusters.clusters import METHODS
 from cloudcore.databases.clusters.workflow import PLACING, WORK
 from cloudcore.databases.needs import DatabaseNeeds, open_needs
 from cloudcore.databases.servers.watch import server_watch
@@ -21,6 +22,7 @@ from cloudcore.family import Runtime
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.schedule import scheduled
 from cloudcore.nodes.node import Watch
+from cloudcore.resources.routes import handlers_of
 
 
 def _job_kinds(needs: DatabaseNeeds) -> Sequence[JobKind]:
@@ -36,7 +38,7 @@ def _on_node(needs: DatabaseNeeds) -> Sequence[Watch]:
 
 RUNTIME: Final[Runtime[DatabaseNeeds]] = Runtime(
     open=open_needs,
-    routes=(*CLUSTER_HANDLERS, *BACKUP_HANDLERS),
+    routes=handlers_of(METHODS, cluster_routes, backup_routes),
     job_kinds=_job_kinds,
     schedule=scheduled(
         ("database.checks", schedules.EVERY_SECONDS, schedules.wake_due),

@@ -9,6 +9,7 @@ from cloudcore.email import (
     identity_routes,
     identity_verification,
     sender_rows,
+    sending_identities,
     suppressions,
     templates,
     unsubscribe_routes,
@@ -16,23 +17,28 @@ from cloudcore.email import (
 from cloudcore.email.bounces.bounces import take_return_mail
 from cloudcore.email.messages import routes as message_routes
 from cloudcore.email.messages import rows as message_rows
+from cloudcore.email.messages.bodies import MESSAGES
 from cloudcore.email.messages.delivery import Postman
 from cloudcore.email.needs import EmailNeeds, open_needs
 from cloudcore.family import Runtime
 from cloudcore.jobs.schedule import scheduled
-from cloudcore.resources.routes import standard_routes
+from cloudcore.resources.routes import handlers_of
 
 RUNTIME: Final[Runtime[EmailNeeds]] = Runtime(
     open=open_needs,
     begin=take_return_mail,
-    routes=(
-        *standard_routes(suppressions.SUPPRESSIONS),
-        *standard_routes(dedicated_ips.IP_POOL_METHODS),
-        *dedicated_ips.HANDLERS,
-        *identity_routes.HANDLERS,
-        *templates.HANDLERS,
-        *message_routes.HANDLERS,
-        *unsubscribe_routes.HANDLERS,
+    routes=handlers_of(
+        suppressions.SUPPRESSIONS,
+        dedicated_ips.IP_POOL_METHODS,
+        dedicated_ips.DEDICATED_IP_METHODS,
+        dedicated_ips,
+        sending_identities.IDENTITIES,
+        identity_routes,
+        templates.TEMPLATES,
+        templates,
+        MESSAGES,
+        message_routes,
+        unsubscribe_routes,
     ),
     job_kinds=lambda needs: (
         identity_verification.WORK.job_kind(needs),

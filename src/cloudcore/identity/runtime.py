@@ -7,16 +7,17 @@ from typing import Final
 from cloudcore.family import Runtime
 from cloudcore.identity.needs import OFFERS, IdentityNeeds, open_needs
 from cloudcore.identity.oauth import authorize_routes, routes, sessions
-from cloudcore.identity.routes import handlers
+from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows.container_passwords import forget_container_passwords
 from cloudcore.identity.rows.identity_providers import forget_states
 from cloudcore.identity.rows.organizations import forget_invitations
 from cloudcore.identity.rows.sessions import OPEN
+from cloudcore.resources.routes import handlers_of
 
 RUNTIME: Final[Runtime[IdentityNeeds]] = Runtime(
     open=open_needs,
     offers=OFFERS,
-    routes=(*handlers.HANDLERS, *routes.HANDLERS, *authorize_routes.HANDLERS),
+    routes=(*HANDLERS, *handlers_of(routes, authorize_routes)),
     error_shapes=routes.ERROR_SHAPES,
     expiry=(
         sessions.forget_ended,

@@ -19,6 +19,7 @@ from cloudcore.notifications import (
 from cloudcore.notifications.delivering import Deliverer
 from cloudcore.notifications.needs import NotificationNeeds, open_needs
 from cloudcore.notifications.publishing import ON_THEIR_WAY, FanOut, release
+from cloudcore.resources.routes import handlers_of
 
 STEP_SECONDS: Final = 120
 
@@ -39,11 +40,7 @@ def _job_kinds(needs: NotificationNeeds) -> Sequence[JobKind]:
 
 RUNTIME: Final[Runtime[NotificationNeeds]] = Runtime(
     open=open_needs,
-    routes=(
-        *topic_routes.HANDLERS,
-        *subscription_routes.HANDLERS,
-        *recipient_routes.HANDLERS,
-    ),
+    routes=handlers_of(topics.TOPICS, topic_routes, subscription_routes, recipient_routes),
     job_kinds=_job_kinds,
     expiry=(
         delivery_rows.forget_publications,

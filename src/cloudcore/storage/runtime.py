@@ -6,6 +6,7 @@ from typing import Final
 
 from cloudcore.family import Runtime
 from cloudcore.jobs.schedule import scheduled
+from cloudcore.resources.routes import handlers_of
 from cloudcore.storage import (
     bucket_routes,
     bucket_rows,
@@ -20,7 +21,7 @@ from cloudcore.storage.rewrapping import rewrap_kind
 
 RUNTIME: Final[Runtime[StorageNeeds]] = Runtime(
     open=open_needs,
-    routes=(*bucket_routes.HANDLERS, *object_routes.HANDLERS, *multipart_routes.HANDLERS),
+    routes=handlers_of(bucket_routes, object_routes, multipart_routes),
     job_kinds=lambda needs: (rewrap_kind(needs),),
     schedule=scheduled(
         ("storage.abandoned_uploads", cleanup.ABORT_SECONDS, cleanup.abort_abandoned),

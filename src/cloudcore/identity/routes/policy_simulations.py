@@ -226,6 +226,3 @@ def _result(result: Result) -> ActionResult:
 def _statement(decided: Decided) -> DecidingStatement:
     policy = decided.policy and reference(POLICIES, decided.policy)
     return shown(DecidingStatement, decided, policy=policy, index=decided.place)
-
-
-HANDLERS: Final = (simulate_policy,)
