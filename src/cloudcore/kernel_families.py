@@ -14,11 +14,11 @@ from cloudcore.metering.sku import REQUESTS_OF_API
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 
 if TYPE_CHECKING:
-    from cloudcore.kernel_runtimes import KernelNeeds
+    from cloudcore.kernel_chores import KernelNeeds
     from cloudcore.metering.needs import MeteringNeeds
     from cloudcore.quotas.needs import QuotaNeeds
 
-KERNEL: Final[Family[KernelNeeds]] = Family(name="kernel", runs="cloudcore.kernel_runtimes:KERNEL")
+KERNEL: Final[Family[KernelNeeds]] = Family(name="kernel", runs="cloudcore.kernel_chores:KERNEL")
 
 
 METERING: Final[Family[MeteringNeeds]] = Family(
