@@ -47,7 +47,7 @@ class CommandGroup:
     title: str
     modules: tuple[str, ...]
     """Names of modules, imported when a command line is parsed. Each has ``COMMANDS``
-    (`cloudcore.command_line`); one that works on the machine makes its parsers itself."""
+    (`cloudcore.commands.nouns`); one that works on the machine makes its parsers itself."""
 
 
 def _nothing(_needs: Any) -> tuple[()]:  # noqa: ANN401 - of any family

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cloudcore.commands.noun_parsers import CommandTable
 from registry.cli.commands.completion import nouns_of
 from registry.cli.main import make_parser
-from registry.cli.nouns.commands import CommandTable
 from registry.cli.server import quota_limits
 from tests.entrepot import ADMIN, PASSWORD, Home
 from tests.integration.cli_world import World, cli_world
