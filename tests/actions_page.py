@@ -49,7 +49,7 @@ Whether a principal may do something, and which statement says so: `POST /v1/pol
 
 def page() -> str:
     """Return the page."""
-    routes = Routes([family_routes(family.name, family.routes()) for family in FAMILIES])
+    routes = Routes([family_routes(family.name, family.runtime.routes) for family in FAMILIES])
     known = vocabulary(FAMILIES)
     known.describe(documented_actions(routes.all))
     return "\n".join([_HEAD, *_templates(known), *_lines(list_vocabulary(known))])

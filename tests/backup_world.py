@@ -29,13 +29,12 @@ from cloudcore.databases.archive.driver import (
 )
 from cloudcore.databases.backups import schedules
 from cloudcore.databases.backups.restore import TOO_EARLY
-from cloudcore.databases.backups.routes import BACKUP_HANDLERS
 from cloudcore.databases.backups.workflow import BACKUP_WORK
 from cloudcore.databases.clusters.cluster import Cluster, Endpoint, Retention
-from cloudcore.databases.clusters.routes import CLUSTER_HANDLERS
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.clusters.workflow import WORK
+from cloudcore.databases.family import DATABASES
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
 from cloudcore.databases.servers.driver import (
     Proof,
@@ -419,7 +418,7 @@ def _add_cluster(
 
 @cache
 def _routes() -> Routes:
-    return Routes([family_routes("database", (*CLUSTER_HANDLERS, *BACKUP_HANDLERS))])
+    return Routes([family_routes("database", DATABASES.runtime.routes)])
 
 
 def _furnish(node: Node, now: int, tx: Connection) -> None:

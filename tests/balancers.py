@@ -36,9 +36,9 @@ from cloudcore.loadbalancer.driver import (
     ReplicaSeen,
     TargetStatus,
 )
+from cloudcore.loadbalancer.family import LOADBALANCER
 from cloudcore.loadbalancer.load_balancer import LoadBalancer
 from cloudcore.loadbalancer.needs import LoadBalancerNeeds, Parts
-from cloudcore.loadbalancer.routes import HANDLERS
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.loadbalancer.watch import ProxyWatch
 from cloudcore.loadbalancer.workflow import WORK
@@ -316,7 +316,7 @@ OF_POOL: Final = {"name": "web", "protocol": "http", "targets": [{"pool": "worke
 
 @cache
 def _routes() -> Routes:
-    return Routes([family_routes("loadbalancer", HANDLERS)])
+    return Routes([family_routes("loadbalancer", LOADBALANCER.runtime.routes)])
 
 
 def furnish(tx: Connection, now: int) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from cloudcore.commands.parser import CommandParser
 from registry.cli.main import make_parser
-from registry.cli.parser import CommandParser
 
 PAGE: Final = Path(__file__).parent.parent / "docs" / "reference" / "commands.md"
 

@@ -304,7 +304,7 @@ def _load() -> None:
     for name in _SERVERS:
         import_module(name)
     for family in families.FAMILIES:
-        family.routes()
+        _ = family.runtime
     for is_postgresql in (False, True):
         statement.compile_all(for_postgresql=is_postgresql)
     gc.collect()

@@ -32,7 +32,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.schema import ByteOrdered, Id, Moment
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
-from cloudcore.family import Family
+from cloudcore.family import Family, Runtime
 from cloudcore.iam.policy import ResourceRules, policy_of
 from cloudcore.iam.vocabulary import ResourceKind
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -408,10 +408,12 @@ def forget_old(tx: Connection, now: int) -> int:
 
 THINGS: Final = Family[object](
     name="test",
-    routes=lambda: HANDLERS,
-    job_kinds=lambda _: (JobKind(name="test.grow", step=grow),),
-    schedule=lambda _: (Scheduled("test.look", 3600, look),),
-    expiry=lambda: (forget_old,),
+    runs=Runtime(
+        routes=HANDLERS,
+        job_kinds=lambda _: (JobKind(name="test.grow", step=grow),),
+        schedule=lambda _: (Scheduled("test.look", 3600, look),),
+        expiry=(forget_old,),
+    ),
     resource_kinds=(
         ResourceKind(
             crn="crn:test:local:<account>:thing/<name>",

@@ -4,14 +4,15 @@ The composition root has one tuple of families and reads everything from it: rou
 tables, kinds of resources, commands. A family is active if it is in that tuple; importing a module
 registers nothing.
 
-The value is cheap to import. Parts that need a web framework, a database or a command line are
-functions that import them when called.
+The value is cheap to import, as the command line reads it too. What needs a web framework or a
+database is its `Runtime`, in a module that is imported when a server starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from cloudcore.iam.templates import PolicyTemplate
@@ -46,10 +47,10 @@ class CommandGroup:
     title: str
     modules: tuple[str, ...]
     """Names of modules, imported when a command line is parsed. Each has ``COMMANDS``
-    (`cloudcore.command_line`); one that works on the machine makes its parsers itself."""
+    (`cloudcore.commands.nouns`); one that works on the machine makes its parsers itself."""
 
 
-def _nothing(_needs: Any = None) -> tuple[()]:  # noqa: ANN401 - of any family
+def _nothing(_needs: Any) -> tuple[()]:  # noqa: ANN401 - of any family
     return ()
 
 
@@ -65,24 +66,51 @@ async def _begin_nothing(_needs: Any, _resources: AsyncExitStack) -> None:  # no
     pass
 
 
-def _no_samples() -> dict[str, Measure]:
-    return {}
-
-
-def _no_shapes() -> dict[str, ErrorShape]:
-    return {}
-
-
-@dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
-class Family(Generic[Needs]):
-    """A family of operations.
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: `Runtime[X](…)` sets an attribute
+class Runtime(Generic[Needs]):
+    """What a family does in a server.
 
     Its type argument is the type of the needs that its routes, jobs and timers get when a process
     starts. A family reaches another one only through a port (`cloudcore.ports`).
     """
 
+    open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
+    """Makes its dependencies, once in a process, from the ports that it asks for."""
+    offers: Sequence[Offer] = ()
+    """What it offers to others."""
+    begin: Callable[[Needs, AsyncExitStack], Awaitable[None]] = _begin_nothing
+    """Begins what a worker serves besides requests, until the stack is closed."""
+    routes: Sequence[HTTPRouteHandler] = ()
+    """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
+    takes it as its parameter ``needs``."""
+    provided: Callable[[Needs], object] = _same
+    """Returns what handlers take as ``needs``; it is called once, at the start."""
+    error_shapes: Mapping[str, ErrorShape] = field(default_factory=dict)
+    """Error shapes by path prefix, where they differ from the platform's envelope."""
+    job_kinds: Callable[[Needs], Sequence[JobKind]] = _nothing
+    schedule: Callable[[Needs], Sequence[Scheduled]] = _nothing
+    """Its periodic chores, each run by one process at a time."""
+    on_node: Callable[[Needs], Sequence[Watch]] = _nothing
+    """What it looks after on each machine, in one process of it."""
+    placings: Sequence[Placing] = ()
+    """What it places on machines: such things know if theirs is lost."""
+    expiry: Sequence[Forget] = ()
+    """Changes that delete a batch of expired rows; they get the current time in microseconds since
+    the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
+    samples: Mapping[str, Measure] = field(default_factory=dict)
+    """What accounts store of those of its SKUs that are sampled each hour, by their names."""
+    uses: Sequence[Counted] = ()
+    """What counts how much an account has, for those of its quotas that can be counted."""
+
+
+@dataclass(frozen=True, kw_only=True)  # no slots: `Family[X](…)` sets an attribute
+class Family(Generic[Needs]):
+    """A family of operations."""
+
     name: str
     """Also the service of its CRNs and actions."""
+    runs: str | Runtime[Needs] = field(default_factory=Runtime)
+    """Its runtime, or where that is (``module:NAME``), so that it is imported at the first use."""
     title: str = ""
     """What persons call its resources; by default its name."""
     host: str | None = ""
@@ -90,29 +118,6 @@ class Family(Generic[Needs]):
     paths: tuple[str, ...] = ()
     """First segments of the paths of its routes, such as ``/v1/queues``, which are its alone; those
     of its `resources` are among them."""
-    open: Callable[[Opening], Awaitable[Needs]] = _needs_nothing
-    """Makes its dependencies, once in a process, from the ports that it asks for."""
-    offers: Callable[[], Sequence[Offer]] = _nothing
-    """What it offers to others."""
-    begin: Callable[[Needs, AsyncExitStack], Awaitable[None]] = _begin_nothing
-    """Begins what a worker serves besides requests, until the stack is closed."""
-    routes: Callable[[], Sequence[HTTPRouteHandler]] = _nothing
-    """Handlers under ``/v1``. They hold nothing of an install: a handler that needs something of it
-    takes it as its parameter ``needs``."""
-    provided: Callable[[Needs], object] = _same
-    """Returns what handlers take as ``needs``; it is called once, at the start."""
-    error_shapes: Callable[[], Mapping[str, ErrorShape]] = _no_shapes
-    """Error shapes by path prefix, where they differ from the platform's envelope."""
-    job_kinds: Callable[[Needs], Sequence[JobKind]] = _nothing
-    schedule: Callable[[Needs], Sequence[Scheduled]] = _nothing
-    """Its periodic chores, each run by one process at a time."""
-    on_node: Callable[[Needs], Sequence[Watch]] = _nothing
-    """What it looks after on each machine, in one process of it."""
-    placings: Callable[[], Sequence[Placing]] = _nothing
-    """What it places on machines: such things know if theirs is lost."""
-    expiry: Callable[[], Sequence[Forget]] = _nothing
-    """Changes that delete a batch of expired rows; they get the current time in microseconds since
-    the epoch. Each runs hourly, in transactions of its own, until it deletes nothing."""
     resources: tuple[Resource[Any], ...] = ()
     """What is described once; their kinds, events and quotas are among those below."""
     resource_kinds: tuple[ResourceKind, ...] = ()
@@ -131,12 +136,8 @@ class Family(Generic[Needs]):
     skus: tuple[Sku, ...] = ()
     """What it reports of use, and what that is priced by. Requests of its routes count as its
     ``requests``, if they are among them."""
-    samples: Callable[[], Mapping[str, Measure]] = _no_samples
-    """What accounts store of those of `skus` that are sampled each hour, by their names."""
     quotas: tuple[Quota, ...] = ()
     """What it limits, as errors name it (``params.quota``)."""
-    uses: Callable[[], Sequence[Counted]] = _nothing
-    """What counts how much an account has, for those of its quotas that can be counted."""
     commands: tuple[CommandGroup, ...] = ()
 
     def __post_init__(self) -> None:
@@ -152,6 +153,20 @@ class Family(Generic[Needs]):
         object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
         object.__setattr__(self, "told_changes", {**self.told_changes, **told})
         object.__setattr__(self, "quotas", tuple(dict.fromkeys(quotas)))
+
+    @property
+    def runtime(self) -> Runtime[Needs]:
+        """Return what it does in a server."""
+        if isinstance(self.runs, Runtime):
+            return self.runs
+        module, _, name = self.runs.partition(":")
+        found: Runtime[Needs] = getattr(import_module(module), name)
+        return found
+
+    @property
+    def open(self) -> Callable[[Opening], Awaitable[Needs]]:
+        """Return the function that makes its dependencies."""
+        return self.runtime.open
 
     @property
     def events(self) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ def worker(database: Database, place: str = "") -> JobWorker:
         proofs=PROOFS,
         events=NO_EVENTS,
     )
-    return JobWorker(dying, CERTIFICATE.job_kinds(needs), pace=PACE)
+    return JobWorker(dying, CERTIFICATE.runtime.job_kinds(needs), pace=PACE)
 
 
 async def main(url: str, place: str) -> None:

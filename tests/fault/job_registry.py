@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudcore.db.base import CommitMark
-from cloudcore.family import Family
+from cloudcore.family import Family, Runtime
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.outbox import DELIVER
 from cloudcore.jobs.queue import Job
@@ -56,8 +56,11 @@ def create(
         JobKind(name=COUNT, step=partial(step, is_stuck=is_stuck), first_retry_seconds=0.01),
         JobKind(name=DELIVER, step=deliver),
     )
-    counting = Family[object](name="test", job_kinds=lambda _: kinds)
-    others = [replace(family, job_kinds=lambda _: ()) for family in edition.families]
+    counting = Family[object](name="test", runs=Runtime(job_kinds=lambda _: kinds))
+    others = [
+        replace(family, runs=replace(family.runtime, job_kinds=lambda _: ()))
+        for family in edition.families
+    ]
     families = (*others, counting)
     made = Registry(settings, replace(edition, families=families), pace=pace, mark=mark)
     return application(made)

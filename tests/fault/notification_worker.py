@@ -94,7 +94,7 @@ def worker(database: Database, origin: str) -> JobWorker:
         queues=Queues("local", system_clock),
         events=NO_EVENTS,
     )
-    return JobWorker(database, NOTIFICATIONS.job_kinds(needs), pace=PACE)
+    return JobWorker(database, NOTIFICATIONS.runtime.job_kinds(needs), pace=PACE)
 
 
 async def main(url: str, origin: str, write: str) -> None:

@@ -130,7 +130,7 @@ class World:
         served.clock.now += int(after * MICROSECONDS)
         await chores.note_ends(needs)
         await chores.renew_due(needs)
-        await run_due(served.database, list(CERTIFICATE.job_kinds(needs)), served.clock)
+        await run_due(served.database, list(CERTIFICATE.runtime.job_kinds(needs)), served.clock)
 
 
 @asynccontextmanager

@@ -68,7 +68,9 @@ async def asked(served: Served) -> dict[str, Asked]:
     own = await served.make("/v1/certificates/upload", {"name": "own", **upload}, token=program)
     web = {"name": "exported", "domains": ["exported.granted.test"]}
     exported = (await served.ask("POST", "/v1/certificates", web, token=program)).json()
-    await run_due(served.database, list(CERTIFICATE.job_kinds(served.certificates)), served.clock)
+    await run_due(
+        served.database, list(CERTIFICATE.runtime.job_kinds(served.certificates)), served.clock
+    )
     exporting = f"/v1/certificates/{exported['certificate']['id']}/export-private-key"
     return {
         "/v1/repositories": Asked(program, {"name": "new"}),

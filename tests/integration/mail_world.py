@@ -103,7 +103,7 @@ class World:
         served = self.served
         served.clock.now += int(after * MICROSECONDS)
         await check_due(served.email)
-        await run_due(served.database, list(EMAIL.job_kinds(served.email)), served.clock)
+        await run_due(served.database, list(EMAIL.runtime.job_kinds(served.email)), served.clock)
 
 
 @asynccontextmanager

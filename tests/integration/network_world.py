@@ -135,7 +135,7 @@ class World(control_plane.World):
 @cache
 def _routes() -> Routes:
     """Return the routes of every world, made once."""
-    return Routes([family_routes(NETWORK.name, NETWORK.routes())])
+    return Routes([family_routes(NETWORK.name, NETWORK.runtime.routes)])
 
 
 @asynccontextmanager

@@ -62,7 +62,7 @@ class World:
 
     def kinds(self) -> list[JobKind]:
         """Return the jobs of notifications."""
-        return list(NOTIFICATIONS.job_kinds(self.served.notifications))
+        return list(NOTIFICATIONS.runtime.job_kinds(self.served.notifications))
 
     async def ask(
         self, method: str, path: str, body: object = None, token: str = ""

@@ -47,6 +47,7 @@ from cloudcore.identity.tokens.access_tokens import AccessTokens
 from cloudcore.identity.tokens.authentication import BearerAuthenticator
 from cloudcore.identity.tokens.signing_keys import SigningKeys
 from cloudcore.keyring import Keyring
+from cloudcore.resources.routes import handlers_of
 from cloudcore.web.app import ControlPlane, Routes, family_routes
 from cloudcore.web.context import ControlSettings, Platform, RequestContext
 from registry.services.access.bearers import KEY_KINDS
@@ -278,7 +279,7 @@ def _routes() -> Routes:
         [
             who_am_i,
             list_things,
-            family_routes("iam", (*routes.HANDLERS, *authorize_routes.HANDLERS)),
+            family_routes("iam", handlers_of(routes, authorize_routes)),
         ],
         routes.ERROR_SHAPES,
     )

@@ -162,7 +162,7 @@ class SendingWorld(World):
     @property
     def kinds(self) -> list[Any]:
         """Return the kinds of the jobs of email."""
-        return list(EMAIL.job_kinds(self.served.email))
+        return list(EMAIL.runtime.job_kinds(self.served.email))
 
 
 def look_up(world: SendingWorld, name: bytes, **_: object) -> bytes:

@@ -105,7 +105,7 @@ async def test_the_timer_deletes_what_is_older_than_the_setting(database: Databa
         named_resource=lambda _account_id, name: name,
         membership_policy=nobody,
     )
-    (chore,) = AUDIT.schedule(needs)
+    (chore,) = AUDIT.runtime.schedule(needs)
     await chore.run()
     assert await listed(database, AuditFilter()) == [2 * MICROSECONDS]
 

@@ -117,7 +117,7 @@ async def test_an_account_that_wants_many_slow_keys_leaves_jobs_to_others(
         return new_private_key(algorithm)
 
     monkeypatch.setattr("cloudcore.certificate.workflow.new_private_key", slow)
-    (kind,) = CERTIFICATE.job_kinds(certified.needs)
+    (kind,) = CERTIFICATE.runtime.job_kinds(certified.needs)
     steps = set()
     for number in range(6):
         made = await certified.request(f"c{number}", "www.acme.test", key_algorithm="rsa-2048")

@@ -184,7 +184,7 @@ async def test_a_domain_that_moved_between_the_check_and_the_issue_is_not_signed
     )
     certified.names.cnames[record] = target
     served, needs = certified.served, certified.needs
-    (kind,) = CERTIFICATE.job_kinds(needs)
+    (kind,) = CERTIFICATE.runtime.job_kinds(needs)
     checked = await kind.step(await job_of(certified, made))
     assert checked.change is not None
     await served.database.write(checked.change)

@@ -18,9 +18,9 @@ import httpx
 import pytest
 
 from cloudcore.command_failures import Misuse
+from cloudcore.commands.prompts import is_sent_in_the_clear
 from registry.cli.client.loopback_redirect import ADDRESSES, LoopbackRedirect
 from registry.cli.client.person_sign_in import AssignedRole, pick
-from registry.cli.output.prompts import is_sent_in_the_clear
 from tests.databases import program
 from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
 

@@ -66,14 +66,14 @@ def test_a_person_is_asked_before_what_takes_something_away(
     ):
         terminal = SimpleNamespace(stdin=Terminal("n\n"), stderr=Terminal())
         with monkeypatch.context() as asked:
-            asked.setattr("registry.cli.output.prompts.sys", terminal)
+            asked.setattr("cloudcore.commands.prompts.sys", terminal)
             assert world.told(*command.split()) == (1, "nothing was changed")
         assert terminal.stderr.getvalue() == f"{question} [y/N] "
     assert len(world.read("policies", "attachments", "x")) == 1
     assert ADMIN in world.done("roles", "assignments", "admin", "-q").lines
     assert world.read("keys", "show", "x")["state"] == "enabled"
     assert [each["key"] for each in world.read("buckets", "objects", "xxx")] == ["file"]
-    monkeypatch.setattr("registry.cli.output.prompts.sys", SimpleNamespace(stdin=Terminal("n\n")))
+    monkeypatch.setattr("cloudcore.commands.prompts.sys", SimpleNamespace(stdin=Terminal("n\n")))
     world.done("keys", "disable", "x", "-y")
     world.done("buckets", "remove", "xxx", "file", "--yes")
 

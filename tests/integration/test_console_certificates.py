@@ -100,7 +100,7 @@ async def test_a_key_made_here_is_shown_once_and_that_of_a_signing_request_never
         )
         own = str(made.headers["location"]).partition("?")[0]
         await run_due(
-            served.database, list(CERTIFICATE.job_kinds(served.certificates)), served.clock
+            served.database, list(CERTIFICATE.runtime.job_kinds(served.certificates)), served.clock
         )
         shown = (await browser.get(own)).text
         assert "which its owner has" in shown

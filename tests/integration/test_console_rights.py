@@ -74,7 +74,7 @@ async def furnish(shop: Shop) -> None:
     await furnish_registered(shop)
     await set_status(shop, acme.ids["/v1/clusters/{}"], "stopped")
     certificates = shop.served.certificates
-    kinds = list(CERTIFICATE.job_kinds(certificates))
+    kinds = list(CERTIFICATE.runtime.job_kinds(certificates))
     await run_due(certificates.database, kinds, certificates.clock)  # one has a key to export
     old = await shop.served.make("/v1/repositories", {"name": "old"}, token=token)
     await shop.served.ask("DELETE", f"/v1/repositories/{old['id']}", token=token)

@@ -74,10 +74,12 @@ async def test_its_jobs_and_chores_run_with_those_of_others(tmp_path: Path) -> N
         registry = Registry(settings, WITH_THINGS, database=database)
         async with registry.open_planes() as (opening, _):
             opened = [(each, await opening.needs_of(each)) for each in WITH_THINGS.families]
-            kinds = [kind.name for each, needs in opened for kind in each.job_kinds(needs)]
+            kinds = [kind.name for each, needs in opened for kind in each.runtime.job_kinds(needs)]
             assert "test.grow" in kinds
             assert len(set(kinds)) == len(kinds) > 1
-            chores = [chore.name for each, needs in opened for chore in each.schedule(needs)]
+            chores = [
+                chore.name for each, needs in opened for chore in each.runtime.schedule(needs)
+            ]
             assert "test.look" in chores
             assert len(set(chores)) == len(chores) > 1
     finally:

@@ -72,7 +72,7 @@ class World:
         served = self.s3.served
         await run_due(
             served.database,
-            list(NOTIFICATIONS.job_kinds(served.notifications)),
+            list(NOTIFICATIONS.runtime.job_kinds(served.notifications)),
             served.clock,
             SWIFT,
         )

@@ -771,7 +771,7 @@ async def test_metrics_are_sums_over_restarts(world: BalancerWorld) -> None:
 
 
 async def test_each_hour_of_each_is_counted(world: BalancerWorld) -> None:
-    measure = LOADBALANCER.samples()["loadbalancer.hours"]
+    measure = LOADBALANCER.runtime.samples["loadbalancer.hours"]
     assert await measure(world.database) == {}
     for name in ("one", "two"):
         await world.make(name=name)
@@ -781,7 +781,7 @@ async def test_each_hour_of_each_is_counted(world: BalancerWorld) -> None:
 
 async def test_one_of_a_lost_machine_is_degraded_until_it_is_back(world: BalancerWorld) -> None:
     made = await world.active()
-    (placing,) = LOADBALANCER.placings()
+    (placing,) = LOADBALANCER.runtime.placings
     place = [(ACCOUNT, made["id"])]
 
     def note(tx: Connection, is_lost: bool) -> None:

@@ -482,7 +482,7 @@ async def test_what_a_message_says_is_sealed_and_kept_for_a_week(
 
 
 async def forget(world: SendingWorld) -> None:
-    for each in EMAIL.expiry():
+    for each in EMAIL.runtime.expiry:
         await world.served.database.write(each, world.served.clock())
 
 
@@ -606,7 +606,7 @@ async def test_platform_mail_leaves_the_same_way_and_no_tenants_suppression_or_r
     await world.work()
     await run_due(
         world.served.database,
-        list(NOTIFICATIONS.job_kinds(world.served.notifications)),
+        list(NOTIFICATIONS.runtime.job_kinds(world.served.notifications)),
         world.served.clock,
     )
     ours = [each for each in world.deliveries if each.recipients == ["bob@one.example.com"]]

@@ -87,7 +87,7 @@ class World:
 
     async def work(self) -> None:
         """Let the machine do what is due."""
-        kinds = NETWORK.job_kinds(self.needs)
+        kinds = NETWORK.runtime.job_kinds(self.needs)
         await run_due(self.served.database, list(kinds), self.served.clock)
 
     async def row(self, vpc_id: str) -> Vpc:
@@ -181,11 +181,11 @@ async def test_a_vpc_is_degraded_while_its_machine_is_lost_and_active_when_it_is
     served = world.served
     (vpc, *_) = await world.ask("GET", "vpcs")
     served.clock.now += 1_001 * DAY
-    await look(served.database, served.clock, NETWORK.placings())
+    await look(served.database, served.clock, NETWORK.runtime.placings)
     lost = await world.row(vpc["id"])
     assert (lost.status, [each.code for each in lost.faults]) == ("degraded", [NODE_LOST])
     await served.database.write(claim, world.needs.node, new_id(), served.clock())
-    await look(served.database, served.clock, NETWORK.placings())
+    await look(served.database, served.clock, NETWORK.runtime.placings)
     assert driver.applied == []
     await world.work()
     back = await world.row(vpc["id"])
@@ -216,7 +216,7 @@ async def test_the_machine_is_brought_to_the_rows_when_the_service_starts(
     assert len(placed) > 1
     await driver.remove(placed[0])
     driver.applied.clear()
-    (watch,) = NETWORK.on_node(world.needs)
+    (watch,) = NETWORK.runtime.on_node(world.needs)
     await watch.turn()
     assert sorted(driver.applied) == sorted(await driver.known()) == sorted(placed)
     assert await other.known() == [strange]

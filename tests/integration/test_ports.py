@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.family import Family
+from cloudcore.family import Family, Runtime
 from cloudcore.keyring import create_root_key
 from cloudcore.ports import Offer, Opening, Port, PortMissing, known, offer
 from registry.composition.dev import DEV
@@ -67,7 +67,7 @@ def steps() -> Steps:
 
 def registry_of(settings: Settings, steps: Steps, *offers: Offer) -> Registry:
     """Return a registry with a further family, to which these ports are offered."""
-    fishing = Family[list[str]](name="fishing", open=steps.open_needs)
+    fishing = Family[list[str]](name="fishing", runs=Runtime(open=steps.open_needs))
     return Registry(settings, replace(DEV, families=(*DEV.families, fishing), offers=offers))
 
 
@@ -76,7 +76,7 @@ async def test_each_port_is_filled_once_and_closed_before_what_it_asked_for(
 ) -> None:
     offers = (offer(ROD, steps.make_rod), offer(LINE, steps.make_line))
     async with registry_of(settings, steps, *offers).open_planes() as (opening, _):
-        fishing = Family[list[str]](name="fishing", open=steps.open_needs)
+        fishing = Family[list[str]](name="fishing", runs=Runtime(open=steps.open_needs))
         assert await opening.needs_of(fishing) == ["rod with line", "line", "rod with line"]
     assert steps.seen == ["line", "rod", "fishing", "no fishing", "no rod", "no line"]
 

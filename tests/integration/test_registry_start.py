@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.family import Family
+from cloudcore.family import Family, Runtime
 from cloudcore.jobs.kinds import Done, JobKind
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 from cloudcore.nodes import rows
@@ -34,7 +34,7 @@ async def test_what_a_failed_start_opened_is_closed(tmp_path: Path) -> None:
         raise LookupError("no planes")
 
     before = set(threading.enumerate())
-    family = Family[None](name="test", open=open_needs)
+    family = Family[None](name="test", runs=Runtime(open=open_needs))
     registry = Registry(settings, replace(DEV, families=(*DEV.families, family), make_planes=fail))
     with pytest.raises(LookupError, match="no planes"):
         await registry.start()
@@ -75,12 +75,14 @@ async def test_a_process_whose_machine_lost_its_name_gives_up_the_jobs_of_the_ma
 
     family = Family[None](
         name="test",
-        open=note,
-        job_kinds=lambda _: (
-            JobKind(name="grind", step=hang, slots=1, node=node.name),
-            JobKind(name="tell", step=tell),
+        runs=Runtime(
+            open=note,
+            job_kinds=lambda _: (
+                JobKind(name="grind", step=hang, slots=1, node=node.name),
+                JobKind(name="tell", step=tell),
+            ),
+            on_node=lambda _: (Watch("mills", 3600, watch),),
         ),
-        on_node=lambda _: (Watch("mills", 3600, watch),),
     )
     registry = Registry(settings, replace(DEV, families=(*DEV.families, family)))
     await registry.start()

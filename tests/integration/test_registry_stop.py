@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db import postgresql
-from cloudcore.family import Family
+from cloudcore.family import Family, Runtime
 from cloudcore.ports import Opening
 from registry.composition import main
 from registry.composition.dev import DEV
@@ -43,7 +43,7 @@ async def test_a_stop_does_not_wait_for_a_database_that_is_away(
     async def note(opening: Opening) -> None:
         processes.append(await opening.get(STORES))
 
-    noting = Family[None](name="test", open=note)
+    noting = Family[None](name="test", runs=Runtime(open=note))
     registry = Registry(settings, replace(DEV, families=(*DEV.families, noting)))
     await registry.start()
     processes[0].ctx.pulls.note(uuid7())

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import MetaData
 
 from cloudcore.clock import uuid7
-from cloudcore.command_line import Option
+from cloudcore.commands.nouns import Option
 from cloudcore.email.suppressions import ROWS as SUPPRESSION_ROWS
 from cloudcore.email.suppressions import SUPPRESSIONS
 from cloudcore.errors import NotFound

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pytest
 
@@ -43,7 +44,7 @@ class Shelf:
         return dict(self.stored)
 
     async def sample(self) -> None:
-        await sample(self.database, self.clock, "here", [lambda: {SKU: self.measure}])
+        await sample(self.database, self.clock, "here", {SKU: self.measure})
 
     async def at(self, hour: int) -> None:
         """Sample as some chore does in an hour."""
@@ -159,7 +160,7 @@ async def test_what_is_stored_of_images_is_each_blob_once(world: World, metadata
     await other.push_image("layer", "v1")
     await other.push_image("another layer", "v2")
     assert image["size"] > 0
-    measured = await REGISTRY.samples()[STORAGE.name](world.install.database)
+    measured = await REGISTRY.runtime.samples[STORAGE.name](world.install.database)
     with querying(metadata_url) as query:
         rows = query("SELECT size FROM blob_objects")
     assert len(rows) == 3
@@ -172,15 +173,15 @@ async def test_slices_of_objects_add_up(world: World, monkeypatch: pytest.Monkey
     sizes = [len(f"layer {number}" * number) for number in range(1, 6)]
     for number in range(1, 6):
         await world.push_blob((f"layer {number}" * number).encode())
-    measured = await REGISTRY.samples()[STORAGE.name](world.install.database)
+    measured = await REGISTRY.runtime.samples[STORAGE.name](world.install.database)
     assert measured == {world.account.id: sum(sizes)}
 
 
 @on_both_databases
 async def test_all_that_families_sample_is_among_their_skus(world: World) -> None:
     """And it is counted when it is sampled as the chore does."""
-    samples = [family.samples for family in FAMILIES]
-    named = {sku for each in samples for sku in each()}
+    samples = dict(chain(*(family.runtime.samples.items() for family in FAMILIES)))
+    named = {*samples}
     assert named <= {each.name for each in skus_of(FAMILIES)}
     assert {"registry.storage", "storage.storage", "kms.keys"} <= named
     install = world.install

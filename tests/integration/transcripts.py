@@ -2,10 +2,18 @@
 
 A case begins with ``## its title``. ``$ queues list`` is a command of the machine that is signed
 in, ``owner$`` one of the person who owns the install, and any other word names a machine of the
-case that has yet to sign in. ``push$ REPOSITORY [TAG]`` pushes an image and prints its digest,
-``person$ MACHINE EMAIL PASSWORD NEW ROLE`` signs a person in, and ``program$ MACHINE ACTIONS
-RESOURCE`` a service account that may do no more. After ``|`` stand the fields of the JSON to print,
-after ``<`` what the standard input holds.
+case that has yet to sign in; ``operator$`` runs a command on the registry's own machine. Variables
+may stand before a command, as in a shell. ``push$ REPOSITORY [TAG]`` pushes an image and prints its
+digest, ``person$ MACHINE EMAIL PASSWORD NEW ROLE`` signs a person in, and ``program$ MACHINE
+ACTIONS RESOURCE`` a service account that may do no more. ``blob$ REPOSITORY SIZE`` pushes a blob,
+``pulls$ DIGEST REPOSITORY`` prints how the registry answers for it, ``admits$ PASSWORD`` how it
+answers a container client, ``owe$ MONTHS STATUS ATTEMPTS`` puts in an invoice of so many months
+before October 2026, ``sql$`` changes or reads the database, ``sh$`` is a shell, and ``day$`` lets a
+day pass for garbage. After ``|`` stand the fields of the JSON to print, after ``<`` what the
+standard input holds, and after ``>`` the file of the case to write to.
+
+The settings of an install of the file's own stand in its second line, after ``settings:``; with
+``each`` among them, every case has one.
 
 Below a command stands what it prints, the blanks between cells made one, then each line of the
 standard error after ``!``, and a status that is not 0 in brackets, before the error if that is one
@@ -19,18 +27,29 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
+from cloudcore.clock import MICROSECONDS
+from tests.conformance.content import blob
 from tests.entrepot import ADMIN, Home
 from tests.integration.cli_world import JSON, Ended, World
+from tests.owed_invoices import OCTOBER, owe
 
 FOLDER: Final = Path(__file__).parent / "commands"
-_COMMAND: Final = re.compile(r"(\w*)(?:\[(\d)\])?([$+]) (.*?)(?: \| ([\w. ]+))?(?: < (.*))?")
+_COMMAND: Final = re.compile(
+    r"(\w*)(?:\[(\d)\])?([$+]) (.*?)(?: \| ([\w. ]+))?(?: < (.*))?(?: > (\S+))?"
+)
+_VARIABLE: Final = re.compile(r"[A-Z_]+=")
+_SETTINGS: Final = re.compile(r"^settings: (.*)$", re.MULTILINE)
+_MONTH: Final = 31 * 86_400_000_000
 _FAILED: Final = re.compile(r"\[\d\]")
 _NAME: Final = re.compile(r"<(\w+(?:\.short)?)>")
 
@@ -40,16 +59,19 @@ class Case(NamedTuple):
 
     title: str
     lines: list[str]
+    settings: tuple[str, ...] = ()
+    """Of the install: ``NAME=value``; ``each`` if no other case has it."""
 
 
 def cases() -> Iterator[Case]:
     """Yield the cases of all files."""
     for file in sorted(FOLDER.glob("*.txt")):
-        _, *parts = file.read_text().split("\n## ")
+        head, *parts = file.read_text().split("\n## ")
+        settings = tuple(" ".join(_SETTINGS.findall(head)).split())
         for part in parts:
             title, *lines = part.splitlines()
             shown = [line for line in lines if line and not line.startswith("# ")]
-            yield Case(f"{file.stem}: {title}", shown)
+            yield Case(f"{file.stem}: {title}", shown, settings)
 
 
 @dataclass
@@ -69,6 +91,7 @@ class Player:
             "host": self.world.host,
             "admin": ADMIN,
             "folder": str(self.folder),
+            "data": str(self.world.install.registry.data),
         }
 
     def play(self, lines: list[str]) -> None:
@@ -91,37 +114,78 @@ class Player:
             self.known |= found.groupdict()
             lines = rest
 
-    def _run(self, machine: str, command: str, fields: str, given: str) -> list[str]:
+    def _run(self, machine: str, command: str, fields: str, given: str, file: str) -> list[str]:
+        if machine == "sql":
+            return self._query(self._filled(command))
+        if machine == "sh":
+            shell = ["sh", "-c", self._filled(command)]
+            return subprocess.run(
+                shell, check=False, capture_output=True, text=True
+            ).stdout.splitlines()
         words = shlex.split(self._filled(command))
-        if machine in ("push", "person", "program"):
-            return self._prepare(machine, *words)
+        if hasattr(self, f"_{machine}_"):
+            return [*getattr(self, f"_{machine}_")(*words)]
+        environment = dict(each.split("=", 1) for each in takewhile(_VARIABLE.match, words))
+        words = words[len(environment) :]
+        if machine == "operator":
+            words += ["--data", self.known["data"]]
         ended = self.world.run(
             *words,
             *(JSON if fields else ()),
             stdin=self._filled(given).replace("\\n", "\n") + "\n" if given else "",
-            home=self._home(machine),
+            home=self._home(machine, environment),
         )
+        if file:
+            (self.folder / file).write_bytes(ended.out)
+            return _complaints(ended)
         printed = _selected(ended, fields.split()) if fields else ended.lines
         return [*filter(None, printed), *_complaints(ended)]
 
-    def _prepare(self, machine: str, *words: str) -> list[str]:
-        if machine == "push":
-            return [self.world.push(*words)]
-        home = Home(self.folder / words[0])
-        if machine == "person":
-            email, password, new, *role = words[1:]
-            self.world.sign_in_person(home, email, password, new, role="".join(role))
-        else:
-            actions, resource = words[1].split(","), words[2]
-            self.world.sign_in(
-                home, {"effect": "allow", "actions": actions, "resources": [resource]}
-            )
+    def _query(self, statement: str) -> list[str]:
+        database = self.world.install.registry.data / "metadata.db"
+        with closing(sqlite3.connect(database, timeout=30)) as raw, raw:
+            return [" ".join(map(str, row)) for row in raw.execute(statement)]
+
+    def _push_(self, repository: str, tag: str | None = None) -> Iterator[str]:
+        yield self.world.push(repository, tag)
+
+    def _blob_(self, repository: str, size: str) -> Iterator[str]:
+        yield self.world.registry.push_blob(f"acme/{repository}", blob(int(size))).digest
+
+    def _pulls_(self, digest: str, repository: str) -> Iterator[str]:
+        yield str(self.world.registry.get_blob(f"acme/{repository}", digest).status_code)
+
+    def _admits_(self, password: str) -> Iterator[str]:
+        yield "yes" if self.world.admits(password) else "no"
+
+    def _day_(self, _passes: str) -> list[str]:
+        for column in (
+            "repository_blobs SET touched_at = touched_at",
+            "blob_objects SET condemned_at = condemned_at",
+            "quarantined_objects SET swept_at = swept_at",
+        ):
+            self._query(f"UPDATE {column} - {24 * 3600 * MICROSECONDS}")
         return []
 
-    def _home(self, machine: str) -> Home | None:
-        if machine == "owner":
-            return self.owner()
-        return Home(self.folder / machine) if machine else None
+    def _owe_(self, months: str, status: str, attempts: str) -> Iterator[str]:
+        database = self.world.install.registry.data / "metadata.db"
+        with closing(sqlite3.connect(database, timeout=30)) as raw:
+            yield owe(raw, OCTOBER - int(months) * _MONTH, status, int(attempts))
+
+    def _person_(self, name: str, email: str, given: str, new: str, role: str = "") -> list[str]:
+        home = Home(self.folder / name)
+        self.world.sign_in_person(home, email, given, new, role=role)
+        return []
+
+    def _program_(self, name: str, actions: str, resource: str) -> list[str]:
+        rights = {"effect": "allow", "actions": actions.split(","), "resources": [resource]}
+        self.world.sign_in(Home(self.folder / name), rights)
+        return []
+
+    def _home(self, machine: str, environment: Mapping[str, str]) -> Home:
+        own = {"": self.world.home, "operator": self.world.home}
+        home = self.owner() if machine == "owner" else own.get(machine)
+        return Home(self.folder / machine if home is None else home.folder, environment)
 
     def _filled(self, text: str) -> str:
         return _NAME.sub(lambda found: self._value(found[1]), text)

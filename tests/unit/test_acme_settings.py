@@ -11,7 +11,6 @@ from cloudcore.serving.asgi import Message, Receive, Scope
 from cloudcore.serving.tls.validation import ValidationApplication, Validations
 from registry.settings.reading import with_values
 from registry.settings.settings import Settings
-from registry.settings.texts import SettingsError
 
 ACME = {"tls_acme": "registry.example.com", "tls_acme_terms": "agree"}
 
@@ -38,30 +37,8 @@ def test_certificate_and_account_lie_beside_the_root_key() -> None:
     assert settings.tls_files.key.is_relative_to("/keys/tls-acme")
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"tls_acme_terms": ""}, "termsOfService in https://acme-v02"),
-        ({"tls_acme": "*.example.com"}, "no wildcards"),
-        ({"tls_acme": "203.0.113.7"}, "no addresses"),
-        ({"tls_acme": "registry"}, "no single words"),
-        ({"tls_acme": "../x.example.com"}, "is no full name of a host"),
-        ({"tls_acme_directory": "http://ca.example.com"}, "a URL of https://"),
-        ({"tls_acme_email": "nobody"}, "tls_acme_email is an address"),
-        ({"tls_acme_http": "80"}, "an address is HOST:PORT"),
-        ({"tls_certificate": "a", "tls_key": "b"}, "exclude each other"),
-        ({"public_url": "http://registry.example.com"}, "set https://registry"),
-    ],
-)
-def test_what_cannot_be_is_refused(values: dict[str, str], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
-        made(**{**ACME, **values})
-
-
 def test_a_certificate_that_is_ordered_has_every_host_of_a_family() -> None:
     hosts = {"family_hosts": "pull=cr.example.com", "public_url": "https://registry.example.com"}
-    with pytest.raises(SettingsError, match=r"tls_acme does not list cr\.example\.com"):
-        made(**ACME, **hosts)
     both = ACME | {"tls_acme": "registry.example.com,cr.example.com"}
     assert made(**both, **hosts).urls == ("https://registry.example.com", "https://cr.example.com")
 

@@ -25,22 +25,6 @@ def test_a_domain_and_an_address_are_taken() -> None:
     assert made(bounce_domain=DOMAIN).email.bounce_address is None
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"bounce_listen": "127.0.0.1:25"}, "needs bounce_domain"),
-        ({"bounce_domain": DOMAIN, "bounce_listen": "25"}, "is HOST:PORT"),
-        ({"bounce_domain": "Bounces.example.com"}, "is no domain"),
-        ({"bounce_domain": "localhost"}, "is no domain"),
-        ({"bounce_domain": "192.0.2.1"}, "is no domain"),
-        ({"bounce_domain": f"{'a.' * 100}com"}, "is no domain"),
-    ],
-)
-def test_what_does_not_fit_is_refused(values: dict[str, str], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
-        made(**values)
-
-
 def test_an_address_that_another_server_has_is_told_of_at_the_start() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         listen = f"127.0.0.1:{other.getsockname()[1]}"

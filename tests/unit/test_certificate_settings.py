@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from registry.settings.reading import with_values
 from registry.settings.settings import Settings
-from registry.settings.texts import SettingsError
 
 GOOD = {
     "certificate_zone": "cloud.example.com",
@@ -30,23 +27,3 @@ def test_authority_and_name_server_are_set() -> None:
     assert found.name_servers == ("ns1.example.com", "ns2.example.net")
     assert made(**GOOD | {"dns_listen": "[::]:53"}).certificates.dns_address == ("::", 53)
     assert made().certificates.dns_address is None
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"certificate_acme_terms": ""}, "termsOfService in https://ca.example.com"),
-        ({"certificate_acme_directory": "http://a.example"}, "a URL of https://"),
-        ({"certificate_acme_email": "x"}, "is an address"),
-        ({"certificate_zone": ""}, "needs certificate_zone"),
-        ({"certificate_zone": "", "certificate_acme_directory": ""}, "dns_listen needs"),
-        ({"dns_listen": "53"}, "is HOST:PORT"),
-        ({"dns_listen": "1.2.3.4:99999"}, "is HOST:PORT"),
-        ({"dns_name_servers": ""}, "needs dns_name_servers"),
-        ({"dns_name_servers": "no name"}, "no name of a host"),
-        ({"dns_name_servers": "ns.cloud.example.com"}, "name it outside"),
-    ],
-)
-def test_what_cannot_be_is_refused(values: dict[str, str], words: str) -> None:
-    with pytest.raises(SettingsError, match=words):
-        made(**{**GOOD, **values})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pytest
 
 from cloudcore.command_failures import Misuse, RequestRefused
+from cloudcore.commands.records import by_column
 from registry.cli.client.api import ApiClient
 from registry.cli.commands.audit import parse_moment
 from registry.cli.main import make_parser
-from registry.cli.output.records import by_column
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -40,6 +41,13 @@ def test_another_text_is_no_time(text: str) -> None:
         parse_moment(text, NOW)
 
 
+def parsed(*words: str) -> Namespace:
+    """Return the options of a command that needs no sign-in."""
+    options = make_parser().parse_args(words)
+    options.product = options.product._replace(client=lambda _: object.__new__(ApiClient))
+    return options
+
+
 @pytest.mark.parametrize(
     "words", [("list", "--limit", "0", "-o", "jsonl"), ("export", "-o", "jsonl"), ("export",)]
 )
@@ -57,10 +65,7 @@ def test_json_lines_are_written_page_by_page(
         return {"events": [{"number": begun}, {"number": begun + 1}], "meta": more}
 
     monkeypatch.setattr(ApiClient, "call", call)
-    monkeypatch.setattr(
-        "registry.cli.nouns.invocation.open_client", lambda _: object.__new__(ApiClient)
-    )
-    options = make_parser().parse_args(["audit", *words])
+    options = parsed("audit", *words)
     assert options.run(options) == 0
     assert written == [0, 1, 2, 3]
     assert [json.loads(line)["number"] for line in capsys.readouterr().out.splitlines()] == [4, 5]
@@ -73,11 +78,8 @@ def test_an_export_that_is_refused_makes_no_file(
         raise RequestRefused("ACCESS_DENIED: no", 403)
 
     monkeypatch.setattr(ApiClient, "call", refuse)
-    monkeypatch.setattr(
-        "registry.cli.nouns.invocation.open_client", lambda _: object.__new__(ApiClient)
-    )
     file = tmp_path / "events"
-    options = make_parser().parse_args(["audit", "export", "--to", str(file)])
+    options = parsed("audit", "export", "--to", str(file))
     with pytest.raises(RequestRefused):
         options.run(options)
     assert not file.exists()

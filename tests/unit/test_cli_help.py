@@ -9,8 +9,8 @@ from importlib import metadata
 
 import pytest
 
+from cloudcore.commands.parser import CommandParser
 from registry.cli.main import main, make_parser
-from registry.cli.parser import CommandParser
 
 
 def ended(*arguments: str) -> int:

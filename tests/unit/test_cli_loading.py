@@ -9,7 +9,7 @@ from tests.databases import program_environment
 
 CHECK = """
 import gc, sys
-from registry.cli.parser import import_server_module
+from registry.cli.server.loading import import_server_module
 gc.{before}able()
 assert "sqlalchemy" not in sys.modules
 assert import_server_module("fsck") is import_server_module("fsck")

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cloudcore.command_line import Cell
-from registry.cli.output.records import (
+from cloudcore.commands.nouns import Cell
+from cloudcore.commands.records import (
     printable,
     text_of,
     time_text,

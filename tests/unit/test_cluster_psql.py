@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from cloudcore.command_line import Invocation
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.options import values_of
 from cloudcore.databases.commands import COMMANDS, _psql
 from cloudcore.errors import InvalidInput
 from registry.cli.main import make_parser
-from registry.cli.nouns.options import values_of
 
 _PROGRAM = """#!/bin/sh
 printf '%s\\n' "$@" >{told}

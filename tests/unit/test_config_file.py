@@ -181,16 +181,6 @@ def test_config_show_refuses_what_serve_refuses(
         assert main(["config", "show", "--config", str(config)]) == 0
 
 
-@pytest.mark.parametrize("metrics", ["9100", "localhost:", "localhost:x", "::1:70000"])
-def test_metrics_need_an_address(
-    config: Path, capsys: pytest.CaptureFixture[str], metrics: str
-) -> None:
-    config.write_text(f'metrics = "{metrics}"\n')
-    for command in (["config", "show"], ["serve"]):
-        assert main([*command, "--config", str(config)]) == 2
-        assert f"metrics: an address is HOST:PORT, not '{metrics}'" in capsys.readouterr().err
-
-
 def test_an_address_of_metrics_may_be_one_of_ipv6() -> None:
     assert Settings(Path(), metrics="[::1]:9100").metrics_address == ("::1", 9100)
     assert Settings(Path(), metrics=":9100").metrics_address == ("", 9100)  # every address

@@ -8,9 +8,9 @@ from typing import get_args
 
 import pytest
 
+from cloudcore.commands.records import size_text
 from cloudcore.identity.oauth.pages import code_page
 from cloudcore.web.reference_pages import page
-from registry.cli.output.records import size_text
 from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.control_plane import Refused

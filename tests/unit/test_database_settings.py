@@ -37,26 +37,6 @@ def test_no_server_runs_until_the_operator_wants_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("driver", "runc"),
-        ("address", "0.0.0.0"),
-        ("address", "db.example.com"),
-        ("ports", "20000"),
-        ("ports", "3000-2000"),
-        ("ports", "20000-70000"),
-        ("ports", "20000-65535"),
-        ("ports", "80-90"),
-        ("first_uid", "1000"),
-        ("networks", "10.0.0.1/8"),
-    ],
-)
-def test_what_no_server_could_use_is_refused_by_its_name(name: str, text: str) -> None:
-    with pytest.raises(SettingsError, match=f"database_{name}"):
-        settings(**{name: text})
-
-
 def servers(tmp_path: Path) -> BubblewrapServers:
     return BubblewrapServers(tmp_path, Listening("127.0.0.1", 20_000, 1_100_000))
 

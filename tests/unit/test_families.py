@@ -125,7 +125,10 @@ def test_a_port_is_called_in_errors_as_in_the_source() -> None:
 
 
 def test_every_port_is_filled_by_one() -> None:
-    offers = [*CROSS_FAMILY_OFFERS, *(each for family in FAMILIES for each in family.offers())]
+    offers = [
+        *CROSS_FAMILY_OFFERS,
+        *(each for family in FAMILIES for each in family.runtime.offers),
+    ]
     assert max(Counter(each.port.name for each in offers).values()) == 1
 
 
@@ -138,12 +141,12 @@ def test_the_rules_of_a_familys_resources_are_known() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_what_is_forgotten_is_a_change(family: Family[Any]) -> None:
-    assert all(callable(forget) for forget in family.expiry())
+    assert all(callable(forget) for forget in family.runtime.expiry)
 
 
 def test_first_segments_of_paths_are_those_of_the_routes() -> None:
     for family in FAMILIES:
-        routes = (path for handler in family.routes() for path in handler.paths)
+        routes = (path for handler in family.runtime.routes for path in handler.paths)
         assert {*family.paths} == {"/".join(path.split("/")[:3]) for path in routes}
     assert max(Counter(path for family in FAMILIES for path in family.paths).values()) == 1
 

@@ -28,18 +28,6 @@ def test_the_setting_says_who_wraps_what_is_new() -> None:
     assert providers_of(PROVIDER="aws", AWS_KEY=ARN) == "aws"
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({"PROVIDER": "vault"}, "embedded or aws, not 'vault'"),
-        ({"PROVIDER": "aws"}, "needs kms_aws_key"),
-    ],
-)
-def test_an_unusable_setting_is_refused(variables: dict[str, str], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        providers_of(**variables)
-
-
 def test_aws_without_its_client_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudcore.kms.providers.find_spec", lambda _name: None)
     with pytest.raises(SettingsError, match=r"pip install 'entrepot\[aws\]'"):

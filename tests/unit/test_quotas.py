@@ -31,6 +31,6 @@ def test_one_function_makes_every_refusal() -> None:
 
 
 def test_what_an_account_has_is_counted_for_each_of_its_quotas() -> None:
-    counted = {each.quota for family in FAMILIES for each in family.uses()}
+    counted = {each.quota for family in FAMILIES for each in family.runtime.uses}
     every = {each for family in FAMILIES for each in family.quotas}
     assert {each for each in every if each.per == "account"} == counted

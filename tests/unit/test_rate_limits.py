@@ -34,7 +34,7 @@ def test_the_limited_operations_are_those_of_the_public_catalogues() -> None:
     limited = {
         family.name
         for family in FAMILIES
-        for handler in family.routes()
+        for handler in family.runtime.routes
         if handler.opt.get("rate_limited")
     }
     assert limited == {"catalog"}

@@ -8,7 +8,6 @@ import pytest
 
 from registry.settings.reading import from_environment
 from registry.settings.settings import Settings
-from registry.settings.texts import SettingsError
 
 HERE = Path("here")
 
@@ -22,19 +21,6 @@ def test_origins_are_listed_in_the_environment() -> None:
     assert Settings(HERE).origins == ()
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        *("*", "null", "app.example.com", "https://", "https://*.example.com", "https://a/"),
-        *("https://a/b", "HTTPS://a", "https://A", "ftp://a", "https://u@a", "https://a:port"),
-        *("https://a:443", "http://a:80", "https://a b", "https://a?", "https://-a"),
-    ],
-)
-def test_what_no_browser_sends_is_refused(origin: str) -> None:
-    with pytest.raises(SettingsError, match="cors_origins"):
-        Settings(HERE, cors_origins=f"https://good.example,{origin}")
-
-
 @pytest.mark.parametrize("origin", ["https://a:80", "http://a:443", "http://a:8080"])
 def test_other_ports_are_a_part_of_an_origin(origin: str) -> None:
     assert Settings(HERE, cors_origins=origin).origins == (origin,)
@@ -45,8 +31,6 @@ def test_origins_of_identity_providers_inside_are_listed_too() -> None:
     found = from_environment({"ENTREPOT_OIDC_INTERNAL_ORIGINS": listed}, Settings(HERE))
     assert found.internal_issuers == ("http://127.0.0.1:9000", "https://sso.internal")
     assert Settings(HERE).internal_issuers == ()
-    with pytest.raises(SettingsError, match="oidc_internal_origins"):
-        Settings(HERE, oidc_internal_origins="https://sso.internal/realms/a")
 
 
 def test_upstreams_inside_are_origins_and_networks() -> None:
@@ -56,6 +40,3 @@ def test_upstreams_inside_are_origins_and_networks() -> None:
     assert allowed.origins == ("http://registry.internal:5000", "https://hub.internal")
     assert [str(network) for network in allowed.networks] == ["10.20.0.0/16", "fd00:5::/32"]
     assert allowed.setting == "ENTREPOT_UPSTREAM_ALLOWED"
-    for wrong in ("registry.internal", "10.20.0.1/16", "https://hub.internal/v2"):
-        with pytest.raises(SettingsError, match="upstream_allowed"):
-            Settings(HERE, upstream_allowed=wrong)

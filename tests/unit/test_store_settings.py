@@ -30,28 +30,6 @@ def settings_of(**variables: str) -> Settings:
     return from_environment(environ, DEFAULTS)
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({"BUCKET": "Blobs"}, "no name of a bucket"),
-        ({"ENDPOINT": "s3.example.com"}, "no URL such as"),
-        ({"ENDPOINT": "https://key:secret@s3.example.com"}, "no URL such as"),
-        ({"ENDPOINT": "https://s3.example.com/path"}, "no URL such as"),
-        ({"REGION": "EU 1"}, "no name such as eu-central-1"),
-        ({"PREFIX": "a/../b c"}, "letters, digits"),
-        ({"PATH_STYLE": "yes"}, "on or off"),
-        ({"REDIRECTS": "yes"}, "store_s3_redirects is on or off"),
-        ({"PUBLIC_ENDPOINT": "s3.example.com"}, "store_s3_public_endpoint is no URL such as"),
-        ({"ENCRYPTION": "aes"}, "AES256, aws:kms or"),
-        ({"READ_SECONDS": "0"}, "store_s3_read_seconds"),
-        ({"BUFFER_MB": "1"}, "store_s3_buffer_mb"),
-    ],
-)
-def test_an_unusable_setting_is_refused(variables: dict[str, str], message: str) -> None:
-    with pytest.raises(SettingsError, match=message):
-        settings_of(**{"BUCKET": "blobs", **variables})
-
-
 def test_a_limit_of_blobs_that_no_bucket_takes_is_refused_at_the_start() -> None:
     most = {"ENTREPOT_MAX_BLOB_BYTES": str(MOST_S3_BLOB_BYTES + 1)}
     assert from_environment(most, DEFAULTS).limits.max_blob_bytes > MOST_S3_BLOB_BYTES

@@ -28,18 +28,6 @@ def test_a_certificate_makes_urls_https() -> None:
     named = made(allowed_hosts="registry.example.com", **TLS)
     assert named.url == "https://registry.example.com"
     assert named.pull_host == "registry.example.com"
-
-
-@pytest.mark.parametrize("name", list(TLS))
-def test_one_without_the_other_is_refused(name: str) -> None:
-    (other,) = set(TLS) - {name}
-    with pytest.raises(SettingsError, match=f"{other} is not set"):
-        made(**{name: "file"})
-
-
-def test_a_plain_public_url_is_refused_with_tls() -> None:
-    with pytest.raises(SettingsError, match=r"set https://registry\.example\.com"):
-        made(public_url="http://registry.example.com", **TLS)
     assert made(public_url="https://a.example.com", **TLS).url == "https://a.example.com"
 
 
@@ -55,10 +43,6 @@ def test_a_certificate_of_the_install_is_of_the_names_that_clients_use() -> None
     assert apart.own_names == ("a.example.com", "cr.example.com", "auth.example.com")
     assert named.tls_files is not None
     assert named.tls_files.key == Path("data").absolute() / "tls-own" / "certificate.pem"
-    with pytest.raises(SettingsError, match=r"set https://a\.example\.com"):
-        made(tls="own", public_url="http://a.example.com")
-    with pytest.raises(SettingsError, match="tls is own or empty"):
-        made(tls="on")
 
 
 def test_files_that_are_named_come_first() -> None:

@@ -241,9 +241,6 @@ async def get_audit_event(
     return OneAuditEvent(event=_answer(row))
 
 
-HANDLERS: Final = (list_audit_events, export_audit_events, get_audit_event)
-
-
 async def _lines(
     needs: AuditNeeds, owner_id: str, wanted: AuditFilter
 ) -> AsyncGenerator[bytes, None]:

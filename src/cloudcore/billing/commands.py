@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    argument,
-)
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
 
 
 def _expiry(method: Record) -> str:

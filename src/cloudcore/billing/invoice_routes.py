@@ -248,6 +248,3 @@ def _request_key(ctx: RequestContext) -> str | None:
     if ctx.claim is None:
         return None
     return hashlib.sha256(ctx.claim.scope.sealing_context.encode()).hexdigest()
-
-
-HANDLERS: Final = (list_invoices, get_invoice, pay_invoice)

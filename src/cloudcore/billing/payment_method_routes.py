@@ -254,12 +254,3 @@ async def delete_payment_method(
         payment_methods.delete_method, organization_id, payment_method_id
     )
     await payment_methods.forget(needs, gone)
-
-
-HANDLERS: Final = (
-    create_payment_method,
-    list_payment_methods,
-    get_payment_method,
-    update_payment_method,
-    delete_payment_method,
-)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Noun
+from cloudcore.commands.nouns import Act, Noun
 
 CATALOG: Final = Noun(
     noun="catalog",

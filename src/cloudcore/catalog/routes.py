@@ -71,6 +71,3 @@ async def list_prices(
 ) -> Response[ManyPrices]:
     """List the prices of the services."""
     return cast("Response[ManyPrices]", needs.prices.answer(request))
-
-
-HANDLERS: Final = (list_regions, list_prices)

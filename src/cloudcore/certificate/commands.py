@@ -8,16 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    argument,
-    method_act,
-)
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, argument, method_act
 from cloudcore.errors import InvalidInput
 
 _NAME: Final = argument("name", "1 to 63 of a-z 0-9 . _ -; fixed", metavar="NAME")

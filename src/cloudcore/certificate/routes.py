@@ -29,7 +29,7 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.services import CERTIFICATES
 from cloudcore.errors import NotFound
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
@@ -276,16 +276,3 @@ async def _authority(ctx: RequestContext, authority_id: str) -> Authority:
 def _answer(content: bytes, media_type: str) -> Response[bytes]:
     headers = {"Cache-Control": f"public, max-age={_KEPT_SECONDS}"}
     return Response(content, headers=headers, media_type=media_type)
-
-
-HANDLERS: Final = (
-    *standard_routes(CERTIFICATES),
-    create_certificate,
-    upload_certificate,
-    revoke_certificate,
-    recheck_challenges,
-    export_private_key,
-    get_root,
-    get_authority_certificate,
-    get_revocation_list,
-)

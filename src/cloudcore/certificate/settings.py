@@ -104,6 +104,3 @@ async def update_certificate_settings(
         return CertificateSettingsRecord(may_export, rfc3339(now))
 
     return await ctx.commit(change, wrap=OneCertificateSettings)
-
-
-HANDLERS: Final = (get_certificate_settings, update_certificate_settings)

@@ -8,7 +8,8 @@ from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import urlencode
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option
 from cloudcore.compute.instance_pool import INSTANCE_POOL
 from cloudcore.resources.commands import noun_of
 

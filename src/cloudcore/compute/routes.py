@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from litestar import Response, delete, get, patch, post
 from litestar.di import NamedDependency
@@ -20,7 +20,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, Unavailable
 from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -190,14 +190,3 @@ def _instance_of(tx: Connection, pool: InstancePool, instance_id: str) -> Instan
     if found is None or found.pool.id != pool.id:
         raise NotFound("there is no such instance")
     return found
-
-
-HANDLERS: Final[tuple[Any, ...]] = (
-    *standard_routes(INSTANCE_POOLS),
-    create_instance_pool,
-    update_instance_pool,
-    delete_instance_pool,
-    list_instances,
-    get_instance,
-    get_instance_logs,
-)

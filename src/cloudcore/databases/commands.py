@@ -10,17 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    Secret,
-    argument,
-)
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, Secret, argument
 from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.errors import InvalidInput
 from cloudcore.resources.commands import noun_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Option, method_act
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Option, method_act
 from cloudcore.email.dedicated_ip import DEDICATED_IP
 from cloudcore.email.resources import IP_POOL, MESSAGE, SENDING_IDENTITY, SUPPRESSION, TEMPLATE
 from cloudcore.resources.commands import noun_of

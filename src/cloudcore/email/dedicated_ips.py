@@ -25,7 +25,7 @@ from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -140,14 +140,6 @@ async def _changed(
     found, now = await DEDICATED_IP_METHODS.authorized(ctx, dedicated_ip_id), ctx.clock()
     wrap, told = DEDICATED_IP_METHODS.at(now), DEDICATED_IP_METHODS.changed_at(now)
     return await ctx.commit(set_status, found, status, now, wrap=wrap, told=told)
-
-
-HANDLERS: Final = (
-    *standard_routes(DEDICATED_IP_METHODS),
-    request_dedicated_ip,
-    pause_dedicated_ip,
-    resume_dedicated_ip,
-)
 
 
 def request(tx: Connection, new: DedicatedIP, inventory: Sequence[str]) -> DedicatedIP:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any, Final
+from typing import Any
 
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
@@ -14,7 +14,7 @@ from cloudcore.email.identity_verification import CONFIRM_PATH, BadToken, confir
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.email.sending_identities import IDENTITIES, verify
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.link_pages import (
@@ -86,11 +86,3 @@ def _confirm(tx: Connection, ctx: RequestContext, needs: EmailNeeds, token: str)
     owners = [found.account_id]
     ctx.audit(tx, CONFIRM, owners, principal="", source=None, resource=crn, details=details)
     return found
-
-
-HANDLERS: Final = (
-    *standard_routes(IDENTITIES),
-    verify_identity,
-    show_identity_confirmation,
-    confirm_identity,
-)

@@ -18,7 +18,6 @@ from cloudcore.email import template_language as language
 from cloudcore.email.resources import TEMPLATE, Template
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.routes import standard_routes
 from cloudcore.resources.rows import Rows
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.callers import account_of
@@ -216,6 +215,3 @@ async def delete_template(template_id: FromPath[str], ctx: NamedDependency[Reque
     ctx.authorize(TEMPLATE.crn_of(found))
     with suppress(NotFound):  # it was deleted meanwhile
         await ctx.database.write(TEMPLATES.remove, found, ctx.clock())
-
-
-HANDLERS: Final = (*standard_routes(TEMPLATES), delete_template, preview_template)

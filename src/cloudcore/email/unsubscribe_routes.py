@@ -5,7 +5,7 @@ Opening a link changes nothing; the POST of a mail program, or of the page's but
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from litestar import Request, Response, get, post
 from litestar.di import NamedDependency
@@ -77,6 +77,3 @@ def _unsubscribe(tx: Connection, ctx: RequestContext, of: Unsubscription) -> Non
         crn = SUPPRESSION.crn_of(made)
         owners = [made.account_id]
         ctx.audit(tx, UNSUBSCRIBE, owners, principal="", source=None, resource=crn, details=details)
-
-
-HANDLERS: Final = (show_email_unsubscription, unsubscribe_from_email)

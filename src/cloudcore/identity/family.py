@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
@@ -11,56 +10,9 @@ from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 from cloudcore.identity.names import QUOTAS
 
 if TYPE_CHECKING:
-    from litestar.handlers import HTTPRouteHandler
-
     from cloudcore.db.base import Connection
-    from cloudcore.db.rows import Forget
     from cloudcore.identity.needs import IdentityNeeds
-    from cloudcore.ports import Offer, Opening
-    from cloudcore.quotas.limits import Counted
     from cloudcore.resource_names import Crn
-    from cloudcore.web.envelope import ErrorShape
-
-
-async def _open(opening: Opening) -> IdentityNeeds:
-    from cloudcore.identity import needs  # noqa: PLC0415 - SQLAlchemy
-
-    return await needs.open_needs(opening)
-
-
-def _offers() -> Sequence[Offer]:
-    from cloudcore.identity import needs  # noqa: PLC0415 - SQLAlchemy
-
-    return needs.OFFERS
-
-
-def _routes() -> Sequence[HTTPRouteHandler]:
-    from cloudcore.identity.oauth import authorize_routes, routes  # noqa: PLC0415 - web framework
-    from cloudcore.identity.routes import handlers  # noqa: PLC0415 - the web framework
-
-    return (*handlers.HANDLERS, *routes.HANDLERS, *authorize_routes.HANDLERS)
-
-
-def _error_shapes() -> Mapping[str, ErrorShape]:
-    from cloudcore.identity.oauth.routes import ERROR_SHAPES  # noqa: PLC0415 - the web framework
-
-    return ERROR_SHAPES
-
-
-def _expiry() -> Sequence[Forget]:
-    from cloudcore.identity.oauth import sessions  # noqa: PLC0415 - SQLAlchemy
-    from cloudcore.identity.rows.container_passwords import (  # noqa: PLC0415
-        forget_container_passwords,
-    )
-    from cloudcore.identity.rows.identity_providers import forget_states  # noqa: PLC0415
-    from cloudcore.identity.rows.organizations import forget_invitations  # noqa: PLC0415
-
-    return (
-        sessions.forget_ended,
-        forget_container_passwords,
-        forget_invitations,
-        forget_states,
-    )
 
 
 def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
@@ -70,15 +22,10 @@ def _trust_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
     return None if role is None else StoredPolicy(role.trust_policy, role.trust_ids)
 
 
-def _uses() -> Sequence[Counted]:
-    from cloudcore.identity.rows import sessions  # noqa: PLC0415 - SQLAlchemy
-
-    return (sessions.OPEN,)
-
-
 IDENTITY: Final[Family[IdentityNeeds]] = Family(
     name="iam",
     host="auth",
+    runs="cloudcore.identity.runtime:RUNTIME",
     paths=(
         "/.well-known/oauth-authorization-server",
         "/v1/accounts",
@@ -95,12 +42,6 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         "/v1/service-accounts",
         "/v1/users",
     ),
-    open=_open,
-    uses=_uses,
-    offers=_offers,
-    routes=_routes,
-    error_shapes=_error_shapes,
-    expiry=_expiry,
     resource_kinds=(
         ResourceKind(
             crn="crn:iam::<organization>:organization/<organization>",

@@ -19,7 +19,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Database
@@ -29,6 +29,7 @@ from cloudcore.jobs.background import BesideRequests, hold
 from cloudcore.jobs.queue import later
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,15 @@ class Scheduled:
         """Return the start of the next turn after `now`, in microseconds since the epoch."""
         period = later(0, self.every_seconds)
         return (now // period + 1) * period
+
+
+def scheduled(
+    *chores: tuple[str, float, Callable[[T], Awaitable[object]]],
+) -> Callable[[T], Sequence[Scheduled]]:
+    """Return the schedule of chores of a family: of each its name, period and function of needs."""
+    return lambda needs: [
+        Scheduled(name, seconds, partial(run, needs)) for name, seconds, run in chores
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

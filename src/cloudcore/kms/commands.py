@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Deletion, Invocation, Noun, Option, Record, method_act
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Deletion, Noun, Option, Record, method_act
 from cloudcore.kms.key import KEY
 from cloudcore.resources.commands import noun_of
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
+from cloudcore.metering.sku import HOURS_PER_MONTH, Sku
 from cloudcore.resources.resource import Filter, Record, Resource, fixed, given, own
 
 KeySpec = Literal["aes-256", "hmac-256", "rsa-2048", "rsa-4096", "ecdsa-p256"]
@@ -62,3 +63,4 @@ KEY: Final = Resource(
     summaries={"kms:UseKey": "Encrypt and decrypt with a key, or let a service use it."},
     told=("create",),
 )
+STORED_KEYS: Final = Sku("kms.keys", "Keys", "key-month", HOURS_PER_MONTH)

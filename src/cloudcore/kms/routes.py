@@ -28,7 +28,7 @@ from cloudcore.kms.services import RotatedMeanwhile
 from cloudcore.kms.vault import OVERHEAD
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -388,18 +388,3 @@ def _decoded(field: str, text: str, most: int) -> bytes:
     if len(value) > most:
         raise InvalidInput(f"{field}: at most {most} bytes", field=field, reason="out_of_range")
     return value
-
-
-HANDLERS: Final = (
-    create_key,
-    *standard_routes(KEYS),
-    enable_key,
-    disable_key,
-    delete_key,
-    cancel_key_deletion,
-    rotate_key,
-    list_key_versions,
-    encrypt,
-    decrypt,
-    generate_data_key,
-)

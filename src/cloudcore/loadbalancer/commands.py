@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Option
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Option
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
 from cloudcore.resources.commands import noun_of
 

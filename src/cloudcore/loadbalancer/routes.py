@@ -17,7 +17,7 @@ from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, Named
 from cloudcore.loadbalancer.needs import LoadBalancerNeeds
 from cloudcore.resource_names import check_tags
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import ResponseBody, changes_of
@@ -135,12 +135,3 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
         asked = tuple(Named(each) for each in values["security_groups"])
         values["security_groups"] = asked
     return values
-
-
-HANDLERS: Final = (
-    *standard_routes(LOAD_BALANCERS),
-    create_load_balancer,
-    update_load_balancer,
-    delete_load_balancer,
-    get_load_balancer_metrics,
-)

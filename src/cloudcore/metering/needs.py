@@ -14,7 +14,7 @@ from typing import Final
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.iam.policy import Policy
-from cloudcore.metering.sampling import SAMPLES, Samples
+from cloudcore.metering.sampling import SAMPLES, Measure
 from cloudcore.metering.sku import REQUESTS, REQUESTS_OF_API, SKUS, Sku
 from cloudcore.metering.usage import HOUR, SkuUse
 from cloudcore.ports import Opening, Port
@@ -75,7 +75,7 @@ class MeteringNeeds:
     region: str
     skus: Mapping[str, Sku]
     """All that families report, by name."""
-    samples: Sequence[Samples]
+    samples: Mapping[str, Measure]
     membership_policy: MembershipPolicy
     """Returns what the membership of a person allows on an organization, given its CRN."""
 

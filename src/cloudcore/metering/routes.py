@@ -183,6 +183,3 @@ def quantity_text(quantity: int, sku: Sku | None) -> str:
         units = Decimal(quantity) / (1 if sku is None else sku.divisor)
         text = f"{units.quantize(_PLACES, ROUND_HALF_EVEN):f}"
     return text.rstrip("0").rstrip(".")
-
-
-HANDLERS: Final = (list_usage,)

@@ -7,7 +7,7 @@ a sampled SKU are set, not added to: the work of a sampler that died is repeated
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -29,10 +29,8 @@ _BATCH: Final = 500
 
 Measure = Callable[[Database], Awaitable[Mapping[str, int]]]
 """Returns what each account stores now, in the SKU's smallest unit for one hour."""
-Samples = Callable[[], Mapping[str, Measure]]
-"""Returns what is sampled of a family, by the name of its SKU."""
-SAMPLES: Final[Port[Sequence[Samples]]] = Port("metering.samples")
-"""What is sampled of all families."""
+SAMPLES: Final[Port[Mapping[str, Measure]]] = Port("metering.samples")
+"""What is sampled, by the name of its SKU."""
 
 _s = usage_samples.c
 _SAMPLED: Final = Statement(
@@ -46,13 +44,14 @@ _SET: Final = Statement(
 _FORGET: Final = deletion(_s.hour)
 
 
-async def sample(database: Database, clock: Clock, region: str, samples: Iterable[Samples]) -> None:
+async def sample(
+    database: Database, clock: Clock, region: str, samples: Mapping[str, Measure]
+) -> None:
     """Count the stored amounts for all hours that have ended and are not sampled yet."""
-    for family in samples:
-        for sku, measure in family().items():
-            if hours := await database.write_relaxed(_due, sku, clock() // HOUR):
-                stored = await measure(database)
-                await _sample_hours(database, region, sku, hours, stored)
+    for sku, measure in samples.items():
+        if hours := await database.write_relaxed(_due, sku, clock() // HOUR):
+            stored = await measure(database)
+            await _sample_hours(database, region, sku, hours, stored)
 
 
 async def _sample_hours(

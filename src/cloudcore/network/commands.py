@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, get_args
 
-from cloudcore.command_line import Act, Cell, Invocation, Option, argument, method_act
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Option, argument, method_act
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import (
     EGRESS_ONLY_GATEWAY,

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import (
-    Act,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    argument,
-    method_act,
-)
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Deletion, Noun, Option, Record, argument, method_act
 from cloudcore.notifications.topic import TOPIC
 from cloudcore.resources.commands import noun_of
 

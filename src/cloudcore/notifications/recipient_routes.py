@@ -165,12 +165,3 @@ def _audit(
     }
     owners = [found.account_id]
     ctx.audit(tx, action, owners, principal="", source=None, resource=topic.crn, details=details)
-
-
-HANDLERS: Final = (
-    confirm_subscription,
-    show_confirmation,
-    confirm_on_page,
-    show_unsubscription,
-    unsubscribe,
-)

@@ -320,15 +320,3 @@ def _secret(ctx: RequestContext, found: Subscription) -> SigningSecret:
         previous_signing_secret=previous,
         previous_expires_at=None if previous is None or until is None else rfc3339(until),
     )
-
-
-HANDLERS: Final = (
-    subscribe,
-    list_topic_subscriptions,
-    get_subscription,
-    update_subscription,
-    delete_subscription,
-    get_signing_secret,
-    rotate_signing_secret,
-    resend_confirmation,
-)

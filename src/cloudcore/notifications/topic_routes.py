@@ -15,7 +15,6 @@ from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import TOPIC, check_message
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.resource_names import Uuid
-from cloudcore.resources.routes import standard_routes
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -98,6 +97,3 @@ async def publish_message(
     if is_counted:
         needs.room.note(topic.account_id, now)
     return reply
-
-
-HANDLERS: Final = (*standard_routes(TOPICS), delete_topic, publish_message)

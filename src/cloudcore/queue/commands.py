@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Option, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Option, argument
 from cloudcore.queue.queue import QUEUE
 from cloudcore.resources.commands import noun_of
 

@@ -91,6 +91,11 @@ class QueueNeeds:
         )
 
 
+async def open_needs(opening: Opening) -> QueueNeeds:
+    """Return the needs of queues in this process."""
+    return QueueNeeds.of(opening.install.database, opening.install.clock)
+
+
 async def _open_queues(opening: Opening) -> Queues:
     return Queues(opening.install.region, opening.install.clock)
 

@@ -22,7 +22,7 @@ from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
 from cloudcore.resource_names import Uuid
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -281,14 +281,3 @@ def _new_messages(data: SendMessages) -> list[NewMessage]:
 
 def _new(field: str, body: str, attributes: dict[str, str], delay: int | None) -> NewMessage:
     return NewMessage(body, attributes, check_message(field, body, attributes), delay)
-
-
-HANDLERS: Final = (
-    *standard_routes(QUEUES),
-    get_queue,
-    purge_queue,
-    send_messages,
-    lease_messages,
-    acknowledge_messages,
-    extend_leases,
-)

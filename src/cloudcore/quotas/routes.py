@@ -234,6 +234,3 @@ async def _change(
             raise NotFound("no limit of this quota was set", reason="not_set")
 
     await ctx.database.write(change)
-
-
-HANDLERS: Final = (list_quotas, get_quota, set_quota, reset_quota)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin
 
-from cloudcore.command_line import Act, Cell, Deletion, Noun, Option, OptionKind
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, OptionKind
 from cloudcore.resource_names import with_article
 from cloudcore.resources.resource import Described, Resource, bare
 

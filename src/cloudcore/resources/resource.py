@@ -35,7 +35,7 @@ from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import check_name
 
 if TYPE_CHECKING:
-    from cloudcore.command_line import CellForm
+    from cloudcore.commands.nouns import CellForm
 
 Use = Literal["given", "fixed", "own"]
 """Who sets a field: its owner at any time, its owner at the creation only, or the platform."""

@@ -2,8 +2,9 @@
 
 # The framework reads annotations as they are at run time, so they are no strings here.
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature
+from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from litestar import delete, get, patch, post
@@ -33,6 +34,23 @@ class _Route(NamedTuple):
     body: Any = None
     status: int = 200
     opt: Mapping[str, object] = {}
+
+
+def handlers_of(*sources: Methods[Any] | ModuleType) -> tuple[HTTPRouteHandler, ...]:
+    """Return the routes of the standard methods of resources, and those that modules define."""
+    return tuple(
+        handler
+        for source in sources
+        for handler in (
+            standard_routes(source) if isinstance(source, Methods) else _defined_in(source)
+        )
+    )
+
+
+def _defined_in(module: ModuleType) -> Iterator[HTTPRouteHandler]:
+    for each in vars(module).values():
+        if isinstance(each, HTTPRouteHandler) and each.fn.__module__ == module.__name__:
+            yield each
 
 
 def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:

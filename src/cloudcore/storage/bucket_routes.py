@@ -340,15 +340,3 @@ def _described(tx: Connection, needs: StorageNeeds, bucket: Bucket) -> OneBucket
         faults=bucket_faults(damaged_keys(tx, bucket.account_id, bucket.id, MOST_DAMAGED)),
     )
     return OneBucket(bucket=record)
-
-
-HANDLERS: Final = (
-    create_bucket,
-    list_account_buckets,
-    get_bucket,
-    update_bucket,
-    delete_bucket,
-    get_bucket_cors,
-    put_bucket_cors,
-    delete_bucket_cors,
-)

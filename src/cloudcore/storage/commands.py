@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Final
 from urllib.parse import quote
 from uuid import uuid4
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, argument
 from cloudcore.errors import InvalidInput
 from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, key_bytes
 

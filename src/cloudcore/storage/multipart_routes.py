@@ -332,14 +332,3 @@ async def abort_multipart_upload(
     """Delete an upload and its parts."""
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     await ctx.database.write(multipart.abort_upload, found, upload.id, ctx.clock())
-
-
-HANDLERS: Final = (
-    create_multipart_upload,
-    list_multipart_uploads,
-    get_multipart_upload,
-    list_parts,
-    upload_part,
-    complete_multipart_upload,
-    abort_multipart_upload,
-)

@@ -396,6 +396,3 @@ def _headers(request: AnyRequest) -> dict[str, str]:
 
 def _encoded(fields: list[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in fields]
-
-
-HANDLERS: Final = (list_objects, get_object, put_object, delete_object)

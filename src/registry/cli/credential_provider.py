@@ -19,8 +19,8 @@ from typing import Any, Final
 import msgspec
 
 from cloudcore.command_failures import CommandFailure, Misuse
+from cloudcore.commands.records import printable
 from registry.cli.client.container_passwords import ContainerPassword, find_source, new_password
-from registry.cli.output.records import printable
 
 NAME: Final = "entrepot-credential-provider"
 _VERSION: Final = "credentialprovider.kubelet.k8s.io/v1"

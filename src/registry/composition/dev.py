@@ -23,6 +23,7 @@ from cloudcore.serving.dispatch import Application, Dispatcher
 from cloudcore.web import envelope
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.health import HEALTH, Readiness, health_routes
+from registry.composition.background import BACKGROUND
 from registry.composition.cross_origin import LoopbackGuard
 from registry.composition.family import REGISTRY
 from registry.composition.main import Edition, PlaneApplications, Registry, application
@@ -98,7 +99,7 @@ async def _make_dev_planes(
     )
 
 
-DEV_REGISTRY: Final = replace(REGISTRY, open=_open_dev, offers=tuple)
+DEV_REGISTRY: Final = replace(REGISTRY, runs=replace(BACKGROUND, open=_open_dev, offers=()))
 """The registry without sign-in."""
 
 

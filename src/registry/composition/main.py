@@ -219,16 +219,19 @@ class Registry:
             settings.url,
             settings.own_urls,
         )
-        own = [each for family in families for each in family.offers()]
+        own = [each for family in families for each in family.runtime.offers]
         told = {action: each for family in families for action, each in family.told_changes.items()}
         offers = (
             known(STORES, stores),
             known(TOLD_CHANGES, told),
             known(SKUS, skus_of(families)),
-            known(SAMPLES, tuple(family.samples for family in families)),
+            known(
+                SAMPLES,
+                {name: each for of in families for name, each in of.runtime.samples.items()},
+            ),
             known(METER, ctx.pulls.meter),
             known(QUOTAS, quotas_of(families)),
-            known(PLACINGS, [each for family in families for each in family.placings()]),
+            known(PLACINGS, [each for family in families for each in family.runtime.placings]),
             known(NODE, settings.node.node(settings.data)),
             *own,
             *edition.offers,
@@ -248,10 +251,9 @@ class Registry:
             assert self._edition is not None
             for family in self._edition.families:
                 needs = await opening.needs_of(family)
-                family.job_kinds(needs)
-                family.schedule(needs)
-                family.on_node(needs)
-                family.expiry()
+                family.runtime.job_kinds(needs)
+                family.runtime.schedule(needs)
+                family.runtime.on_node(needs)
         compile_all(for_postgresql=is_postgresql(self._settings.database))
 
     async def start(self) -> None:
@@ -273,14 +275,14 @@ class Registry:
         await enter(_ready_to_collect(ctx, stores.store))
         opening, self._planes = await self._make_planes(stores, resources)
         self.kept = self._keep_answers(ctx)
-        opened = [(family, await opening.needs_of(family)) for family in families]
-        for family, needs in opened:
-            await family.begin(needs, resources)
+        opened = [(family.runtime, await opening.needs_of(family)) for family in families]
+        for runtime, needs in opened:
+            await runtime.begin(needs, resources)
         # In each process: the pulls that it noted in memory, and the uploads that it holds.
         await enter(repeated(_PULL_FLUSH_SECONDS, ctx.pulls.flush))
         await enter(repeated(RENEW_SECONDS, partial(leases.renew, ctx.database, ctx.clock)))
-        kinds = [kind for family, needs in opened for kind in family.job_kinds(needs)]
-        watches = [each for family, needs in opened for each in family.on_node(needs)]
+        kinds = [kind for runtime, needs in opened for kind in runtime.job_kinds(needs)]
+        watches = [each for runtime, needs in opened for each in runtime.on_node(needs)]
         node = await opening.get(NODE)
         divided = [*divide_by_slots(kinds, self._pace or JobPace())]
         workers = [
@@ -304,7 +306,7 @@ class Registry:
 
         check = await asyncio.to_thread(check_of, self._settings)
         watchers = await begin_watching(ctx.database, ctx.clock, node, watches, give_up, check)
-        chores = [chore for family, needs in opened for chore in family.schedule(needs)]
+        chores = [chore for runtime, needs in opened for chore in runtime.schedule(needs)]
         chores.append(expiry(families, ctx.database, ctx.clock))
         scheduler = Scheduler(
             ctx.database, chores, clock=ctx.clock, new_id=ctx.new_id, holder=worker_id
@@ -385,7 +387,7 @@ class Registry:
 
 def quotas_of(families: Sequence[Family[Any]]) -> Sequence[KnownQuota]:
     """Return the quotas of families, with what counts them."""
-    counted = {each.quota.name: each for family in families for each in family.uses()}
+    counted = {each.quota.name: each for family in families for each in family.runtime.uses}
     return [
         KnownQuota(quota, counted.get(quota.name)) for family in families for quota in family.quotas
     ]
@@ -400,7 +402,7 @@ def expiry(families: Sequence[Family[Any]], database: Database, clock: Clock) ->
 async def forget_ended(database: Database, clock: Clock, families: Sequence[Family[Any]]) -> None:
     """Delete the expired rows of all families."""
     for family in families:
-        for forget in family.expiry():
+        for forget in family.runtime.expiry:
             await forget_all(database, forget, clock())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, cast
@@ -36,10 +37,10 @@ from registry.settings.texts import AUTH, CONSOLE, PULL
 @cache
 def _routes(families: tuple[Family[Any], ...]) -> Routes:
     """Return the routes of `families`, made once per process."""
-    shapes = [family.error_shapes() for family in families]
+    runtimes = {family.name: family.runtime for family in families}
     return Routes(
-        [health_routes(), *(family_routes(family.name, family.routes()) for family in families)],
-        {prefix: each[prefix] for each in shapes for prefix in each},
+        [health_routes(), *(family_routes(name, each.routes) for name, each in runtimes.items())],
+        ChainMap(*(dict(each.error_shapes) for each in runtimes.values())),
     )
 
 
@@ -56,7 +57,7 @@ async def _make_planes(
     stores, platform = await opening.needs_of(REGISTRY), await opening.get(PLATFORM)
     settings, ctx = stores.settings, stores.ctx
     needs: dict[str, object] = {
-        family.name: family.provided(await opening.needs_of(family)) for family in families
+        family.name: family.runtime.provided(await opening.needs_of(family)) for family in families
     }
     control = ControlPlane(
         _routes(families),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar.handlers import HTTPRouteHandler
-
+from cloudcore.resources.routes import handlers_of
 from registry.control import (
     credentials,
     encryption,
@@ -28,7 +27,7 @@ from registry.control import (
     visible_repositories,
 )
 
-_MODULES: Final = (
+HANDLERS: Final = handlers_of(
     credentials,
     encryption,
     event_rules,
@@ -48,10 +47,4 @@ _MODULES: Final = (
     storage,
     tags,
     visible_repositories,
-)
-HANDLERS: Final = tuple(
-    handler
-    for module in _MODULES
-    for handler in vars(module).values()
-    if isinstance(handler, HTTPRouteHandler)
 )

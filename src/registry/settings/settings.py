@@ -29,8 +29,8 @@ from registry.settings.texts import (
     listed,
     listed_origins,
     mirrored_prefixes,
+    ports_clash,
     public_url_problem,
-    share_a_port,
 )
 
 _REGION: Final = re.compile(REGION_PATTERN)
@@ -123,7 +123,7 @@ class Settings(Addresses):
         if address is None or not address[1]:
             return
         for port, what in ((self.port, "registry"), (self.s3_port, "S3 endpoint")):
-            if port == address[1] and share_a_port(self.host, address[0]):
+            if port == address[1] and ports_clash(self.host, address[0]):
                 raise SettingsError(
                     f"metrics: {self.metrics!r} is where the {what} listens; name another port,"
                     " such as 127.0.0.1:9464"

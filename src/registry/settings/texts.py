@@ -158,7 +158,7 @@ def is_every_address(host: str) -> bool:
         return host in ("", "0")  # as `bind` reads them
 
 
-def share_a_port(host: str, other: str) -> bool:
+def ports_clash(host: str, other: str) -> bool:
     """Return True if one host is, or includes, the other's address: one port cannot serve both."""
     host, other = ("127.0.0.1" if each == "localhost" else each for each in (host, other))
     if host == other:

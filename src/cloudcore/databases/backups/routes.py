@@ -297,14 +297,3 @@ def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:
 
 def _wrap(cluster: Cluster) -> Callable[[Backup], ResponseBody]:
     return lambda found: _SHOWN.wrapped(found, bucket=shown_bucket(cluster))
-
-
-BACKUP_HANDLERS: Final[tuple[Any, ...]] = (
-    create_backup,
-    list_backups,
-    get_backup,
-    verify_backup,
-    restore_backup,
-    restore_cluster,
-    delete_backup,
-)

@@ -25,7 +25,7 @@ from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -234,14 +234,3 @@ async def _set_wanted(
         wrap=METHODS.one,
         told=METHODS.changed_at(now),
     )
-
-
-CLUSTER_HANDLERS: Final[tuple[Any, ...]] = (
-    *standard_routes(METHODS),
-    create_cluster,
-    start_cluster,
-    stop_cluster,
-    reset_cluster_password,
-    change_cluster_credentials,
-    delete_cluster,
-)

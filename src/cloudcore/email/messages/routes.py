@@ -31,7 +31,7 @@ from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
 from cloudcore.errors import Conflict, InvalidInput
-from cloudcore.resources.routes import answers_one, standard_routes
+from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Needs
 from cloudcore.web.callers import account_of
@@ -190,6 +190,3 @@ def _said(data: SendMessage) -> Rendered:
 def _mailboxes(data: SendMessage, field: str) -> Sequence[Mailbox]:
     given: Sequence[str] = getattr(data, field)
     return [mailbox(each, f"{field}[{place}]") for place, each in enumerate(given)]
-
-
-HANDLERS: Final = (*standard_routes(MESSAGES), send_message, get_message)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, argument
 from cloudcore.identity.commands.options import (
     find_organization,
     person,

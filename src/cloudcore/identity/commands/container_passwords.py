@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from cloudcore.command_failures import Misuse
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Secret, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, Secret, argument
 from cloudcore.identity.commands.options import person
 
 _PASSWORD: Final = Secret(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Cell, Deletion, Noun, Option, argument
+from cloudcore.commands.nouns import Cell, Deletion, Noun, Option, argument
 from cloudcore.identity.commands.options import person
 from cloudcore.identity.commands.organizations import ORGANIZATIONS
 

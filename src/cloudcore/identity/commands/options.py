@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
-from cloudcore.command_line import Act, ApiCalls, Invocation, Option, Record, SignedIn
+from cloudcore.commands.client import ApiCalls, SignedIn
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Option, Record
 from cloudcore.resource_names import parse_uuid
 
 ORGANIZATIONS_PATH: Final = "/v1/organizations"

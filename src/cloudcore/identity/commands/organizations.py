@@ -6,17 +6,8 @@ from typing import Final
 from urllib.parse import quote
 
 from cloudcore.command_failures import CommandFailure
-from cloudcore.command_line import (
-    Act,
-    Cell,
-    Deletion,
-    Invocation,
-    Noun,
-    Option,
-    Record,
-    Secret,
-    argument,
-)
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, Secret, argument
 from cloudcore.identity.commands.options import (
     ORGANIZATIONS_PATH,
     find_organization,

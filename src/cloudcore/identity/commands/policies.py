@@ -6,7 +6,8 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 _PATH: Final = "/v1/policy-simulations"

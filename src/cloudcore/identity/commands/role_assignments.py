@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, argument
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import FORCE, ORGANIZATIONS_PATH, person, person_or_program
 from cloudcore.resource_names import parse_uuid

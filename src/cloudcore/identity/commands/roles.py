@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, RequestRefused
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
 from cloudcore.identity.commands import role_assignments
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, Grant, grants_of
 from cloudcore.identity.commands.organizations import USERS

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
-from cloudcore.command_line import Act, Deletion, Invocation, Noun, Option, Record, Secret, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Deletion, Noun, Option, Record, Secret, argument
 from cloudcore.identity.commands.options import DESCRIPTION, FORCE, GRANTS, grants_of
 
 KEY: Final = Secret(

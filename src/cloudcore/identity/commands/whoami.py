@@ -8,7 +8,9 @@ from typing import Final
 import msgspec
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import Act, Invocation, TokenClaims
+from cloudcore.commands.client import TokenClaims
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act
 
 
 class Identity(msgspec.Struct):

@@ -242,14 +242,6 @@ async def finish_sign_in_at_provider(
     return await _with_error_pages(answer)
 
 
-HANDLERS: Final = (
-    show_sign_in,
-    sign_in_by_password,
-    sign_in_at_provider,
-    finish_sign_in_at_provider,
-)
-
-
 def _redirected(ctx: RequestContext, to: str, cookie: str, max_age: int) -> Answer:
     answer = _page(303, "")
     answer.headers["Location"] = to

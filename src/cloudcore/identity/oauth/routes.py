@@ -172,15 +172,6 @@ async def get_authorization_server(needs: Needs[IdentityNeeds]) -> dict[str, Any
     }
 
 
-HANDLERS: Final = (
-    create_token,
-    revoke_token,
-    assume_role,
-    get_key_set,
-    get_authorization_server,
-)
-
-
 async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any]:
     """Parse the form, call `grant`, and answer errors in OAuth's shape.
 

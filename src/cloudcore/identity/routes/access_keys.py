@@ -193,12 +193,3 @@ async def delete_access_key(
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_access_key, owner.account_id, owner.id, key_id)
-
-
-HANDLERS: Final = (
-    create_access_key,
-    list_service_account_keys,
-    get_access_key,
-    update_access_key,
-    delete_access_key,
-)

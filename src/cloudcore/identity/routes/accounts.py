@@ -205,6 +205,3 @@ async def update_account(
     return await ctx.commit(
         accounts.update_account, account.id, changes_of(data), wrap=_ACCOUNT.one
     )
-
-
-HANDLERS: Final = (create_account, list_accounts, get_account, update_account)

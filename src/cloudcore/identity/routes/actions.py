@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 from litestar import get, post
@@ -275,10 +275,3 @@ async def list_policy_templates(ctx: NamedDependency[RequestContext]) -> ManyPol
             for each in ctx.vocabulary.templates
         ]
     )
-
-
-HANDLERS: Final = (
-    list_actions,
-    ask_allowed_actions,
-    list_policy_templates,
-)

@@ -160,11 +160,3 @@ async def delete_container_password(
     await ctx.database.write(
         container_passwords.delete_container_password, ctx, person.id, password_id
     )
-
-
-HANDLERS: Final = (
-    create_container_password,
-    list_own_container_passwords,
-    get_container_password,
-    delete_container_password,
-)

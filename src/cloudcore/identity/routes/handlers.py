@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar.handlers import HTTPRouteHandler
-
 from cloudcore.identity.routes import (
     access_keys,
     accounts,
@@ -21,20 +19,21 @@ from cloudcore.identity.routes import (
     service_accounts,
     users,
 )
+from cloudcore.resources.routes import handlers_of
 
-HANDLERS: Final[tuple[HTTPRouteHandler, ...]] = (
-    *accounts.HANDLERS,
-    *organizations.HANDLERS,
-    *members.HANDLERS,
-    *identity_providers.HANDLERS,
-    *me.HANDLERS,
-    *container_passwords.HANDLERS,
-    *users.HANDLERS,
-    *service_accounts.HANDLERS,
-    *access_keys.HANDLERS,
-    *roles.HANDLERS,
-    *policies.HANDLERS,
-    *policy_simulations.HANDLERS,
-    *actions.HANDLERS,
+HANDLERS: Final = handlers_of(
+    accounts,
+    organizations,
+    members,
+    identity_providers,
+    me,
+    container_passwords,
+    users,
+    service_accounts,
+    access_keys,
+    roles,
+    policies,
+    policy_simulations,
+    actions,
 )
 """Handlers of identity's resources; sign-in and AssumeRole have their own modules."""

@@ -248,12 +248,3 @@ async def delete_identity_provider(
     await ctx.database.write(
         identity_providers.delete_provider, organization_id, provider_id, ctx.clock()
     )
-
-
-HANDLERS: Final = (
-    create_identity_provider,
-    list_identity_providers,
-    get_identity_provider,
-    update_identity_provider,
-    delete_identity_provider,
-)

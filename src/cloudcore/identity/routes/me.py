@@ -165,10 +165,3 @@ async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
 def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: StepBudget) -> bool:
     verdict = verdict_on(role_caller, role, (ASSIGNED,), work)
     return verdict.is_allowed or verdict is Verdict.TOO_COSTLY
-
-
-HANDLERS: Final = (
-    get_myself,
-    change_own_password,
-    list_my_roles,
-)

@@ -209,14 +209,3 @@ async def accept_invitation(
         raise
     await ctx.database.write_relaxed(give_back, _ENDPOINT, person.id, ctx.clock())
     return reply
-
-
-HANDLERS: Final = (
-    list_organization_members,
-    update_member,
-    remove_member,
-    invite_member,
-    list_organization_invitations,
-    revoke_invitation,
-    accept_invitation,
-)

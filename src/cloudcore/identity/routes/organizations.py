@@ -175,13 +175,3 @@ async def switch_organization(
     return await ctx.commit(
         organizations.switch_to, organization_id, person.id, person.sid or "", wrap=ORGANIZATION.one
     )
-
-
-HANDLERS: Final = (
-    create_organization,
-    list_organizations,
-    get_organization,
-    update_organization,
-    delete_organization,
-    switch_organization,
-)

@@ -276,15 +276,3 @@ async def delete_attachment(
     kind = "role" if found.role_id is not None else "service-account"
     ctx.authorize(iam_crn(policy.account_id, kind, found.name))
     await ctx.database.write(policies.detach_policy, policy.account_id, policy.id, attachment_id)
-
-
-HANDLERS: Final = (
-    create_policy,
-    list_account_policies,
-    get_policy,
-    update_policy,
-    delete_policy,
-    create_attachment,
-    list_policy_attachments,
-    delete_attachment,
-)

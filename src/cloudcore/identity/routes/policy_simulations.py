@@ -186,6 +186,3 @@ async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[
         and not own.actions.isdisjoint(actions)
     ):
         ctx.authorize(str(wanted.resource), action=own.read_action)
-
-
-HANDLERS: Final = (simulate_policy,)

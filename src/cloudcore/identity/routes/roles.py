@@ -304,18 +304,3 @@ async def delete_group_assignment(
         group_assignment_id,
         ctx.clock(),
     )
-
-
-HANDLERS: Final = (
-    create_role,
-    list_account_roles,
-    get_role,
-    update_role,
-    delete_role,
-    create_assignment,
-    list_role_assignments,
-    delete_assignment,
-    create_group_assignment,
-    list_role_group_assignments,
-    delete_group_assignment,
-)

@@ -222,12 +222,3 @@ async def delete_service_account(
     """Delete a service account with its access keys; its tokens end at once."""
     found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_service_account, found.account_id, found.id)
-
-
-HANDLERS: Final = (
-    create_service_account,
-    list_account_service_accounts,
-    get_service_account,
-    update_service_account,
-    delete_service_account,
-)

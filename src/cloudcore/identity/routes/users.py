@@ -218,13 +218,3 @@ async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContex
     """Delete a person who is in no other organization and owns no account; for owners."""
     joined = await _authorized_organization(ctx, user_id)
     await ctx.database.write(users.delete_user, joined.id, user_id, ctx.clock())
-
-
-HANDLERS: Final = (
-    create_user,
-    list_users,
-    get_user,
-    update_user,
-    reset_user_password,
-    delete_user,
-)

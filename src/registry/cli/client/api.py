@@ -15,7 +15,8 @@ from uuid import uuid4
 import msgspec
 
 from cloudcore.command_failures import NotSignedIn, RequestRefused
-from cloudcore.command_line import Invocation, TokenClaims
+from cloudcore.commands.client import TokenClaims
+from cloudcore.commands.invocation import Invocation
 from registry.cli.client.credentials import Credential, changing, credentials_path, load
 from registry.cli.client.environment_key import KeyTokens, find_key
 from registry.cli.client.sign_in import (

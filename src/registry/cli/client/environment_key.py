@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.command_failures import CommandFailure, Misuse
+from cloudcore.commands.prompts import is_sent_in_the_clear
 from registry.cli.client.sign_in import post_form
 from registry.cli.client.transport import Transport, base_url
-from registry.cli.output.prompts import is_sent_in_the_clear
 
 _ID: Final = "ENTREPOT_ACCESS_KEY_ID"
 _SECRET: Final = "ENTREPOT_SECRET_ACCESS_KEY"  # noqa: S105 - the name of a variable

@@ -18,11 +18,11 @@ from urllib.parse import urlencode
 
 from cloudcore.base64url import code_challenge
 from cloudcore.command_failures import CommandFailure, Misuse
+from cloudcore.commands.prompts import checked_secret, prompting, read_secret
+from cloudcore.commands.records import printable, write_now
 from registry.cli.client.credentials import Credential
 from registry.cli.client.sign_in import CLIENT, bearer, post_form, token_of
 from registry.cli.client.transport import Transport
-from registry.cli.output.prompts import checked_secret, prompting, read_secret
-from registry.cli.output.records import printable, write_now
 
 if TYPE_CHECKING:
     from registry.cli.client.loopback_redirect import LoopbackRedirect

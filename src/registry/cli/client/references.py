@@ -15,9 +15,10 @@ from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.resource_names import Crn, parse_uuid
+from cloudcore.commands.client import ApiCalls
+from cloudcore.commands.records import printable
+from cloudcore.resource_names import parse_uuid
 from registry.cli.client.api import ApiClient, Record
-from registry.cli.output.records import printable
 from registry.errors import DigestInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import is_tag
@@ -99,6 +100,16 @@ def repository_path(client: ApiClient, written: str) -> str:
     if is_id(written):
         return f"/v1/repositories/{written}"
     return f"/v1/repositories/{find_repository(client, written)['id']}"
+
+
+def crn_of(client: ApiCalls, name: str) -> str:
+    """Return the CRN of a repository; without one, that in a ready-made policy on this name."""
+    assert isinstance(client, ApiClient)
+    try:
+        return str(find_repository(client, name)["crn"])
+    except Missing:
+        answer = client.call("GET", "/v1/policy-templates", query={"names": name})
+    return str(answer["policy_templates"][0]["document"]["statements"][0]["resources"][0])
 
 
 def find_repository(client: ApiClient, written: str) -> Record:
@@ -284,31 +295,3 @@ def _is_tag(client: ApiClient, repository: str, text: str) -> bool:
             raise
         return False
     return True
-
-
-def own_crn(client: ApiClient, crn: Crn) -> Crn | None:
-    """Return a CRN as answers have it, with the account's id; None if it is of another account.
-
-    Raises:
-        Misuse: it has a handle, and the caller's rights do not show that of its own account.
-
-    """
-    own_id = client.account_id
-    if own_id is None:  # a person without a role, whom the registry refuses
-        return crn
-    if (given := parse_uuid(crn.account)) is None and crn.account == _handle(client, own_id):
-        given = own_id
-    return crn._replace(account=own_id) if given == own_id else None
-
-
-def _handle(client: ApiClient, account_id: str) -> str:
-    try:
-        handle: str = client.call("GET", f"/v1/accounts/{account_id}")["account"]["handle"]
-    except RequestRefused as error:
-        if error.status != 403:
-            raise
-        raise Misuse(
-            "your rights do not show the handle of your account; write its id in the CRN instead,"
-            f" {account_id}"
-        ) from None
-    return handle

@@ -16,7 +16,7 @@ import msgspec
 
 from cloudcore import base64url
 from cloudcore.command_failures import CommandFailure, Misuse, NotSignedIn, RequestRefused
-from cloudcore.command_line import TokenClaims
+from cloudcore.commands.client import TokenClaims
 from registry.cli.client.credentials import ApiToken, Credential, changing, load
 from registry.cli.client.transport import TIMEOUT_SECONDS, Transport, base_url
 

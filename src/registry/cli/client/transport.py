@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
-from registry.cli.output.records import printable
+from cloudcore.commands.records import printable
 from registry.composition.families import FAMILIES
 
 T = TypeVar("T")

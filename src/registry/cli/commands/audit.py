@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record
+from cloudcore.commands.records import by_column, document_text, printable
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH, find_organization, person
 from cloudcore.identity.commands.organizations import USERS
 from cloudcore.identity.commands.policies import POLICIES
@@ -18,7 +20,6 @@ from cloudcore.identity.commands.roles import ROLES
 from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import find_repository
-from registry.cli.output.records import by_column, document_text, printable
 
 _SPANS: Final = {"m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 _KINDS: Final = {

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from cloudcore.command_line import ApiCalls, Cell, Invocation, Record
-from registry.cli.output.progress import progress
+from cloudcore.commands.client import ApiCalls
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Cell, Record
+from cloudcore.commands.progress import progress
 
 Line = dict[str, str]
 

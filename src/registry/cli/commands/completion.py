@@ -16,7 +16,10 @@ from functools import partial
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure, Missing
-from cloudcore.command_line import Noun
+from cloudcore.commands.invocation import words_of
+from cloudcore.commands.noun_parsers import CommandTable, metavar_of
+from cloudcore.commands.nouns import Noun
+from cloudcore.commands.parser import Verbs
 from cloudcore.errors import PlatformError
 from cloudcore.identity.commands.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.commands.options import ORGANIZATIONS_PATH
@@ -26,9 +29,6 @@ from registry.cli.client.api import ApiClient, Query
 from registry.cli.client.credentials import credentials_path
 from registry.cli.client.references import repository_path
 from registry.cli.client.sign_in import SignIn, choose_registry, transport_to
-from registry.cli.nouns.commands import CommandTable, metavar_of
-from registry.cli.nouns.invocation import words_of
-from registry.cli.parser import Verbs
 
 _SHELLS: Final = ("bash", "zsh", "fish")
 _FOLDERS: Final = frozenset({"FOLDER"})

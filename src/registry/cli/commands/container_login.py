@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.command_failures import CommandFailure, Misuse
+from cloudcore.commands.parser import Verbs, add_output, add_registry
+from cloudcore.commands.records import printable, write_now, write_record
 from registry.cli.client.api import ApiClient, open_client
 from registry.cli.client.container_passwords import (
     ContainerPassword,
@@ -27,8 +29,6 @@ from registry.cli.client.container_passwords import (
     new_password,
 )
 from registry.cli.client.credentials import replace_file
-from registry.cli.output.records import printable, write_now, write_record
-from registry.cli.parser import Verbs, add_output, add_registry
 
 _TYPE: Final = "kubernetes.io/dockerconfigjson"
 _LABEL: Final = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -206,7 +206,7 @@ def _run(options: argparse.Namespace) -> int:
     elif options.kubernetes_secret is not None:
         _print_secret(options, made)
     else:
-        log_in(client.url, options.client, made)
+        log_in(client.url, options.client, made.username, made.password, made.registry)
     return 0
 
 
@@ -296,18 +296,20 @@ def login_commands(url: str, program: str, username: str, host: str) -> list[lis
     return [*before, [program, *how.words, how.username, username, how.password, *options, host]]
 
 
-def log_in(url: str, program: str, login: ContainerPassword) -> None:
-    """Log a client in to the registry at `url`; the password goes to its standard input only.
+def log_in(url: str, program: str, username: str, password: str, host: str) -> None:
+    """Log a client in to a host of the registry at `url`.
+
+    The password goes to its standard input only.
 
     Raises:
         CommandFailure: the client cannot be run, or fails.
 
     """
-    *before, last = login_commands(url, program, login.username, login.registry)
+    *before, last = login_commands(url, program, username, host)
     try:
         for command in before:
             _run_client(program, command, "")
-        _run_client(program, last, login.password)
+        _run_client(program, last, password)
     except OSError as error:
         if Path(program).name not in _COMMANDS:
             raise CommandFailure(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record, argument
+from cloudcore.commands.progress import COLUMNS, WAIT, report_end, start_run
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
 
 _REASONS: Final = {
     "repository": "its own binding",

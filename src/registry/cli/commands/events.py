@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Cell, Deletion, Noun, Option
+from cloudcore.commands.nouns import Cell, Deletion, Noun, Option
 
 EVENT_RULES: Final = Noun(
     noun="events",

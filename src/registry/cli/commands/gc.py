@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Record
-from registry.cli.nouns.commands import CommandTable
-from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
-from registry.cli.output.records import size_text, text_of, time_text
-from registry.cli.parser import add_output, lazy_command
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.noun_parsers import CommandTable
+from cloudcore.commands.nouns import Act, Cell, Noun, Record
+from cloudcore.commands.parser import add_output
+from cloudcore.commands.progress import COLUMNS, WAIT, report_end, start_run
+from cloudcore.commands.records import size_text, text_of, time_text
+from registry.cli.server.loading import lazy_command
 from registry.cli.server.options import add_local
 
 _DESCRIPTION: Final = (

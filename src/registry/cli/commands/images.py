@@ -11,7 +11,10 @@ from urllib.parse import quote
 import msgspec
 
 from cloudcore.command_failures import Missing, Misuse
-from cloudcore.command_line import Act, ApiCalls, Cell, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.client import ApiCalls
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record, argument
+from cloudcore.commands.records import by_column, printable, size_text, time_text
 from registry.cli.client.api import PAGE_ROWS, client_of
 from registry.cli.client.references import (
     check_item,
@@ -23,7 +26,6 @@ from registry.cli.client.references import (
 )
 from registry.cli.commands.batches import Line, batches, delete_items, failed, line, write_outcome
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.output.records import by_column, printable, size_text, time_text
 
 _DEEPEST: Final = 16
 """The most levels shown; each image of the tree costs a request."""

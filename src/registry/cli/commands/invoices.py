@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.billing.commands import INVOICES
-from registry.cli.nouns.commands import CommandTable
-from registry.cli.parser import lazy_command
+from cloudcore.commands.noun_parsers import CommandTable
+from registry.cli.server.loading import lazy_command
 from registry.cli.server.options import add_local
 
 _VERBS: Final = {

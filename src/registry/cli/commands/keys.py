@@ -9,9 +9,10 @@ from http import HTTPStatus
 from typing import Final
 
 from cloudcore.command_failures import RequestRefused
-from cloudcore.command_line import Act, Invocation, Record
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Record
+from cloudcore.commands.records import printable
 from cloudcore.kms.commands import KEYS
-from registry.cli.output.records import printable
 
 _DEFAULT_DAYS: Final = 30
 _MOST_NAMED: Final = 10

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.progress import COLUMNS, WAIT, report_end, start_run
+from cloudcore.commands.records import size_text
 from registry.cli.client.api import client_of
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.output.progress import COLUMNS, WAIT, report_end, start_run
-from registry.cli.output.records import size_text
 
 _CONDITIONS: Final = {
     "older_than_days": "older than {} days",

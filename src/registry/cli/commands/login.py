@@ -12,6 +12,9 @@ from typing import Final
 import msgspec
 
 from cloudcore.command_failures import FAILED, CommandFailure, Missing, Misuse, RequestRefused
+from cloudcore.commands.parser import Verbs
+from cloudcore.commands.prompts import check_plain_http, read_secret
+from cloudcore.commands.records import printable, write_now
 from registry.cli.client.api import ApiClient
 from registry.cli.client.container_passwords import forget_password, new_password
 from registry.cli.client.credentials import Credential, changing, credentials_path
@@ -27,9 +30,6 @@ from registry.cli.client.sign_in import (
 from registry.cli.client.transport import Transport
 from registry.cli.commands import container_login
 from registry.cli.commands.container_login import log_in
-from registry.cli.output.prompts import check_plain_http, read_secret
-from registry.cli.output.records import printable, write_now
-from registry.cli.parser import Verbs
 
 _KEY_PAIR_SECONDS: Final = 12 * 3600
 """The longest the registry allows: the secret is not stored, so the token cannot be renewed."""
@@ -132,7 +132,8 @@ def _sign_client_in(
     if credential.acting is None or (credential.refresh_token and credential.role is None):
         raise Misuse("a person signs a container client in by a role: add --role ROLE")
     client = ApiClient(transport, SignIn(transport, credentials_path(os.environ)))
-    log_in(transport.url, options.client, new_password(client))
+    made = new_password(client)
+    log_in(transport.url, options.client, made.username, made.password, made.registry)
 
 
 def sign_out(options: argparse.Namespace) -> int:

@@ -13,13 +13,14 @@ from urllib.parse import urlencode
 import msgspec
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.progress import progress
+from cloudcore.commands.records import printable, size_text
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.container_passwords import ContainerPassword, new_password
 from registry.cli.client.references import parse_typed_reference
 from registry.cli.client.transport import Transport
-from registry.cli.output.progress import progress
-from registry.cli.output.records import printable, size_text
 from registry.oci.media_types import DOCKER_MANIFEST, DOCKER_MANIFEST_LIST, OCI_INDEX, OCI_MANIFEST
 
 _UPSTREAM: Final = Option("upstream_url", "such as https://quay.io", name="upstream", metavar="URL")

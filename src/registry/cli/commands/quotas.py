@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Cell, Noun, Record
-from registry.cli.nouns.commands import CommandTable
-from registry.cli.output.records import size_text
-from registry.cli.parser import lazy_command
+from cloudcore.commands.noun_parsers import CommandTable
+from cloudcore.commands.nouns import Cell, Noun, Record
+from cloudcore.commands.records import size_text
+from registry.cli.server.loading import lazy_command
 from registry.cli.server.options import add_local
 from registry.quotas import UNLIMITED
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
+from cloudcore.commands.records import by_column, printable, time_text
 from cloudcore.resource_names import parse_uuid
 from registry.cli.client.api import client_of
 from registry.cli.client.references import repository_path
-from registry.cli.output.records import by_column, printable, time_text
 
 _FIELDS: Final = (
     Option("description", 'for persons; "" takes it away', "clearable"),

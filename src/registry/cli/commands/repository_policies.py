@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Deletion, Invocation, Noun, Option, Record, argument
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Deletion, Noun, Option, Record, argument
 from registry.cli.commands.repositories import REPOSITORIES
 
 _STATEMENTS: Final = (Cell("SID", "sid"), "effect", "principals", "actions", "conditions")

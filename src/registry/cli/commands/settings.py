@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Noun, Option
+from cloudcore.commands.nouns import Noun, Option
 
 SETTINGS: Final = Noun(
     noun="settings",

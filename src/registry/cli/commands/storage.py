@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option
 
 _COLUMNS: Final = (
     Cell("REPOSITORY", "repository.name"),

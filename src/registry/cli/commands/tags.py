@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Cell, Invocation, Noun, Option, Record, argument, method_act
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Noun, Option, Record, argument, method_act
+from cloudcore.commands.records import by_column, printable
 from registry.cli.client.api import ApiClient, client_of
 from registry.cli.client.references import (
     TypedReference,
@@ -26,7 +28,6 @@ from registry.cli.client.references import (
 )
 from registry.cli.commands.batches import delete_items
 from registry.cli.commands.repositories import REPOSITORIES
-from registry.cli.output.records import by_column, printable
 
 _DELETED: Final = (
     "tag",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from cloudcore.command_line import Act, Cell, Invocation, Option, Record
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Act, Cell, Option, Record
 from cloudcore.identity.commands.options import find_organization, person
 from registry.cli.client.api import PAGE_ROWS
 from registry.cli.commands.audit import parse_moment

@@ -2,5 +2,5 @@
 
 `commands`, `data_commands` and `config` are the parsers, `options` the options that they share, and
 cheap to import. The other modules carry the commands out; they import the whole registry, so
-`registry.cli.parser.lazy_command` imports them when their command runs.
+`registry.cli.server.loading.lazy_command` imports them when their command runs.
 """

@@ -9,6 +9,8 @@ from pathlib import Path
 from shlex import quote
 
 from cloudcore.command_failures import CommandFailure, Misuse
+from cloudcore.commands.progress import progress
+from cloudcore.commands.records import size_text, write_now
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.refusals import DiskFull, is_full
 from cloudcore.db.sqlite_connection import unusable
@@ -21,8 +23,6 @@ from registry.backup.restoring import RestoreRefused, place_of, restore_backup
 from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother
-from registry.cli.output.progress import progress
-from registry.cli.output.records import size_text, write_now
 from registry.cli.server.existing_data import no_account
 from registry.cli.server.fsck import CheckResult, check_data
 from registry.cli.server.options import DEFAULT_DATA, settings_of

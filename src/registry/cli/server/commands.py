@@ -10,7 +10,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from registry.cli.parser import Verbs, import_server_module, lazy_command
+from cloudcore.commands.parser import Verbs
+from registry.cli.server.loading import import_server_module, lazy_command
 from registry.cli.server.options import (
     add_acme,
     add_allowed_hosts,

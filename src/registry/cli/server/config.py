@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from registry.cli.output.records import write_now
-from registry.cli.parser import Verbs, add_noun
+from cloudcore.commands.parser import Verbs, add_noun
+from cloudcore.commands.records import write_now
 from registry.cli.server.options import (
     add_acme,
     add_allowed_hosts,

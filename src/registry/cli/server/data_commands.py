@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from registry.cli.parser import CommandParser, Verbs, add_output, lazy_command
+from cloudcore.commands.parser import CommandParser, Verbs, add_output
+from registry.cli.server.loading import lazy_command
 from registry.cli.server.options import add_data, add_local
 
 

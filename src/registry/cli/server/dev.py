@@ -6,8 +6,8 @@ from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
 
+from cloudcore.commands.records import write_now
 from cloudcore.serving.processes.supervisor import limit_arenas
-from registry.cli.output.records import write_now
 from registry.cli.server.run_server import check_disk, load_before_fork, serve_application
 from registry.composition.dev import DEV, DEV_ACCOUNT, create_dev_app
 from registry.composition.main import prepare

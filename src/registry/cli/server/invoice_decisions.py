@@ -7,11 +7,11 @@ import argparse
 from cloudcore.billing.charging import ACTIONS, Decision, decide
 from cloudcore.billing.invoice_rows import Invoice
 from cloudcore.command_failures import CommandFailure, Misuse
+from cloudcore.commands.records import write_now
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Crn, parse_uuid
-from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of

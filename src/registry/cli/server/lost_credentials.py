@@ -9,6 +9,7 @@ from functools import partial
 
 from cloudcore.clock import uuid7
 from cloudcore.command_failures import Missing, Misuse
+from cloudcore.commands.records import write_now
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.passwords import hash_password, salt_of
@@ -28,7 +29,6 @@ from cloudcore.identity.services.users import new_password
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import lower_ids
 from cloudcore.serving.logs import configure_logging
-from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from registry.cli.parser import Verbs
+from cloudcore.commands.parser import Verbs
 from registry.settings.reading import NAMES, from_environment, read_config, with_values
 from registry.settings.settings import Settings
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
-from cloudcore.command_line import Cell
-from cloudcore.errors import NotFound
-from registry.blobstore.opening import open_store
-from registry.blobstore.sweeper import Orphan
-from registry.cli.client.api import Record
-from registry.cli.output.records import (
+from cloudcore.commands.nouns import Cell
+from cloudcore.commands.records import (
     duration_text,
     utc_text,
     write_now,
     write_records,
 )
+from cloudcore.errors import NotFound
+from registry.blobstore.opening import open_store
+from registry.blobstore.sweeper import Orphan
+from registry.cli.client.api import Record
 from registry.cli.server.existing_data import find_data_keys, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry

@@ -7,6 +7,7 @@ import logging
 from typing import Final
 
 from cloudcore.command_failures import Misuse
+from cloudcore.commands.records import write_now
 from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import find_account_ids
@@ -16,7 +17,6 @@ from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import Crn
 from cloudcore.serving.logs import configure_logging
-from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of

@@ -8,7 +8,7 @@ import ssl
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure
-from registry.cli.output.records import write_now
+from cloudcore.commands.records import write_now
 from registry.cli.server.options import settings_of
 from registry.settings.settings import Settings
 from registry.settings.texts import is_every_address

@@ -11,11 +11,8 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.command_failures import Missing
-from cloudcore.errors import NotFound
-from registry.blobstore.opening import open_bucket_store
-from registry.cli.client.api import Record
-from registry.cli.output.progress import ProgressLine
-from registry.cli.output.records import (
+from cloudcore.commands.progress import ProgressLine
+from cloudcore.commands.records import (
     TABLE,
     duration_text,
     size_text,
@@ -24,6 +21,9 @@ from registry.cli.output.records import (
     write_now,
     write_record,
 )
+from cloudcore.errors import NotFound
+from registry.blobstore.opening import open_bucket_store
+from registry.cli.client.api import Record
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry

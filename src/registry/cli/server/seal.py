@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Final
 
 from cloudcore.command_failures import CommandFailure
+from cloudcore.commands.progress import ProgressLine
+from cloudcore.commands.records import size_text, utc_text, write_now
 from cloudcore.kms.vault import Vault
 from registry.cli.client.api import Record
-from registry.cli.output.progress import ProgressLine
-from registry.cli.output.records import size_text, utc_text, write_now
 from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.options import settings_of
 from registry.cli.server.scrub import last_turn, write_damaged, write_status

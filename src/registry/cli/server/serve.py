@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from cloudcore.catalog.documents import load_catalog
 from cloudcore.clock import uuid7
+from cloudcore.commands.records import write_now
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.family import skus_of
@@ -26,7 +27,6 @@ from cloudcore.keyring import Keyring, KeyringError, create_root_key, load_keyri
 from cloudcore.kms.services import KeyMaker
 from cloudcore.serving.processes.supervisor import limit_arenas
 from cloudcore.serving.tls.files import CertificateKeeper
-from registry.cli.output.records import write_now
 from registry.cli.server.existing_data import no_account, prepare_existing
 from registry.cli.server.options import DEFAULT_DATA, settings_of
 from registry.cli.server.run_server import (

@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from cloudcore.command_failures import CommandFailure
-from cloudcore.command_line import Invocation, Option, Record
-from registry.cli.output.records import by_column, text_of
+from cloudcore.commands.invocation import Invocation
+from cloudcore.commands.nouns import Option, Record
+from cloudcore.commands.records import by_column, text_of
 
 WAIT: Final = Option("wait", "until it is done; exit 1 if it failed", "flag")
 COLUMNS: Final = (

@@ -5,14 +5,15 @@ A module of commands has a tuple ``COMMANDS`` of them; the command line does the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import msgspec
+if TYPE_CHECKING:
+    from cloudcore.commands.client import ApiCalls
+    from cloudcore.commands.invocation import Invocation
 
 Record = Mapping[str, Any]
-Query = Mapping[str, str | int | bool | None]
 
 OptionKind = Literal[
     "text",
@@ -150,213 +151,12 @@ def argument(
     return Option(field, words, kind, metavar=metavar, is_argument=True, is_optional=is_optional)
 
 
-class TokenClaims(msgspec.Struct):
-    """The claims of an access token that commands show."""
-
-    sub: str
-    """The principal's CRN."""
-    exp: int
-    """Seconds since the epoch."""
-    acc: str | None = None
-    """The account's id; None for a person without a role."""
-    sid: str | None = None
-    """The session, of people and roles."""
-    akid: str | None = None
-    """The access key, of service accounts."""
-
-
-class ApiCalls(Protocol):
-    """The client of the control plane, signed in."""
-
-    def call(
-        self,
-        method: str,
-        path: str,
-        document: object = None,
-        query: Query | None = None,
-    ) -> dict[str, Any]:
-        """Send `document` as JSON; return the answer."""
-        ...
-
-    def create(
-        self,
-        path: str,
-        document: object = None,
-        query: Query | None = None,
-    ) -> dict[str, Any]:
-        """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
-        ...
-
-    def send_file(self, path: str, file: BinaryIO, size: int, content_type: str) -> dict[str, Any]:
-        """PUT the `size` bytes of a file, which can be read again; return the answer."""
-        ...
-
-    def receive_file(self, path: str, file: BinaryIO) -> int:
-        """Write the bytes of the answer at `path` to a file; return how many."""
-        ...
-
-    def rows(
-        self,
-        path: str,
-        field: str,
-        query: Query | None = None,
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the rows of all pages of a list."""
-        ...
-
-
-class SignedIn(Protocol):
-    """The sign-in to the server that a command calls."""
-
-    @property
-    def url(self) -> str:
-        """Return the server's base URL."""
-        ...
-
-    @property
-    def is_program(self) -> bool:
-        """Return True if a service account signed in."""
-        ...
-
-    @property
-    def role(self) -> str | None:
-        """Return the role in which the person acts, as written at the sign-in."""
-        ...
-
-    def client(self, *, in_role: bool) -> ApiCalls:
-        """Return a client that acts in the role, or as the person or program that signed in."""
-        ...
-
-    def claims(self) -> TokenClaims:
-        """Return the claims of the token by which commands act."""
-        ...
-
-    def assume(self, role: str | None) -> None:
-        """Let commands act in a role from now on, or as the person."""
-        ...
-
-
-class Invocation(Protocol):
-    """One run of a command."""
-
-    @property
-    def verb(self) -> str:
-        """Return the command, such as ``create``."""
-        ...
-
-    @property
-    def sign_in(self) -> SignedIn:
-        """Return the sign-in."""
-        ...
-
-    @property
-    def client(self) -> ApiCalls:
-        """Return the client."""
-        ...
-
-    @property
-    def above(self) -> Invocation:
-        """Return the same run for the parent of the command's resource."""
-        ...
-
-    @property
-    def written(self) -> str:
-        """Return the name of the resource on the command line, or an empty string."""
-        ...
-
-    @property
-    def path(self) -> str:
-        """Return the path of the resource that the command names, or of the list."""
-        ...
-
-    @property
-    def record(self) -> Record:
-        """Return the resource that the command names; it is read at the first use."""
-        ...
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """Return the given values by field."""
-        ...
-
-    def find(self, noun: Noun, written: str, client: ApiCalls | None = None) -> Record:
-        """Return another resource by its name, id or CRN.
-
-        Raises:
-            Missing: there is none.
-
-        """
-        ...
-
-    def crn_of(self, written: str) -> str:
-        """Return the CRN of a resource that may be named without one."""
-        ...
-
-    def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is no terminal; return only after a yes."""
-        ...
-
-    def ask_secret(self, name: str, *, is_new: bool = False) -> str:
-        """Return a secret that is typed, if it `is_new` twice, or read from the standard input."""
-        ...
-
-    def log_in(self, program: str, username: str, password: str, host: str) -> None:
-        """Log a container client of this machine in."""
-        ...
-
-    def text(self, words: str, record: Record) -> str:
-        """Return words with fields of a record, or of the one above, in place of the braces."""
-        ...
-
-    def say(self, text: str, record: Record | None = None) -> None:
-        """Print a line for a person; for a program the record, if there is one."""
-        ...
-
-    def say_secret(
-        self, text: str, record: Record, secret: Secret, document: Record | None = None
-    ) -> None:
-        """Print a line and a new secret for a person; for a program the document, or the record."""
-        ...
-
-    @property
-    def form(self) -> str:
-        """Return how to print: ``table``, ``json``, ``jsonl`` or ``yaml``."""
-        ...
-
-    @property
-    def is_for_program(self) -> bool:
-        """Return True if the output is a document, not text for a person."""
-        ...
-
-    def warn(self, text: str) -> None:
-        """Print a line to the standard error."""
-        ...
-
-    def for_each(self, items: Iterable[str], act: Callable[[str], None]) -> bool:
-        """Call `act` with each item; warn of refused ones, and return False if there was one."""
-        ...
-
-    def show(self, record: Record) -> None:
-        """Print a record."""
-        ...
-
-    def show_rows(self, rows: Iterable[Record], columns: Columns, name: Naming = "") -> None:
-        """Print rows as they come; with ``--quiet`` the `name` of each."""
-        ...
-
-    def shortened(self, text: str) -> str:
-        """Return a text with its digests cut, unless ``--full-digests`` is given."""
-        ...
-
-
-Caller = Callable[[Invocation], ApiCalls]
+Caller = Callable[["Invocation"], "ApiCalls"]
 """Returns the client by which a command acts."""
-
-
-Sentence = str | Callable[[Invocation, Record], str]
+Sentence = str | Callable[["Invocation", Record], str]
 """A sentence about a record: text with its fields in braces, such as ``{user.name}`` or, of the
 resource above, ``{above.name}``; or a function that returns it."""
-Naming = str | Callable[[Invocation, Record], str]
+Naming = str | Callable[["Invocation", Record], str]
 """The name of a row as other commands take it: a field, or a function that returns it."""
 
 

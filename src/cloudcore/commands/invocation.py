@@ -1,10 +1,9 @@
-"""One run of a command of a described noun (`cloudcore.command_line.Invocation`)."""
+"""One run of a command of a described noun."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from string import Formatter
@@ -12,25 +11,11 @@ from typing import Any
 from urllib.parse import quote
 
 from cloudcore.command_failures import Missing, Misuse, RequestRefused
-from cloudcore.command_line import (
-    ApiCalls,
-    Caller,
-    Columns,
-    Naming,
-    Noun,
-    Option,
-    Record,
-    Secret,
-)
-from cloudcore.errors import InvalidInput
-from cloudcore.resource_names import Crn, parse_uuid, with_article
-from registry.cli.client.api import ApiClient, StoredSignIn, open_client
-from registry.cli.client.container_passwords import ContainerPassword
-from registry.cli.client.references import find_repository, own_crn
-from registry.cli.commands.container_login import log_in
-from registry.cli.nouns.options import ASKED, values_of
-from registry.cli.output.prompts import confirm, read_new_password, read_secret
-from registry.cli.output.records import (
+from cloudcore.commands.client import ApiCalls, Product, SignedIn
+from cloudcore.commands.nouns import Caller, Columns, Naming, Noun, Option, Record, Secret
+from cloudcore.commands.options import ASKED, values_of
+from cloudcore.commands.prompts import confirm, read_new_password, read_secret
+from cloudcore.commands.records import (
     TABLE,
     digests_shown,
     echo,
@@ -42,9 +27,11 @@ from registry.cli.output.records import (
     text_of,
     write_record,
 )
+from cloudcore.errors import InvalidInput
+from cloudcore.resource_names import Crn, parse_uuid, with_article
 
 
-class NounInvocation:
+class Invocation:
     """One run of a command."""
 
     def __init__(
@@ -65,6 +52,7 @@ class NounInvocation:
         self._is_of_all = is_of_all
         self._given = written
         self._caller = caller or noun.caller
+        self._product: Product = parsed.product
         if not any(each.kind in ASKED for each in options):
             _ = self.values  # invalid ones are refused before the sign-in is read
 
@@ -74,16 +62,16 @@ class NounInvocation:
         return values_of(self._parsed, self._options)
 
     @cached_property
-    def sign_in(self) -> StoredSignIn:
+    def sign_in(self) -> SignedIn:
         """Return the sign-in."""
-        return StoredSignIn(self._parsed)
+        return self._product.sign_in(self._parsed)
 
     @cached_property
     def client(self) -> ApiCalls:
         """Return the client."""
         if self._caller is not None:
             return self._caller(self)
-        return open_client(self._parsed)
+        return self._product.client(self._parsed)
 
     @cached_property
     def path(self) -> str:
@@ -109,10 +97,10 @@ class NounInvocation:
         return path if path.startswith("/") else f"{self.above.path}/{path}"
 
     @cached_property
-    def above(self) -> NounInvocation:
+    def above(self) -> Invocation:
         """Return the same run for the resource above the one of the command."""
         assert self._noun.parent is not None
-        return NounInvocation(
+        return Invocation(
             self._noun.parent, self._parsed, verb=self.verb, caller=lambda _run: self.client
         )
 
@@ -164,21 +152,13 @@ class NounInvocation:
 
         """
         caller: Caller = lambda _run: self.client if client is None else client  # noqa: E731
-        return NounInvocation(noun, self._parsed, written=written, caller=caller).record
+        return Invocation(noun, self._parsed, written=written, caller=caller).record
 
     def crn_of(self, written: str) -> str:
-        """Return the CRN of a repository that may be named without one.
-
-        For a name without a repository, return the CRN in a ready-made policy on this name.
-        """
+        """Return the CRN of a resource that may be named without one."""
         if written.startswith("crn:"):
             return written
-        assert isinstance(self.client, ApiClient)
-        try:
-            return str(find_repository(self.client, written)["crn"])
-        except Missing:
-            answer = self.client.call("GET", "/v1/policy-templates", query={"names": written})
-        return str(answer["policy_templates"][0]["document"]["statements"][0]["resources"][0])
+        return self._product.crn_of(self.client, written)
 
     @property
     def _missing(self) -> str:
@@ -215,7 +195,6 @@ class NounInvocation:
         crn = _crn_of(self._noun, written)
         if not self._noun.is_of_account:
             return crn
-        assert isinstance(self.client, ApiClient)
         own = own_crn(self.client, crn)
         if own is None:
             raise Missing(f"{printable(written)!r} is {one_of(self._noun)} of another account")
@@ -231,9 +210,7 @@ class NounInvocation:
 
     def log_in(self, program: str, username: str, password: str, host: str) -> None:
         """Log a container client of this machine in."""
-        now = time.time()
-        login = ContainerPassword(username, password, host, now, now)
-        log_in(self.sign_in.url, program, login)
+        self._product.log_in(self.sign_in.url, program, username, password, host)
 
     def text(self, words: str, record: Record) -> str:
         """Return words with fields of a record, or of the one above, in place of the braces."""
@@ -331,3 +308,31 @@ def words_of(noun: Noun) -> str:
 def one_of(noun: Noun) -> str:
     """Return the same with its article."""
     return with_article(words_of(noun))
+
+
+def own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
+    """Return a CRN as answers have it, with the account's id; None if it is of another account.
+
+    Raises:
+        Misuse: it has a handle, and the caller's rights do not show that of its own account.
+
+    """
+    own_id = client.account_id
+    if own_id is None:  # a person without a role, whom the registry refuses
+        return crn
+    if (given := parse_uuid(crn.account)) is None and crn.account == _handle(client, own_id):
+        given = own_id
+    return crn._replace(account=own_id) if given == own_id else None
+
+
+def _handle(client: ApiCalls, account_id: str) -> str:
+    try:
+        handle: str = client.call("GET", f"/v1/accounts/{account_id}")["account"]["handle"]
+    except RequestRefused as error:
+        if error.status != 403:
+            raise
+        raise Misuse(
+            "your rights do not show the handle of your account; write its id in the CRN instead,"
+            f" {account_id}"
+        ) from None
+    return handle

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from cloudcore.command_failures import CommandFailure, Misuse
-from registry.cli.output.records import printable
+from cloudcore.commands.records import printable
 
 
 def add_confirmation(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,8 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.command_line import Cell, CellForm, Columns, Record
-from registry.cli.output.table import Heading, write_table
+from cloudcore.commands.nouns import Cell, CellForm, Columns, Record
+from cloudcore.commands.table import Heading, write_table
 
 TABLE: Final = "table"
 FORMS: Final = (TABLE, "json", "jsonl", "yaml")

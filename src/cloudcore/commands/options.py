@@ -14,10 +14,10 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cloudcore.command_failures import Misuse
-from cloudcore.command_line import Option
-from registry.cli.output.prompts import read_secret
-from registry.cli.output.records import printable
-from registry.cli.parser import CommandParser
+from cloudcore.commands.nouns import Option
+from cloudcore.commands.parser import CommandParser
+from cloudcore.commands.prompts import read_secret
+from cloudcore.commands.records import printable
 
 Parser: TypeAlias = "argparse.ArgumentParser | argparse._MutuallyExclusiveGroup"
 

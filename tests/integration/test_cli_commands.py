@@ -1,10 +1,9 @@
-"""The commands about repositories, images and tags, against a served registry."""
+"""Commands whose arguments or answers no table of `commands` can hold, against a registry."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -19,7 +18,6 @@ from tests.conformance.content import (
     image_manifest,
     subject_of,
 )
-from tests.entrepot import Home
 from tests.integration.cli_world import JSON, World, cli_world
 
 
@@ -40,15 +38,6 @@ def app(world: World) -> str:
 def short(digest: str) -> str:
     """Return a digest as tables show it."""
     return digest.removeprefix("sha256:")[:12]
-
-
-@pytest.mark.parametrize("written", ["", "/", "acme/", "{host}/acme/", "{host}/"])
-def test_no_name_is_no_repository(world: World, app: str, written: str) -> None:
-    """A variable that a script forgot to set deletes nothing."""
-    written = written.format(host=world.host)
-    assert world.told("repositories", "delete", written, "--force")[0] == 3
-    assert world.told("tags", "delete", written, "v1")[0] in (2, 3)
-    assert world.read("repositories", "show", app)["name"] == app
 
 
 def test_a_manifest_is_printed_byte_by_byte_or_as_its_parts(world: World, app: str) -> None:
@@ -146,12 +135,10 @@ def test_more_items_than_a_request_takes(world: World, app: str) -> None:
     assert not any("incomplete_indexes" in each for each in outcome["deleted"])
 
 
-@pytest.mark.parametrize("kind", ["repository", "image", "person"])
-def test_nothing_is_offered_where_nothing_can_be_asked(
-    world: World, kind: str, tmp_path: Path
-) -> None:
-    elsewhere = Home(world.home.folder, {"ENTREPOT_REGISTRY": "http://127.0.0.1:1"})
-    for home in (Home(tmp_path), elsewhere):
-        ended = world.run("__complete", kind, "a:b", home=home)
-        assert (ended.status, ended.out, ended.err) == (0, b"", "")
-    assert world.done("__complete", "image", "nobody:").out == b""
+def test_a_key_and_a_content_type_that_cannot_be_sent_are_refused(world: World) -> None:
+    for key in ("", "\udcff", "k" * 1025):
+        for verb in ("put", "get"):
+            told = world.told("buckets", verb, "absent", key, "file")
+            assert told == (2, "key: 1 to 1024 bytes of UTF-8")
+    told = world.told("buckets", "put", "absent", "k", "-", "--content-type", "a/b\r\nX: y")
+    assert told == (2, r"a content type is like text/plain, not 'a/b\r\nX: y'")

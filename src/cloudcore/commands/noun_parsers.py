@@ -1,4 +1,4 @@
-"""Make the parsers and commands of nouns that families describe (`cloudcore.command_line.Noun`)."""
+"""Make the parsers and commands of nouns that families describe."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 from cloudcore.command_failures import FAILED, Missing, Misuse, RequestRefused
-from cloudcore.command_line import Act, Columns, Deletion, Naming, Noun, Record, Sentence
-from registry.cli.client.api import send_public
-from registry.cli.nouns.invocation import NounInvocation, one_of
-from registry.cli.nouns.options import (
+from cloudcore.commands.invocation import Invocation, one_of
+from cloudcore.commands.nouns import Act, Columns, Deletion, Naming, Noun, Record, Sentence
+from cloudcore.commands.options import (
     add_options,
     document_of,
     flags_of,
@@ -21,9 +20,9 @@ from registry.cli.nouns.options import (
     query_of,
     sent_of,
 )
-from registry.cli.output.prompts import add_confirmation, confirm
-from registry.cli.output.records import add_full_digests, add_quiet, cells_of, shows_digests
-from registry.cli.parser import Commands, Verbs, add_noun, add_verb
+from cloudcore.commands.parser import Commands, Verbs, add_noun, add_verb
+from cloudcore.commands.prompts import add_confirmation, confirm
+from cloudcore.commands.records import add_full_digests, add_quiet, cells_of, shows_digests
 
 _Answer = dict[str, Any]
 _T = TypeVar("_T")
@@ -97,14 +96,14 @@ def add_command(commands: Verbs, act: Act) -> None:
 
 
 def _list(noun: Noun, parsed: argparse.Namespace) -> int:
-    run = NounInvocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
+    run = Invocation(noun, parsed, noun.filters, verb="list", is_of_all=True)
     rows = run.client.rows(run.path, noun.many, run.values)
     run.show_rows(rows, noun.columns, noun.quiet or noun.name)
     return 0
 
 
 def _show(noun: Noun, parsed: argparse.Namespace) -> int:
-    run = NounInvocation(noun, parsed, verb="show")
+    run = Invocation(noun, parsed, verb="show")
     # Also after a search for the name: a list may show less of each.
     path = run.path
     record = _with_advice(noun, run, lambda: run.client.call("GET", path))[noun.one]
@@ -117,7 +116,7 @@ def _show(noun: Noun, parsed: argparse.Namespace) -> int:
 
 def _create(noun: Noun, parsed: argparse.Namespace) -> int:
     options = noun.create or ()
-    run = NounInvocation(noun, parsed, options, verb="create", is_of_all=True)
+    run = Invocation(noun, parsed, options, verb="create", is_of_all=True)
     path = run.path
     document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
     answer = _with_advice(noun, run, lambda: run.client.create(path, document, query))
@@ -135,7 +134,7 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
     if not any(is_given(parsed, each) for each in options if not each.is_query):
         *flags, last = flags_of(options)
         raise Misuse(f"say what is to change: {', '.join(flags)}{' or ' if flags else ''}{last}")
-    run = NounInvocation(noun, parsed, options, verb="update")
+    run = Invocation(noun, parsed, options, verb="update")
     path = run.path
     document, query = document_of(sent_of(run.values, options)), query_of(run.values, options)
     changed = run.client.call("PATCH", path, document, query)[noun.one]
@@ -148,7 +147,7 @@ def _update(noun: Noun, parsed: argparse.Namespace) -> int:
 
 
 def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
-    run = NounInvocation(noun, parsed, deletion.options, verb="delete")
+    run = Invocation(noun, parsed, deletion.options, verb="delete")
     record = _known(run) if noun.is_single else run.record
     confirm(parsed, _sentence_of(deletion.question, run, record))
     path = run.path
@@ -159,7 +158,7 @@ def _delete(noun: Noun, deletion: Deletion, parsed: argparse.Namespace) -> int:
 
 
 def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
-    run = NounInvocation(
+    run = Invocation(
         noun, parsed, act.options, verb=act.verb, is_of_all=act.is_of_all, caller=act.caller
     )
     if act.question:
@@ -169,7 +168,7 @@ def _act(noun: Noun, act: Act, parsed: argparse.Namespace) -> int:
     return _with_advice(noun, run, lambda: _carry_out(act, run, parsed))
 
 
-def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int:
+def _carry_out(act: Act, run: Invocation, parsed: argparse.Namespace) -> int:
     """Send the request of a command, or call its function; return the exit status."""
     if act.run is not None:
         return 0 if act.run(run) else FAILED
@@ -178,7 +177,11 @@ def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int
         rows = run.client.rows(path, act.answer, run.values)
         run.show_rows(rows, act.columns, act.row_name)
         return 0
-    answer = _send_public(parsed, run, act) if act.is_public else _send(run, act, path)
+    if act.is_public:
+        sent = document_of(run.values) or None
+        answer = parsed.product.send_public(parsed, act.method, act.path, sent)
+    else:
+        answer = _send(run, act, path)
     found: Any = answer[act.answer] if act.answer else answer
     if act.columns:
         run.show_rows(found, act.columns)
@@ -190,11 +193,7 @@ def _carry_out(act: Act, run: NounInvocation, parsed: argparse.Namespace) -> int
     return 0
 
 
-def _send_public(parsed: argparse.Namespace, run: NounInvocation, act: Act) -> _Answer:
-    return send_public(parsed, act.method, act.path, document_of(run.values) or None)
-
-
-def _send(run: NounInvocation, act: Act, path: str) -> _Answer:
+def _send(run: Invocation, act: Act, path: str) -> _Answer:
     if act.method in ("GET", "DELETE"):
         return run.client.call(act.method, path, query=run.values)
     document = document_of(sent_of(run.values, act.options)) | dict(act.document)
@@ -205,7 +204,7 @@ def _send(run: NounInvocation, act: Act, path: str) -> _Answer:
     return run.client.call(act.method, path, sent, query)
 
 
-def _with_advice(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
+def _with_advice(noun: Noun, run: Invocation, send: Callable[[], _T]) -> _T:
     """Return the result of `send`; add advice after a CONFLICT, and the meaning to a 404."""
     try:
         return send()
@@ -220,12 +219,12 @@ def _with_advice(noun: Noun, run: NounInvocation, send: Callable[[], _T]) -> _T:
         raise
 
 
-def _known(run: NounInvocation) -> dict[str, Any]:
+def _known(run: Invocation) -> dict[str, Any]:
     """Return the resource if it was read, else its names on the command line."""
     return dict(run.record) if "record" in vars(run) else run.names
 
 
-def _sentence_of(words: Sentence, run: NounInvocation, record: Record) -> str:
+def _sentence_of(words: Sentence, run: Invocation, record: Record) -> str:
     """Return a sentence about a record."""
     return words(run, record) if callable(words) else run.text(words, record)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
-from importlib import import_module
-from types import ModuleType
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from cloudcore.command_failures import MISUSE
-from registry.cli.output.records import FORMS, TABLE
+from cloudcore.commands.records import FORMS, TABLE
 
 Commands = argparse._SubParsersAction
 
@@ -151,39 +148,6 @@ def add_verb(verbs: Verbs, verb: str, run: Run, words: str) -> argparse.Argument
     add_output(parser)
     parser.set_defaults(run=run)
     return parser
-
-
-def lazy_command(module: str, function: str) -> Run:
-    """Return a command of `registry.cli.server`, whose module is imported when it runs.
-
-    Commands on the registry's machine import the whole registry, which no other command needs.
-    """
-
-    def run(options: argparse.Namespace) -> int:
-        status: int = getattr(import_server_module(module), function)(options)
-        return status
-
-    return run
-
-
-def import_server_module(module: str) -> ModuleType:
-    """Import a module of `registry.cli.server`, and with it the whole registry; return it.
-
-    Python's garbage collector is off meanwhile, and never looks at these objects again: they stay,
-    and scanning them takes a fifth of a server's start.
-    """
-    name = f"registry.cli.server.{module}"
-    if name in sys.modules:
-        return sys.modules[name]
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        imported = import_module(name)
-        gc.freeze()
-    finally:
-        if collects:
-            gc.enable()
-    return imported
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -1,1 +1,0 @@
-"""Print for a person or a program, show progress, and ask for confirmation and secrets."""
