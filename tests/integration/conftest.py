@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from tests.integration import (
     s3_client,
 )
 from tests.integration.console_shop import Shop, open_shop
+from tests.integration.fills_world import OpenFills, fills_world
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import World, make_world
@@ -86,6 +88,12 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
     """Return the console of an install in this process, which the tests of a module share."""
     async with open_shop(tmp_path_factory.mktemp("shop") / "data") as shop:
         yield shop
+
+
+@pytest.fixture
+def fills(metadata_url: str, tmp_path: Path) -> OpenFills:
+    """Return a function that opens workers with an upstream."""
+    return partial(fills_world, metadata_url, tmp_path)
 
 
 @pytest.fixture
