@@ -11,8 +11,7 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from tests.integration.layered_images import Pusher, pusher
-from tests.integration.repositories_world import create
+from tests.integration.pushing import Pusher, create, pusher
 from tests.tenants import ALLOW_ALL, Install, Program, bearer
 
 PATH: Final = "/v1/pull-through-cache-rules"
@@ -82,7 +81,7 @@ class CachedWorld:
     async def tags(self, name: str) -> list[str]:
         """Return the tags of a repository."""
         pulling = await self.pushes(name)
-        answer = await pulling.client.get(f"/v2/acme/{name}/tags/list")
+        answer = await pulling.docker.get(f"/v2/acme/{name}/tags/list")
         found: list[str] = answer.json()["tags"]
         return found
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from cloudcore.identity.rows.accounts import find_account, find_account_ids
-from tests.integration.repositories_world import PATH, client_of, create, push_blob, push_manifest
+from tests.integration.pushing import PATH, Pusher, client_of, create
 from tests.tenants import ALLOW_ALL, Install, bearer
 
 DAY: Final = 24 * 3600
@@ -27,10 +27,7 @@ class Shop(NamedTuple):
 
     async def push(self, text: str, tag: str = "") -> str:
         """Push an image of one layer and return its digest."""
-        config, layer = [await push_blob(self.docker, each) for each in (b"{}", text.encode())]
-        manifest = {"schemaVersion": 2, "mediaType": KIND, "config": config, "layers": [layer]}
-        digest: str = (await push_manifest(self.docker, manifest, tag))["digest"]
-        return digest
+        return await Pusher(self.docker, "acme/r").image(text.encode(), tag=tag)
 
     async def delete(self, reference: str) -> None:
         """Delete a manifest or tag as a client does."""

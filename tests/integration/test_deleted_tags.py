@@ -6,7 +6,7 @@ from typing import Any
 
 from registry.gc.purge import purge_deleted_tags, purge_tombstones
 from registry.metadata.settings import AccountSettings, put_settings
-from tests.integration.repositories_world import refused
+from tests.integration.pushing import refused
 from tests.integration.restoration_world import DAY, Shop, open_again, open_shop
 from tests.recount import check_counters, querying
 from tests.tenants import Install

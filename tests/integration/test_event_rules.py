@@ -11,8 +11,7 @@ from cloudcore.notifications.publishing import delete_topic
 from cloudcore.wire import rfc3339
 from registry.services.events import check_rule
 from tests.databases import on_both_databases
-from tests.integration.layered_images import pusher
-from tests.integration.repositories_world import client_of, create, refused
+from tests.integration.pushing import client_of, create, pusher, refused
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny
 from tests.topics import add_topics

@@ -22,8 +22,7 @@ from registry.services.registry_settings import counts_pulls_of
 from registry.settings.settings import Settings
 from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
-from tests.integration.layered_images import Pusher, pusher
-from tests.integration.repositories_world import PATH
+from tests.integration.pushing import PATH, Pusher, pusher
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
@@ -98,9 +97,9 @@ async def test_images_and_their_repository_tell_when_they_were_pulled(world: Wor
 async def test_a_client_that_has_the_image_and_asks_again_by_get_uses_it(world: World) -> None:
     image = await world.docker.image(b"1", tag="v1")
     path, has_it = "/v2/acme/r/manifests/v1", {"if-none-match": f'"{image}"'}
-    head = await world.docker.client.head(path, headers=has_it)
+    head = await world.docker.docker.head(path, headers=has_it)
     assert (head.status_code, (await world.times())[image]) == (304, None)
-    get = await world.docker.client.get(path, headers=has_it)
+    get = await world.docker.docker.get(path, headers=has_it)
     assert (get.status_code, (await world.times())[image]) == (304, world.minute())
 
 

@@ -13,8 +13,7 @@ from cloudcore.wire import rfc3339
 from registry.composition.families import FAMILIES
 from registry.composition.main import forget_ended
 from tests.databases import on_both_databases
-from tests.integration.layered_images import Pusher, pusher
-from tests.integration.repositories_world import PATH, refused
+from tests.integration.pushing import PATH, Pusher, pusher, refused
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, bearer
 

@@ -19,8 +19,7 @@ from registry.services.pull_through.remote import credential_of
 from registry.services.pull_through.upstream_states import record_failure, record_success
 from registry.upstream.base import Credential, RateLimit, UpstreamLimited, UpstreamRefused
 from tests.databases import on_both_databases
-from tests.integration.layered_images import pusher
-from tests.integration.repositories_world import client_of, create, refused
+from tests.integration.pushing import client_of, create, pusher, refused
 from tests.tenants import ALLOW_ALL, Install, allow
 
 PATH: Final = "/v1/pull-through-cache-rules"
@@ -203,7 +202,7 @@ async def test_names_of_a_rule_are_its_own(install: Install) -> None:
     assert "pull-through" in restored.json()["error"]["message"]
     refused(await client.post("/v1/repositories", json={"name": "quay/x"}), 409, "CONFLICT")
     pushing = await pusher(install, program, "acme/quay/x")
-    answer = await pushing.client.post("/v2/acme/quay/x/blobs/uploads/")
+    answer = await pushing.docker.post("/v2/acme/quay/x/blobs/uploads/")
     assert answer.status_code == 405, answer.text
     assert answer.json()["errors"][0]["code"] == "UNSUPPORTED"
     assert (await client.get("/v1/repositories")).json()["repositories"] == []

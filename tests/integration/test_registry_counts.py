@@ -20,7 +20,7 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, open_registry
-from tests.integration.repositories_world import create
+from tests.integration.pushing import create
 from tests.integration.restoration_world import open_shop
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from tests.integration.repositories_world import PATH, create
+from tests.integration.pushing import PATH, create
 from tests.integration.restoration_world import KIND, Shop, open_shop
 from tests.recount import querying
 from tests.tenants import HOST, Install

@@ -11,8 +11,7 @@ import pytest
 from cloudcore.identity.rows.accounts import find_account_ids
 from registry.metadata.settings import AccountSettings, find_settings
 from tests.databases import on_both_databases
-from tests.integration.pushing import make_world
-from tests.integration.repositories_world import client_of, refused
+from tests.integration.pushing import client_of, make_world, refused
 from tests.tenants import Install, allow, deny
 
 PATH: Final = "/v1/registry-settings"

@@ -10,13 +10,7 @@ import pytest
 from registry.gc.purge import discard_expired_uploads, purge_deleted_repositories
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
-from tests.integration.repositories_world import (
-    PATH,
-    client_of,
-    create,
-    push_index,
-    refused,
-)
+from tests.integration.pushing import PATH, client_of, create, push_index, refused
 from tests.memory_store import MemoryStore
 from tests.recount import querying
 from tests.tenants import HOST, Install, allow, bearer

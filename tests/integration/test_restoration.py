@@ -10,16 +10,9 @@ import pytest
 from registry.gc.purge import forget_tag_history, purge_deleted_repositories, purge_tombstones
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.oci.digest import digest_of
-from registry.oci.media_types import OCI_INDEX
 from registry.services.images import restoration
 from tests.databases import on_both_databases
-from tests.integration.repositories_world import (
-    PATH,
-    create,
-    push_index,
-    push_manifest,
-    refused,
-)
+from tests.integration.pushing import PATH, Pusher, create, push_index, refused
 from tests.integration.restoration_world import DAY, KIND, open_again, open_shop
 from tests.recount import check_counters, querying
 from tests.tenants import Install, open_install
@@ -102,9 +95,7 @@ async def test_one_request_restores_so_many_images_and_no_more(
     monkeypatch.setattr(restoration, "MAX_RESTORED", 4)
     async with open_install(database_url) as install, open_shop(install) as shop:
         children = [await shop.push(f"{number}") for number in range(4)]
-        listed = [{"mediaType": KIND, "digest": each, "size": 1} for each in children]
-        index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}
-        digest: str = (await push_manifest(shop.docker, index, "v1"))["digest"]
+        digest = await Pusher(shop.docker, "acme/r").index(*children, tag="v1")
         for each in (digest, *children):
             await shop.delete(each)
         outcome = await shop.restore(digest, children[0])

@@ -22,8 +22,7 @@ from registry.metadata.repositories.live import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.databases import on_both_databases
-from tests.integration.layered_images import CONFIG, Pusher, pusher
-from tests.integration.repositories_world import PATH, refused
+from tests.integration.pushing import CONFIG, PATH, Pusher, pusher, refused
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
@@ -228,7 +227,7 @@ async def test_what_deduplication_saves(world: World, monkeypatch: pytest.Monkey
     first, second = await one.image(BASE, b"1"), await one.image(BASE, b"22")
     await one.index(first, second)
     await two.image(BASE, b"333")
-    loose = await two.client.post(
+    loose = await two.docker.post(
         "/v2/acme/two/blobs/uploads/?digest=" + digest_of(b"l" * 500), content=b"l" * 500
     )
     assert loose.status_code == 201
