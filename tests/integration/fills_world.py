@@ -31,7 +31,7 @@ from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.upload_leases import Leases
 from registry.services.context import ServiceContext
-from registry.services.pull_through.fills import Source
+from registry.services.pull_through.fills import FillSource
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.remote import no_credential, remote_of
 from registry.settings.groups import Limits
@@ -118,13 +118,13 @@ class Worker:
         assert isinstance(found, FedBlob)
         return found
 
-    async def source(self, of: Upload | Link, digest: Digest) -> Source:
+    async def source(self, of: Upload | Link, digest: Digest) -> FillSource:
         """Return where the blob of a fill or a link in `REPOSITORY` comes from."""
         rule = await self.ctx.database.read(find_rule_for, HANDLE, REPOSITORY)
         assert rule is not None
         name = Name(HANDLE, REPOSITORY)
         remote = remote_of(rule, name, no_credential)
-        return Source(name, of.repository_id, of.account_id, digest, remote)
+        return FillSource(name, of.repository_id, of.account_id, digest, remote)
 
 
 class Left(NamedTuple):

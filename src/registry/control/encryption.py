@@ -177,11 +177,11 @@ async def _bind(
         new,
         ctx.clock(),
         wrap=lambda bound: _one(ctx, repository, bound),
-        told=_told,
+        told=_audit_details,
     )
 
 
-def _told(bound: EffectiveBinding) -> Mapping[str, object] | None:
+def _audit_details(bound: EffectiveBinding) -> Mapping[str, object] | None:
     """Return what the audit log says of a new binding, or None if nothing was changed."""
     return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 

@@ -85,7 +85,7 @@ def _sealed(
     return given.username, seal_secret(ctx.keyring, rule_id, given.secret)
 
 
-def _told(shown: ShownRule) -> dict[str, object]:
+def _audit_details(shown: ShownRule) -> dict[str, object]:
     """Return what the audit log keeps of a change besides its rule."""
     rule = shown.details.rule
     return {
@@ -132,7 +132,7 @@ async def create_pull_through_cache_rule(
         rule,
         wrap=partial(_one, ctx),
         location=lambda made: f"{_PATH}/{made.details.rule.id}",
-        told=_told,
+        told=_audit_details,
     )
 
 
@@ -187,7 +187,7 @@ async def update_pull_through_cache_rule(
         changes,
         ctx.clock(),
         wrap=partial(_one, ctx),
-        told=_told,
+        told=_audit_details,
     )
 
 

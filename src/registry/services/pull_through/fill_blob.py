@@ -38,7 +38,7 @@ from registry.services.blobs.writing_keys import UploadKeys
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed, Stage
 from registry.services.pull_through.fill_staging import FillStage
-from registry.services.pull_through.fills import FillPace, FillUnread, Source, TooSlow
+from registry.services.pull_through.fills import FillPace, FillSource, FillUnread, TooSlow
 from registry.upstream.base import (
     BlobStream,
     NotUpstream,
@@ -70,7 +70,7 @@ class AnotherLength(UpstreamBroken):
     """The upstream now states another length than that of the staged bytes, which are dropped."""
 
 
-async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | None) -> None:
+async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill | None) -> None:
     """Fetch a blob, feed its readers and record it; go on with a fill that was `found`, if any.
 
     If the upstream fails, the staged bytes stay for the next request, if a manifest lists the blob.
@@ -115,7 +115,7 @@ async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
             await ctx.writer.discard(hold.stage_id)
 
 
-def _new_upload(ctx: ServiceContext, source: Source) -> Upload:
+def _new_upload(ctx: ServiceContext, source: FillSource) -> Upload:
     fill_id, algorithm = ctx.new_id(), source.digest.algorithm
     return Upload(
         id=fill_id,
@@ -134,7 +134,7 @@ def _new_upload(ctx: ServiceContext, source: Source) -> Upload:
 
 def _claim(
     ctx: ServiceContext,
-    source: Source,
+    source: FillSource,
     is_new: bool,  # noqa: FBT001 - called by the transaction that takes the lease
     tx: Connection,
     upload: Upload,
@@ -177,7 +177,12 @@ class _Fetch:
     """A fetch by the holder of the fill's lease."""
 
     def __init__(
-        self, ctx: ServiceContext, source: Source, feed: Feed, hold: UploadHold, size: int | None
+        self,
+        ctx: ServiceContext,
+        source: FillSource,
+        feed: Feed,
+        hold: UploadHold,
+        size: int | None,
     ) -> None:
         self._ctx = ctx
         self._source = source
