@@ -52,7 +52,7 @@ def recover(world: World, repository: str, digest: str) -> tuple[str, ...]:
 
 def test_a_blob_goes_stage_by_stage_and_comes_back(world: World) -> None:
     size = 4096
-    digest = world.registry.push_blob("acme/app", blob(size)).digest
+    digest = world.registry["acme/app"].push_blob(blob(size)).digest
     assert world.done("gc", "status").lines == [
         STAGES,
         "in grace 1 4.1 kB a manifest 24 h",
@@ -66,7 +66,7 @@ def test_a_blob_goes_stage_by_stage_and_comes_back(world: World) -> None:
     let_a_day_pass(world)
     first = world.read("gc", "run", "--wait")
     assert (first["status"], first["unlinked"], first["condemned"]) == ("succeeded", 1, 1)
-    assert world.registry.head_blob("acme/app", digest).status_code == 404
+    assert world.registry["acme/app"].head_blob(digest).status_code == 404
     status, words = world.told(*recover(world, "acme/app", digest))
     assert status == 3
     assert words.startswith(f"no blob {digest} is in quarantine: it was not swept yet (then a push")
@@ -84,7 +84,7 @@ def test_a_blob_goes_stage_by_stage_and_comes_back(world: World) -> None:
     assert world.done(*recover(world, "acme/app", digest)).text == (
         f"Recovered {digest}: acme/app keeps it for 24 h, and while a manifest references it\n"
     )
-    assert world.registry.get_blob("acme/app", digest).status_code == 200
+    assert world.registry["acme/app"].get_blob(digest).status_code == 200
     assert world.told(*recover(world, "acme/app", digest))[0] == 3
 
     for _ in range(3):
@@ -103,7 +103,7 @@ def test_a_blob_goes_stage_by_stage_and_comes_back(world: World) -> None:
 
 
 def test_what_cannot_be_recovered_is_told(world: World) -> None:
-    digest = world.registry.push_blob("acme/app", blob(20_000)).digest
+    digest = world.registry["acme/app"].push_blob(blob(20_000)).digest
     for _ in range(2):
         let_a_day_pass(world)
         world.done("gc", "run", "--wait")
@@ -138,4 +138,4 @@ def test_a_run_that_fails_says_why(world: World) -> None:
     run_id = started.removeprefix("Run ").partition(" ")[0]
     assert started.endswith(" is under way; 'entrepot gc status' shows how far it has come\n")
     assert run_id in [each["id"] for each in world.read("gc", "runs")]
-    assert world.registry.get_manifest("acme/app", image).status_code == 200
+    assert world.registry["acme/app"].get_manifest(image).status_code == 200
