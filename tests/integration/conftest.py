@@ -37,6 +37,7 @@ from tests.integration.console_shop import Shop, open_shop
 from tests.integration.fills_world import OpenFills, fills_world
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
+from tests.integration.mirror_world import CachedWorld, open_cached
 from tests.integration.pushing import World, make_world
 from tests.integration.s3_client import S3Client
 from tests.integration.served_world import Served, open_served, routes_of_the_whole
@@ -88,6 +89,13 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
     """Return the console of an install in this process, which the tests of a module share."""
     async with open_shop(tmp_path_factory.mktemp("shop") / "data") as shop:
         yield shop
+
+
+@pytest.fixture
+async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
+    """Return two workers with a rule of the pull-through cache, and its upstream."""
+    async with open_cached(metadata_url, workers=2) as world:
+        yield world
 
 
 @pytest.fixture

@@ -30,7 +30,9 @@ from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 
 HANDLE: Final = "dev"
-NAME: Final = Name(HANDLE, "hub/team/app")
+APP: Final = "team/app"
+"""A repository of the upstream."""
+NAME: Final = Name(HANDLE, f"hub/{APP}")
 TTL: Final = 600
 NEGATIVE_TTL: Final = 60
 
@@ -83,6 +85,19 @@ class CachedWorld:
     async def pull(self, reference: str, worker: int = 0, name: Name = NAME) -> Answer:
         """Ask for a manifest."""
         return await self.ask("GET", f"manifests/{reference}", worker=worker, name=name)
+
+    async def pulled(self, tag: str = "v1") -> str:
+        """Let the upstream have an image under a tag, and pull it; return its digest."""
+        digest = self.upstream.add_image(APP, tag)
+        assert (await self.pull(tag)).status == 200
+        return digest
+
+    async def referrers(self, subject: str) -> list[dict[str, Any]]:
+        """Return the referrers that are listed of a digest."""
+        answer = await self.ask("GET", f"referrers/{subject}")
+        assert answer.status == 200, answer
+        listed: list[dict[str, Any]] = answer.json()["manifests"]
+        return listed
 
     async def fill(self, *blobs: bytes, name: Name = NAME) -> None:
         """Link blobs in a cached repository, as one that was fetched is."""
