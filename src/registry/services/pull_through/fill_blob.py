@@ -32,7 +32,7 @@ from registry.services.blobs.staged_uploads import (
     open_stage,
     record_staged,
 )
-from registry.services.blobs.upload_ids import Session
+from registry.services.blobs.upload_ids import RepositoryIds, Session, new_upload
 from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.writing_keys import UploadKeys
 from registry.services.context import ServiceContext
@@ -116,20 +116,9 @@ async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
 
 
 def _new_upload(ctx: ServiceContext, source: FillSource) -> Upload:
-    fill_id, algorithm = ctx.new_id(), source.digest.algorithm
-    return Upload(
-        id=fill_id,
-        repository_id=source.repository_id,
-        account_id=source.account_id,
-        algorithm=None if algorithm == "sha256" else algorithm,
-        received_bytes=0,
-        digests={},
-        stage_id=fill_id,
-        stage_shared=False,
-        lease_holder=None,
-        lease_token=0,
-        leased_until=None,
-    )
+    algorithm = source.digest.algorithm
+    ids = RepositoryIds(source.repository_id, source.account_id)
+    return new_upload(ctx.new_id(), ids, None if algorithm == "sha256" else algorithm)
 
 
 def _claim(
