@@ -69,9 +69,13 @@ class Repository(str):
 
     # uploads
 
+    def post(self, body: bytes = b"", /, **query: str) -> httpx.Response:
+        """Ask for an upload session (end-4a), to push at once (end-4b) or to mount (end-11)."""
+        return self.http.post(f"/v2/{self}/blobs/uploads/", params=query, content=body)
+
     def start_upload(self, **query: str) -> str:
         """Open an upload session (end-4a) and return its absolute URL."""
-        response = self.http.post(f"/v2/{self}/blobs/uploads/", params=query)
+        response = self.post(**query)
         assert response.status_code == 202, response.text
         return location_of(response)
 

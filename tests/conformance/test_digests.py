@@ -60,9 +60,7 @@ def test_wrong_digest_is_refused(repository: Repository, algorithm: str) -> None
 def test_single_post(repository: Repository, algorithm: str) -> None:
     """end-4b with another algorithm."""
     content = blob(algorithm=algorithm)
-    response = repository.http.post(
-        f"/v2/{repository}/blobs/uploads/", params={"digest": content.digest}, content=content.body
-    )
+    response = repository.post(content.body, digest=content.digest)
     assert response.status_code == 201
     pullable(repository.http, location_of(response), content.body)
 
@@ -102,18 +100,14 @@ def test_tags_with_the_manifest(repository: Repository, algorithm: str) -> None:
 @pytest.mark.parametrize("algorithm", ["md5", "sha1", "nonsense", ""])
 def test_unsupported_algorithm_is_400(repository: Repository, algorithm: str) -> None:
     """§ Pushing blobs (newer): an unsupported algorithm SHOULD be 400."""
-    response = repository.http.post(
-        f"/v2/{repository}/blobs/uploads/", params={"digest-algorithm": algorithm}
-    )
+    response = repository.post(**{"digest-algorithm": algorithm})
     assert response.status_code == 400
 
 
 @pytest.mark.entrepot
 def test_unsupported_algorithm_has_a_code(repository: Repository) -> None:
     """Ours: 400 `DIGEST_INVALID`."""
-    response = repository.http.post(
-        f"/v2/{repository}/blobs/uploads/", params={"digest-algorithm": "md5"}
-    )
+    response = repository.post(**{"digest-algorithm": "md5"})
     refused(response, 400, "DIGEST_INVALID")
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import httpx
 import pytest
 
 from tests.conformance.client import Repository
@@ -14,14 +15,23 @@ from tests.conformance.expect import STANDARD_CODES, errors_of
 ABSENT = "sha256:" + "0" * 64
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A request that is refused, and the code that fits if the answer has one."""
 
     method: str
     path: str
     codes: set[str]
     body: bytes = b""
+
+    def answer(self, repository: Repository) -> httpx.Response:
+        """Send the request to a repository that has a blob."""
+        repository.push_blob(blob())
+        return repository.http.request(
+            self.method,
+            f"/v2/{repository}{self.path}",
+            content=self.body,
+            headers={"content-type": OCI_MANIFEST},
+        )
 
 
 REFUSALS = {
@@ -57,14 +67,8 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_json_refusal_has_the_standard_form(repository: Repository, name: str) -> None:
     """§ Error Codes: a JSON body MUST be `{errors: [{code, …}]}`, the code MUST be one of 14."""
-    repository.push_blob(blob())
     refusal = REFUSALS[name]
-    response = repository.http.request(
-        refusal.method,
-        f"/v2/{repository}{refusal.path}",
-        content=refusal.body,
-        headers={"content-type": OCI_MANIFEST},
-    )
+    response = refusal.answer(repository)
     repository.decline(response, 201, 202, optional=name)
     assert 400 <= response.status_code < 500
     if "json" in response.headers.get("content-type", ""):
@@ -99,14 +103,8 @@ def test_warnings_have_the_standard_form(repository: Repository, path: str) -> N
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refusal_speaks_to_people(repository: Repository, name: str) -> None:
     """Ours: always JSON, a message that is never empty, exactly one fitting code."""
-    repository.push_blob(blob())
     refusal = REFUSALS[name]
-    response = repository.http.request(
-        refusal.method,
-        f"/v2/{repository}{refusal.path}",
-        content=refusal.body,
-        headers={"content-type": OCI_MANIFEST},
-    )
+    response = refusal.answer(repository)
     assert response.headers["content-type"] == "application/json"
     assert response.headers["content-length"] == str(len(response.content))
     for error in errors_of(response):

@@ -14,9 +14,7 @@ def mount(repository: Repository, digest: str, **query: str) -> httpx.Response:
     """Ask to mount `digest` into `repository`; `source` is the `from` of the query."""
     if "source" in query:
         query["from"] = query.pop("source")
-    return repository.http.post(
-        f"/v2/{repository}/blobs/uploads/", params={"mount": digest, **query}
-    )
+    return repository.post(mount=digest, **query)
 
 
 def goes_on_as_upload(repository: Repository, response: httpx.Response) -> None:

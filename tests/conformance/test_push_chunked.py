@@ -9,16 +9,10 @@ from tests.conformance.content import Content, blob
 from tests.conformance.expect import empty, pullable, refused
 
 
-def chunk_size(repository: Repository) -> int:
-    """Return a chunk length the registry takes (`OCI-Chunk-Min-Length`, end-4a)."""
-    response = repository.http.post(f"/v2/{repository}/blobs/uploads/")
-    return max(int(response.headers.get("oci-chunk-min-length", "0")), 1000)
-
-
 @pytest.fixture
 def size(repository: Repository) -> int:
-    """Return the length of the chunks to send."""
-    return chunk_size(repository)
+    """Return a chunk length the registry takes (`OCI-Chunk-Min-Length`, end-4a)."""
+    return max(int(repository.post().headers.get("oci-chunk-min-length", "0")), 1000)
 
 
 @pytest.fixture
@@ -127,7 +121,7 @@ def test_out_of_order_final_chunk_is_416(
 @pytest.mark.entrepot
 def test_one_location_for_life(repository: Repository, content: Content, size: int) -> None:
     """Ours: one upload keeps one `Location`, with its id, in every answer."""
-    opened = repository.http.post(f"/v2/{repository}/blobs/uploads/")
+    opened = repository.post()
     location, upload_id = opened.headers["location"], opened.headers["docker-upload-uuid"]
     upload = location_of(opened)
     for response in (
@@ -164,34 +158,22 @@ def test_416_consumes_nothing_and_shows_the_offset(
     assert repository.finish(upload, content.digest).status_code == 201
 
 
-@pytest.mark.entrepot
-@pytest.mark.parametrize(
-    "value", ["bytes 0-9/10", "bytes=0-9", "0-", "-9", "a-b", "0_9", "+0-9", "0-9, 10-19", ""]
-)
-@pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_malformed_content_range_is_400(repository: Repository, method: str, value: str) -> None:
-    """Ours: not `^[0-9]+-[0-9]+$` is 400 `BLOB_UPLOAD_INVALID`; nothing is consumed."""
-    content = blob(10)
-    upload = repository.start_upload()
-    response = repository.http.request(
-        method,
-        upload,
-        params={"digest": content.digest} if method == "PUT" else None,
-        content=content.body,
-        headers={"content-range": value},
-    )
-    refused(response, 400, "BLOB_UPLOAD_INVALID")
-    assert repository.http.get(upload).headers["range"] == "0-0"
-    assert repository.finish(upload, content.digest, content.body, 0).status_code == 201
+WRONG_RANGES = {
+    **dict.fromkeys(
+        ["bytes 0-9/10", "bytes=0-9", "0-", "-9", "a-b", "0_9", "+0-9", "0-9, 10-19", ""],
+        "BLOB_UPLOAD_INVALID",
+    ),
+    **dict.fromkeys(["0-8", "0-10", "0-0", "0-9223372036854775807"], "SIZE_INVALID"),
+}
 
 
 @pytest.mark.entrepot
-@pytest.mark.parametrize("value", ["0-8", "0-10", "0-0", "0-9223372036854775807"])
+@pytest.mark.parametrize(("value", "code"), WRONG_RANGES.items())
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_content_range_must_agree_with_content_length(
-    repository: Repository, method: str, value: str
+def test_wrong_content_range_is_400(
+    repository: Repository, method: str, value: str, code: str
 ) -> None:
-    """Ours: `b-a+1` ≠ `Content-Length` is 400 `SIZE_INVALID`; nothing is consumed."""
+    """Ours: not `^[0-9]+-[0-9]+$`, or `b-a+1` ≠ `Content-Length`; nothing is consumed."""
     content = blob(10)
     upload = repository.start_upload()
     response = repository.http.request(
@@ -201,7 +183,7 @@ def test_content_range_must_agree_with_content_length(
         content=content.body,
         headers={"content-range": value},
     )
-    refused(response, 400, "SIZE_INVALID")
+    refused(response, 400, code)
     assert repository.http.get(upload).headers["range"] == "0-0"
     assert repository.finish(upload, content.digest, content.body, 0).status_code == 201
 
@@ -210,7 +192,7 @@ def test_content_range_must_agree_with_content_length(
 def test_any_chunk_of_a_byte_or_none(repository: Repository) -> None:
     """Ours: no chunk minimum; an empty PATCH is 202 and changes nothing."""
     content = blob(5)
-    opened = repository.http.post(f"/v2/{repository}/blobs/uploads/")
+    opened = repository.post()
     assert "oci-chunk-min-length" not in opened.headers
     upload = location_of(opened)
     nothing = repository.append(upload, b"")

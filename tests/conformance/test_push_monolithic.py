@@ -11,7 +11,7 @@ from tests.conformance.expect import UUID, empty, pullable, refused
 
 def test_post_opens_a_session(repository: Repository) -> None:
     """§ POST then PUT (end-4a): MUST be 202 with a `Location` that contains a UUID."""
-    response = repository.http.post(f"/v2/{repository}/blobs/uploads/")
+    response = repository.post()
     assert response.status_code == 202
     assert UUID.search(response.headers["location"])
 
@@ -50,9 +50,7 @@ def test_single_post(repository: Repository, size: int) -> None:
 def test_single_post_unsupported_goes_on_with_put(repository: Repository) -> None:
     """§ Single POST: without support SHOULD be 202 and a `Location` for a PUT."""
     content = blob()
-    response = repository.http.post(
-        f"/v2/{repository}/blobs/uploads/", params={"digest": content.digest}, content=content.body
-    )
+    response = repository.post(content.body, digest=content.digest)
     assert response.status_code in {201, 202}
     if response.status_code == 202:
         response = repository.finish(location_of(response), content.digest, content.body)
@@ -131,15 +129,12 @@ def test_headers_of_a_new_session(repository: Repository, slash: str) -> None:
 def test_headers_of_a_pushed_blob(repository: Repository) -> None:
     """Ours: both ways to 201 name the blob's path and digest, without a body."""
     content = blob()
-    path = f"/v2/{repository}/blobs/"
     for response in (
         repository.finish(repository.start_upload(), content.digest, content.body),
-        repository.http.post(
-            f"{path}uploads/", params={"digest": content.digest}, content=content.body
-        ),
+        repository.post(content.body, digest=content.digest),
     ):
         empty(response, 201)
-        assert response.headers["location"] == path + content.digest
+        assert response.headers["location"] == f"/v2/{repository}/blobs/{content.digest}"
         assert response.headers["docker-content-digest"] == content.digest
 
 
@@ -180,9 +175,7 @@ def test_unusable_digest_leaves_the_session_alive(
 def test_single_post_with_a_wrong_digest(repository: Repository, digest: str) -> None:
     """Ours: 400 `DIGEST_INVALID`, and nothing is stored."""
     content = blob()
-    response = repository.http.post(
-        f"/v2/{repository}/blobs/uploads/", params={"digest": digest}, content=content.body
-    )
+    response = repository.post(content.body, digest=digest)
     refused(response, 400, "DIGEST_INVALID")
     assert repository.get_blob(content.digest).status_code == 404
 

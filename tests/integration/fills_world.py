@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Concatenate, Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select, text
+from sqlalchemy import func, select
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, P, T
@@ -23,8 +23,8 @@ from registry.metadata.blobs.objects import Link
 from registry.metadata.blobs.uploads import Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through.fills import Fill
-from registry.metadata.pull_through.rules import find_rule_for
-from registry.metadata.pull_through.tables import blob_fills, pull_through_cache_rules
+from registry.metadata.pull_through.rules import add_rule, find_rule_for
+from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.repositories.live import find_account, find_or_add_repository
 from registry.metadata.tables import repository_blobs, uploads
 from registry.oci.digest import Digest
@@ -38,6 +38,7 @@ from registry.settings.groups import Limits
 from registry.upstream.base import Upstream
 from tests.dying import PassingDatabase
 from tests.inprocess import Client, ManualClock, open_registry
+from tests.upstream_world import rule_of
 
 HANDLE: Final = "dev"
 PREFIX: Final = "hub"
@@ -47,20 +48,6 @@ ELSEWHERE: Final = "quay/team/app"
 """A cached repository of another rule, `QUAY`."""
 QUAY: Final = "quay"
 
-_ADD_RULE: Final = Statement(
-    pull_through_cache_rules.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        prefix=bindparam("prefix"),
-        upstream_url=bindparam("url"),
-        upstream_prefix=text("''"),
-        tag_ttl_seconds=text("3600"),
-        negative_ttl_seconds=text("60"),
-        enabled=text("true"),
-        created_at=text("0"),
-        updated_at=text("0"),
-    )
-)
 _FILL: Final = Statement(select(blob_fills.c.account_id, blob_fills.c.digest))
 _COUNTS: Final = [
     Statement(select(func.count()).select_from(table))
@@ -245,6 +232,6 @@ def _prepare(tx: Connection) -> None:
     assert account is not None
     if find_rule_for(tx, HANDLE, REPOSITORY) is None:
         for prefix, url in ((PREFIX, "https://upstream.example"), (QUAY, "https://quay.example")):
-            tx.execute(_ADD_RULE, id=uuid7(), account_id=account.id, prefix=prefix, url=url)
+            add_rule(tx, rule_of(account.id, prefix=prefix, upstream_url=url))
     for name in (REPOSITORY, OTHER, ELSEWHERE):
         find_or_add_repository(tx, uuid7(), account, name, 1, source="pull_through_cache")

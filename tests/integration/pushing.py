@@ -22,7 +22,8 @@ LAYER_TYPE: Final = "application/vnd.oci.image.layer.v1.tar"
 Descriptor = dict[str, Any]
 
 
-class Pushes:
+@dataclass(frozen=True)
+class Pusher:
     """Pushes to one repository, and pulls from it."""
 
     docker: httpx.AsyncClient
@@ -96,16 +97,8 @@ class Pushes:
         answer = await self.docker.delete(f"/v2/{self.name}/manifests/{reference}")
         assert answer.status_code == 202, answer.text
 
-
-@dataclass
-class Pusher(Pushes):
-    """Pushes images made of named layers; their configs are alike."""
-
-    docker: httpx.AsyncClient
-    name: str
-
     async def image(self, *layers: bytes, tag: str = "") -> str:
-        """Push an image of these layers and return its digest."""
+        """Push an image of these layers, and a config like all others; return its digest."""
         config, *pushed = [
             await self.push_blob(data, "application/x") for data in (CONFIG, *layers)
         ]
@@ -124,6 +117,13 @@ class Pusher(Pushes):
         return str((await self.push(kind | {"manifests": listed}, reference=tag or None))["digest"])
 
 
+def signed_in(install: Install, program: Program) -> httpx.AsyncClient:
+    """Return a connection to the control plane as a program."""
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    return client
+
+
 async def pusher(install: Install, program: Program, name: str) -> Pusher:
     """Return a pusher to a repository of `name`, with the account's handle, as a program."""
     scope = f"repository:{name}:pull,push,delete"
@@ -140,14 +140,12 @@ async def push_index(docker: httpx.AsyncClient) -> str:
 
 
 @dataclass(frozen=True)
-class World(Pushes):
+class World(Pusher):
     """One repository of one account, and connections to both planes with every right."""
 
     install: Install
     control: httpx.AsyncClient
-    docker: httpx.AsyncClient
     account: Account
-    name: str
     repository_id: str
 
     @property
@@ -193,8 +191,7 @@ async def make_world(
     """Make an account with a repository, and connect to both."""
     account = await install.add_account(handle)
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    control = install.connect()
-    control.headers.update(bearer(program.access_token))
+    control = signed_in(install, program)
     return await _world(install, control, account, repository, **fields)
 
 
@@ -213,7 +210,7 @@ async def _world(
     docker = install.connect()
     docker.headers.update(bearer(token))
     made = answer.json()["repository"]["id"]
-    return World(install, control, docker, account, name, made)
+    return World(docker, name, install, control, account, made)
 
 
 def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> Any:  # noqa: ANN401
@@ -234,9 +231,7 @@ async def client_of(
     """Return a connection whose requests are signed in to an account, which is made."""
     account = await install.add_account(handle)
     program = await install.add_program(account, "ci", *(statements or (ALLOW_ALL,)))
-    client = install.connect()
-    client.headers.update(bearer(program.access_token))
-    return client
+    return signed_in(install, program)
 
 
 async def create(client: httpx.AsyncClient, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -11,7 +11,6 @@ import httpx
 from registry.metadata.settings import AccountSettings, put_settings
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration import pushing
-from tests.integration.pushing import Pusher
 from tests.recount import check_counters, querying
 
 DAY: Final = 24 * 3600
@@ -23,14 +22,6 @@ class UndoWorld(pushing.World):
 
     url: str
     """Of the database."""
-
-    async def image(self, text: str, tag: str = "") -> str:
-        """Push an image of one layer and return its digest."""
-        return await Pusher(self.docker, self.name).image(text.encode(), tag=tag)
-
-    async def index(self, *children: str, tag: str = "") -> str:
-        """Push an index of images and return its digest."""
-        return await Pusher(self.docker, self.name).index(*children, tag=tag)
 
     async def put(self, reference: str, body: bytes) -> httpx.Response:
         """Push an image whose blobs are there."""

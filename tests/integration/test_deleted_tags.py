@@ -29,11 +29,11 @@ async def test_they_are_listed_last_deleted_first_until_they_are_tags_again(
     undo: UndoWorld,
 ) -> None:
     for tag in ("a", "b", "c", "d", "e"):
-        await undo.image("one", tag)
+        await undo.image(b"one", tag=tag)
     for tag in ("c", "a", "e", "b"):
         await undo.delete(tag)
     assert await listed(undo) == ["b", "e", "a", "c"]
-    await undo.image("two", "e")
+    await undo.image(b"two", tag="e")
     assert (await undo.restore_tag("c")).status_code == 200
     assert await listed(undo) == ["b", "a"]
     refused(await undo.restore_tag("e"), 409, "CONFLICT")
@@ -42,16 +42,16 @@ async def test_they_are_listed_last_deleted_first_until_they_are_tags_again(
 
 
 async def test_they_come_and_go_with_their_image(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "a")
-    await undo.image("one", "b")
-    await undo.image("two", "other")
+    digest = await undo.image(b"one", tag="a")
+    await undo.image(b"one", tag="b")
+    await undo.image(b"two", tag="other")
     await undo.delete("other")
     await undo.delete("a")
     await undo.delete(digest)
     assert await listed(undo) == ["other"]
     refused(await undo.restore_tag("b"), 409, "CONFLICT")
     undo.check()
-    assert await undo.image("one") == digest  # not restored: pushed again
+    assert await undo.image(b"one") == digest  # not restored: pushed again
     assert await listed(undo) == ["b", "a", "other"]
     await undo.delete(digest)
     assert (await undo.restore(digest))["failures"] == []
@@ -59,20 +59,20 @@ async def test_they_come_and_go_with_their_image(undo: UndoWorld) -> None:
 
 
 async def test_they_go_for_good_with_an_image_that_does(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "a")
-    await undo.image("one", "b")
+    digest = await undo.image(b"one", tag="a")
+    await undo.image(b"one", tag="b")
     await undo.delete("a")
     await undo.set_undelete_days(0)
     await undo.delete("b")
     assert await listed(undo) == ["a"]  # as was promised when it was deleted
     await undo.delete(digest)
     refused(await undo.restore_tag("a"), 404, "NOT_FOUND")
-    assert await undo.image("one") == digest
+    assert await undo.image(b"one") == digest
     assert await listed(undo) == []
 
 
 async def test_they_wait_no_longer_than_their_image(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "a")
+    digest = await undo.image(b"one", tag="a")
     await undo.delete("a")
     await undo.set_undelete_days(1)
     await undo.delete(digest)
@@ -82,8 +82,8 @@ async def test_they_wait_no_longer_than_their_image(undo: UndoWorld) -> None:
 
 
 async def test_their_time_ends_without_any_change(undo: UndoWorld) -> None:
-    await undo.image("one", "a")
-    await undo.image("one", "b")
+    await undo.image(b"one", tag="a")
+    await undo.image(b"one", tag="b")
     await undo.set_undelete_days(1)
     await undo.delete("a")
     await undo.set_undelete_days(7)

@@ -22,7 +22,7 @@ from registry.services.registry_settings import counts_pulls_of
 from registry.settings.settings import Settings
 from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
-from tests.integration.pushing import PATH, Pusher, pusher
+from tests.integration.pushing import PATH, Pusher, pusher, signed_in
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
@@ -42,11 +42,10 @@ class World:
     async def times(self) -> dict[str, str | None]:
         """Return when each image, and the repository (an empty key), was last pulled."""
         await self.install.ctx.pulls.flush()
-        async with self.install.connect() as client:
-            client.headers.update(bearer(self.program.access_token))
-            one = (await client.get(f"{PATH}/{self.repository}")).json()["repository"]
-            listed = (await client.get(f"{PATH}?name=r")).json()["repositories"]
-            images = (await client.get(f"{PATH}/{self.repository}/images")).json()["images"]
+        client = signed_in(self.install, self.program)
+        one = (await client.get(f"{PATH}/{self.repository}")).json()["repository"]
+        listed = (await client.get(f"{PATH}?name=r")).json()["repositories"]
+        images = (await client.get(f"{PATH}/{self.repository}/images")).json()["images"]
         assert listed == [one]
         found = {image["digest"]: image["last_pulled_at"] for image in images}
         return found | {"": one["last_pulled_at"]}
@@ -57,11 +56,10 @@ class World:
 
     async def ignore(self, *patterns: str) -> None:
         """Let the pulls of these principals not count."""
-        async with self.install.connect() as client:
-            client.headers.update(bearer(self.program.access_token))
-            answer = await client.patch(
-                "/v1/registry-settings", json={"uncounted_pullers": list(patterns)}
-            )
+        client = signed_in(self.install, self.program)
+        answer = await client.patch(
+            "/v1/registry-settings", json={"uncounted_pullers": list(patterns)}
+        )
         assert answer.status_code == 200, answer.text
 
 
@@ -143,9 +141,8 @@ async def test_whose_pulls_count_is_the_account_s_they_pull_from(world: World) -
     partner = await world.install.add_account("partner")
     program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
     await world.install.share(world.repository, world.account, let("partner"))
-    async with world.install.connect() as own:
-        own.headers.update(bearer(program.access_token))
-        await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
+    own = signed_in(world.install, program)
+    await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
     await (await pusher(world.install, program, "acme/r")).pull("v1")
     then = (await world.times())[digest]
     assert then is not None

@@ -226,9 +226,9 @@ async def test_images_are_not_restored_beyond_what_the_account_may_have(
     undo: UndoWorld, quota: str
 ) -> None:
     account_id = undo.account.id
-    digest = await undo.image("one", "v1")
+    digest = await undo.image(b"one", tag="v1")
     await undo.delete(digest)
-    await undo.image("two", "v2")
+    await undo.image(b"two", tag="v2")
     await undo.install.database.write(put_limit, account_id, quota, 1, 1)
     answer = await undo.control.post(f"{undo.images}/restore", json={"digests": [digest]})
     assert answer.status_code == 403

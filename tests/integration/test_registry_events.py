@@ -37,7 +37,7 @@ def told(undo: UndoWorld) -> list[tuple[str, dict[str, Any]]]:
 
 async def test_every_kind_of_change_is_told_once(undo: UndoWorld) -> None:
     topic = await add_rule(undo, "registry.*")
-    digest = await undo.image("one", "v1")
+    digest = await undo.image(b"one", tag="v1")
     body = (await undo.pull("v1")).content
     assert (await undo.put("v1", body)).status_code == 201  # changes nothing
     assert (await undo.put("v2", body)).status_code == 201
@@ -75,13 +75,13 @@ async def test_every_kind_of_change_is_told_once(undo: UndoWorld) -> None:
 
 
 async def test_what_no_rule_asks_for_is_not_written(undo: UndoWorld) -> None:
-    await undo.image("one", "v1")
+    await undo.image(b"one", tag="v1")
     assert told(undo) == []
     await add_rule(undo, "registry.tag.deleted", "registry.image.*", prefix="other/")
-    await undo.image("two", "v1")
+    await undo.image(b"two", tag="v1")
     assert told(undo) == []
     await add_rule(undo, "registry.image.deleted", prefix="app", topic="deletions")
-    await undo.delete(await undo.image("three", "v3"))
+    await undo.delete(await undo.image(b"three", tag="v3"))
     ((kind, payload),) = told(undo)
     assert kind == "registry.image.deleted"
     assert [topic.rpartition("/")[2] for topic in payload["topics"]] == ["deletions"]
@@ -91,14 +91,14 @@ async def test_a_topic_is_told_once_however_many_rules_ask(undo: UndoWorld) -> N
     first = await add_rule(undo, "registry.image.pushed")
     await add_rule(undo, "registry.image.*", prefix="app")
     second = await add_rule(undo, "registry.*", topic="all")
-    await undo.image("one")
+    await undo.image(b"one")
     ((_, payload),) = told(undo)
     assert payload["topics"] == sorted([first, second])
 
 
 async def test_a_change_that_fails_tells_nothing(undo: UndoWorld) -> None:
     await undo.control.patch(undo.path, json={"tag_mutability": "immutable"})
-    await undo.image("one", "v1")
+    await undo.image(b"one", tag="v1")
     await add_rule(undo, "registry.*")
     body = json.dumps((await undo.pull("v1")).json() | {"layers": []}).encode()
     # The image is stored, then its tag is refused: all of it is undone.

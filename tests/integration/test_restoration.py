@@ -19,7 +19,7 @@ pytestmark = on_both_databases
 
 
 async def test_a_deleted_image_comes_back_as_it_was(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "v1")
+    digest = await undo.image(b"one", tag="v1")
     await undo.put(f"{digest}?tag=a&tag=b", (await undo.pull("v1")).content)
     before = await undo.get(f"/images/{digest}")
     pulled = await undo.pull(digest)
@@ -52,7 +52,7 @@ async def test_a_deleted_image_comes_back_as_it_was(undo: UndoWorld) -> None:
 
 
 async def test_an_index_brings_back_the_children_it_needs(undo: UndoWorld) -> None:
-    children = [await undo.image(text) for text in ("one", "two")]
+    children = [await undo.image(text.encode()) for text in ("one", "two")]
     index = await undo.index(*children, tag="v1")
     await undo.delete(index)
     for child in children:
@@ -73,7 +73,7 @@ async def test_one_request_restores_so_many_images_and_no_more(
     """Each takes statements of the one writer, and an index may list thousands."""
 
     monkeypatch.setattr(restoration, "MAX_RESTORED", 4)
-    children = [await undo.image(f"{number}") for number in range(4)]
+    children = [await undo.image(f"{number}".encode()) for number in range(4)]
     digest = await undo.index(*children, tag="v1")
     for each in (digest, *children):
         await undo.delete(each)
@@ -88,7 +88,7 @@ async def test_one_request_restores_so_many_images_and_no_more(
 
 
 async def test_an_index_whose_child_is_gone_stays_away_with_the_others(undo: UndoWorld) -> None:
-    children = [await undo.image(text) for text in ("one", "two")]
+    children = [await undo.image(text.encode()) for text in ("one", "two")]
     index = await undo.index(*children, tag="v1")
     await undo.delete(index)
     await undo.set_undelete_days(0)
@@ -105,10 +105,10 @@ async def test_an_index_whose_child_is_gone_stays_away_with_the_others(undo: Und
 
 
 async def test_tags_that_mean_something_else_by_now_stay_where_they_are(undo: UndoWorld) -> None:
-    old = await undo.image("old", "latest")
+    old = await undo.image(b"old", tag="latest")
     await undo.put(f"{old}?tag=v1", (await undo.pull("latest")).content)
     await undo.delete(old)
-    new = await undo.image("new", "latest")
+    new = await undo.image(b"new", tag="latest")
     outcome = await undo.restore(old)
     assert outcome["restored"] == [{"digest": old, "tags": ["v1"]}]
     assert (await undo.pull("latest")).headers["docker-content-digest"] == new
@@ -121,7 +121,7 @@ async def test_tags_that_mean_something_else_by_now_stay_where_they_are(undo: Un
 
 
 async def test_after_its_time_a_deleted_image_is_gone_for_good(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "v1")
+    digest = await undo.image(b"one", tag="v1")
     await undo.delete(digest)
     undo.install.clock.advance(7 * DAY - 1)
     assert await purge_tombstones(undo.install.ctx) == 0
@@ -137,7 +137,7 @@ async def test_after_its_time_a_deleted_image_is_gone_for_good(undo: UndoWorld) 
 async def test_the_objects_of_a_deleted_image_cannot_be_collected(undo: UndoWorld) -> None:
     """The database itself refuses it, whatever a collector believes."""
 
-    digest = await undo.image("held", "v1")
+    digest = await undo.image(b"held", tag="v1")
     await undo.delete(digest)
     blob = f"/v2/{undo.name}/blobs/{digest_of(b'held')}"
     assert (await undo.docker.delete(blob)).status_code == 202
@@ -157,9 +157,9 @@ async def test_the_objects_of_a_deleted_image_cannot_be_collected(undo: UndoWorl
 
 
 async def test_an_image_pushed_again_meanwhile_needs_no_restoration(undo: UndoWorld) -> None:
-    first = await undo.image("same", "v1")
+    first = await undo.image(b"same", tag="v1")
     await undo.delete(first)
-    assert await undo.image("same", "v2") == first
+    assert await undo.image(b"same", tag="v2") == first
     assert (await undo.restore(first))["failures"][0]["code"] == "CONFLICT"
     await undo.delete(first)
     (found,) = await undo.deleted()
@@ -168,8 +168,8 @@ async def test_an_image_pushed_again_meanwhile_needs_no_restoration(undo: UndoWo
 
 
 async def test_a_deleted_repository_comes_back_with_all_it_held(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "v1")
-    lost = await undo.image("two")
+    digest = await undo.image(b"one", tag="v1")
+    lost = await undo.image(b"two")
     await undo.delete(lost)
     before = await undo.record()
     assert (await undo.control.delete(f"{undo.path}?force=true")).status_code == 204
@@ -198,8 +198,8 @@ async def test_a_deleted_repository_comes_back_with_all_it_held(undo: UndoWorld)
 
 
 async def test_a_repository_whose_time_is_over_goes_with_its_tombstones(undo: UndoWorld) -> None:
-    await undo.image("one", "v1")
-    await undo.delete(await undo.image("two"))
+    await undo.image(b"one", tag="v1")
+    await undo.delete(await undo.image(b"two"))
     assert (await undo.control.delete(f"{undo.path}?force=true")).status_code == 204
     undo.install.clock.advance(7 * DAY)
     assert await purge_deleted_repositories(undo.install.ctx) == 1
@@ -209,7 +209,7 @@ async def test_a_repository_whose_time_is_over_goes_with_its_tombstones(undo: Un
 
 
 async def test_a_tag_tells_what_became_of_it_and_by_whom(undo: UndoWorld) -> None:
-    one, two = await undo.image("one", "v1"), await undo.image("two")
+    one, two = await undo.image(b"one", tag="v1"), await undo.image(b"two")
     moved = await undo.control.put(f"{undo.path}/tags/v1", json={"digest": two})
     assert moved.status_code == 200, moved.text
     await undo.delete("v1")
@@ -236,7 +236,7 @@ async def test_a_tag_tells_what_became_of_it_and_by_whom(undo: UndoWorld) -> Non
 
 
 async def test_a_restored_tag_names_its_image_as_it_was_pushed(undo: UndoWorld) -> None:
-    body = (await undo.pull(await undo.image("one"))).content
+    body = (await undo.pull(await undo.image(b"one"))).content
     alias = f"sha512:{hashlib.sha512(body).hexdigest()}"
     pushed = await undo.put(f"{alias}?tag=v1", body)
     assert pushed.status_code == 201, pushed.text
@@ -251,7 +251,7 @@ async def test_a_restored_tag_names_its_image_as_it_was_pushed(undo: UndoWorld) 
 async def test_a_restored_tag_keeps_the_time_of_its_creation(
     undo: UndoWorld, *, is_image: bool
 ) -> None:
-    digest = await undo.image("one", "v1")
+    digest = await undo.image(b"one", tag="v1")
     tag = (await undo.get("/tags/v1"))["tag"]
     undo.install.clock.advance(60)
     await undo.delete(digest if is_image else "v1")
@@ -266,7 +266,7 @@ async def test_a_restored_tag_keeps_the_time_of_its_creation(
 
 
 async def test_a_tag_does_not_come_back_without_its_image(undo: UndoWorld) -> None:
-    digest = await undo.image("one", "v1")
+    digest = await undo.image(b"one", tag="v1")
     await undo.delete("v1")
     await undo.delete(digest)
     assert (await undo.get("/deleted-tags"))["tags"] == []
@@ -278,7 +278,7 @@ async def test_a_tag_does_not_come_back_without_its_image(undo: UndoWorld) -> No
 
 
 async def test_history_is_forgotten_after_a_year(undo: UndoWorld) -> None:
-    await undo.image("one", "v1")
+    await undo.image(b"one", tag="v1")
     undo.install.clock.advance(365 * DAY - 1)
     await forget_tag_history(undo.install.ctx)
     assert undo.query("SELECT count(*) FROM tag_events")[0][0] == 1
@@ -288,7 +288,7 @@ async def test_history_is_forgotten_after_a_year(undo: UndoWorld) -> None:
 
 
 async def test_the_deleted_are_paged_the_last_deleted_first(undo: UndoWorld) -> None:
-    digests = [await undo.image(f"{number}") for number in range(7)]
+    digests = [await undo.image(f"{number}".encode()) for number in range(7)]
     for digest in digests:
         await undo.delete(digest)
     seen: list[str] = []

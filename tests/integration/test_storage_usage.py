@@ -22,7 +22,7 @@ from registry.metadata.repositories.live import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.databases import on_both_databases
-from tests.integration.pushing import CONFIG, PATH, Pusher, pusher, refused
+from tests.integration.pushing import CONFIG, PATH, Pusher, pusher, refused, signed_in
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
@@ -77,8 +77,7 @@ async def world(install: Install) -> World:
     """Return the account ``acme`` in an install."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    client = install.connect()
-    client.headers.update(bearer(program.access_token))
+    client = signed_in(install, program)
     return World(install, account, program, client)
 
 
@@ -285,13 +284,12 @@ async def test_partners_and_strangers_learn_nothing(world: World) -> None:
     program = await world.install.add_program(partner, "ci", ALLOW_ALL)
     seen = let("partner", actions=["registry:DescribeImages"])
     await world.install.share(world.ids["r"], world.account, seen)
-    async with world.install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        one = f"{PATH}/{world.ids['r']}"
-        assert (await client.get(f"{one}/images/{digest}")).status_code == 200
-        refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
-        refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
-        assert (await client.get("/v1/storage-usage")).json()["storage_usage"]["stored_bytes"] == 0
+    client = signed_in(world.install, program)
+    one = f"{PATH}/{world.ids['r']}"
+    assert (await client.get(f"{one}/images/{digest}")).status_code == 200
+    refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
+    refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
+    assert (await client.get("/v1/storage-usage")).json()["storage_usage"]["stored_bytes"] == 0
 
 
 @pytest.mark.parametrize("name", ["sha256:" + "0" * 64, "v1", "sha256:xyz", "md5:" + "0" * 32])
