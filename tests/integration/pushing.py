@@ -126,11 +126,7 @@ def signed_in(install: Install, program: Program) -> httpx.AsyncClient:
 
 async def pusher(install: Install, program: Program, name: str) -> Pusher:
     """Return a pusher to a repository of `name`, with the account's handle, as a program."""
-    scope = f"repository:{name}:pull,push,delete"
-    token = await install.exchange(await install.login(program), scope)
-    client = install.connect()
-    client.headers.update(bearer(token))
-    return Pusher(client, name)
+    return await _exchanged(install, await install.login(program), name)
 
 
 async def push_index(docker: httpx.AsyncClient) -> str:
@@ -169,6 +165,10 @@ class World(Pusher):
         found: dict[str, Any] = (await self.get())["repository"]
         return found
 
+    async def pusher(self) -> Pusher:
+        """Return a pusher with a bearer that is exchanged now."""
+        return await _pusher(self.install, self.control, self.name)
+
     async def pass_seconds(self, seconds: float) -> None:
         """Let time pass, and sign in anew."""
         install = self.install
@@ -176,9 +176,7 @@ class World(Pusher):
         await install.keys.refresh()
         program = await install.add_program(self.account, f"ci-{install.clock.now}", ALLOW_ALL)
         self.control.headers.update(bearer(program.access_token))
-        password = await install.login(program)
-        token = await install.exchange(password, f"repository:{self.name}:pull,push,delete")
-        self.docker.headers.update(bearer(token))
+        self.docker.headers.update((await self.pusher()).docker.headers)
 
     async def another(self, repository: str, **fields: object) -> World:
         """Return the same with another repository of the account, which is made."""
@@ -191,8 +189,7 @@ async def make_world(
     """Make an account with a repository, and connect to both."""
     account = await install.add_account(handle)
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    control = signed_in(install, program)
-    return await _world(install, control, account, repository, **fields)
+    return await _world(install, signed_in(install, program), account, repository, **fields)
 
 
 async def _world(
@@ -202,15 +199,21 @@ async def _world(
     repository: str,
     **fields: object,
 ) -> World:
-    answer = await control.post("/v1/repositories", json={"name": repository, **fields})
-    assert answer.status_code == 201, answer.text
-    name = f"{account.handle}/{repository}"
+    made = await create(control, repository, **fields)
+    pushing = await _pusher(install, control, f"{account.handle}/{repository}")
+    return World(pushing.docker, pushing.name, install, control, account, made["id"])
+
+
+async def _pusher(install: Install, control: httpx.AsyncClient, name: str) -> Pusher:
     password = (await control.post("/v1/authorization-token")).json()["password"]
+    return await _exchanged(install, password, name)
+
+
+async def _exchanged(install: Install, password: str, name: str) -> Pusher:
+    client = install.connect()
     token = await install.exchange(password, f"repository:{name}:pull,push,delete")
-    docker = install.connect()
-    docker.headers.update(bearer(token))
-    made = answer.json()["repository"]["id"]
-    return World(docker, name, install, control, account, made)
+    client.headers.update(bearer(token))
+    return Pusher(client, name)
 
 
 def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> Any:  # noqa: ANN401

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import httpx
 
-from registry.metadata.settings import AccountSettings, put_settings
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration import pushing
 from tests.recount import check_counters, querying
@@ -51,13 +50,6 @@ class UndoWorld(pushing.World):
         fields = "action", "previous_digest", "digest"
         found = (await self.get(f"/tags/{tag}/history"))["history"]
         return [tuple(each[field] for field in fields) for each in found]
-
-    async def set_undelete_days(self, days: int) -> None:
-        """Set for how long what is deleted from now on can be restored."""
-        changed = AccountSettings(undelete_days=days)
-        await self.install.database.write(
-            put_settings, self.account.id, changed, self.install.clock()
-        )
 
     def query(self, sql: str, *params: object) -> Sequence[Sequence[Any]]:
         """Return rows of the database."""
