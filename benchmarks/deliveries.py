@@ -118,7 +118,7 @@ async def measure(database: Database, port: int, count: int, hanging: int, messa
         events=NO_EVENTS,
     )
     topic, ids = await database.write(furnish, port, count, hanging)
-    kinds = NOTIFICATIONS.job_kinds(needs)
+    kinds = NOTIFICATIONS.runtime.job_kinds(needs)
     workers = [
         JobWorker(database, chosen, pace=pace)
         for chosen, pace in divide_by_slots(kinds, JobPace(slots=4))

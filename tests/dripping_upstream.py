@@ -33,7 +33,10 @@ class Asked(NamedTuple):
 class DrippingUpstream:
     """Has blobs by their digests, or what it says that has them."""
 
-    def __init__(self, *blobs: bytes, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(
+        self, *blobs: bytes, piece_bytes: int = PIECE_BYTES, allowed: int | None = None
+    ) -> None:
+        """Have these blobs, and send them up to an offset; see `allow`."""
         self.blobs = {str(digest_of(blob)): blob for blob in blobs}
         self.asked: list[Asked] = []
         self.heads: list[str] = []
@@ -48,7 +51,7 @@ class DrippingUpstream:
         self.breaks_at: list[int] = []
         """Where the next requests break off."""
         self._piece_bytes = piece_bytes
-        self._allowed: int | None = None
+        self._allowed = allowed
         self._more = asyncio.Event()
 
     def allow(self, count: int | None) -> None:

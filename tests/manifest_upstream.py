@@ -63,7 +63,13 @@ class ManifestUpstream:
             self.manifests[repository, reference] = body
         return digest
 
-    def add_image(self, repository: str, *tags: str, layers: tuple[bytes, ...], **more: Any) -> str:  # noqa: ANN401
+    def add_image(
+        self,
+        repository: str,
+        *tags: str,
+        layers: tuple[bytes, ...] = (b"layer",),
+        **more: Any,  # noqa: ANN401
+    ) -> str:
         """Hold an image of these layers, and a config that is no more than ``{}``."""
         document = {
             "mediaType": OCI_MANIFEST,

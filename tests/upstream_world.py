@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.host_lookup import Resolve, resolve
 from cloudcore.outbound.http_client import HttpClient, TimeLimits
+from registry.metadata.pull_through.rules import CacheRule
 from registry.upstream.base import Credential, RateLimit, Remote, UpstreamFailed, Watch
 from registry.upstream.client import RegistryClient
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
@@ -20,6 +21,28 @@ SHORT: Final = TimeLimits(connect=10, head=10, idle=0.3, small_answer=0.3)
 """For a body that does not come; one that comes may be late on a busy machine."""
 LONG: Final = TimeLimits(connect=10, head=10, idle=10, small_answer=10)
 NOW: Final = 1_800_000_000 * MICROSECONDS
+
+
+def rule_of(account_id: str, **fields: object) -> CacheRule:
+    """Return a pull-through cache rule of an account."""
+    rule = CacheRule(
+        id=uuid7(),
+        account_id=account_id,
+        prefix="hub",
+        upstream_url="https://upstream.example",
+        upstream_prefix="",
+        username=None,
+        secret_sealed=None,
+        tag_ttl_seconds=3600,
+        negative_ttl_seconds=60,
+        keep_unpulled_days=None,
+        max_bytes=None,
+        enabled=True,
+        last_success_at=None,
+        created_at=0,
+        updated_at=0,
+    )
+    return rule._replace(**fields)  # type: ignore[arg-type]
 
 
 @dataclass

@@ -49,9 +49,9 @@ def others(world: World) -> Iterator[list[str]]:
     def go_on() -> None:
         try:
             while not stopping.is_set():
-                world.registry.push_blob("acme/noise", Content(os.urandom(100_000)))
+                world.registry["acme/noise"].push_blob(Content(os.urandom(100_000)))
                 digest = world.push("noise")
-                world.registry.delete_manifest("acme/noise", digest).raise_for_status()
+                world.registry["acme/noise"].delete_manifest(digest).raise_for_status()
                 world.done("gc", "run", "--wait")
                 done.append(digest)
                 first.set()
@@ -72,9 +72,9 @@ def use(world: World, folder: Path) -> str:
     """Fill an install; return the digest of an image whose blobs are under a key of its own."""
     world.done("keys", "create", "shop")
     world.done("repositories", "create", "sealed", "--kms-key", "shop")
-    parts = [world.registry.push_blob("acme/sealed", each) for each in (config(), Content(SEALED))]
+    parts = [world.registry["acme/sealed"].push_blob(each) for each in (config(), Content(SEALED))]
     image = image_manifest(parts[0], parts[1:], OCI_MANIFEST, "sha256")
-    digest = world.registry.push_manifest("acme/sealed", image).digest
+    digest = world.registry["acme/sealed"].push_manifest(image).digest
     world.push("app", "1")
     world.done("buckets", "create", "photos")
     for key, content in (("large", OBJECT), ("note", NOTE)):
@@ -86,11 +86,11 @@ def use(world: World, folder: Path) -> str:
 def check(world: World, digest: str, folder: Path) -> None:
     """Check that all of that is here, byte for byte."""
     registry = world.registry
-    assert registry.get_blob("acme/sealed", Content(SEALED).digest).content == SEALED
+    assert registry["acme/sealed"].get_blob(Content(SEALED).digest).content == SEALED
     for repository, reference in (("acme/sealed", digest), ("acme/app", "1")):
-        found = registry.get_manifest(repository, reference).raise_for_status().json()
+        found = registry[repository].get_manifest(reference).raise_for_status().json()
         for part in (found["config"], *found["layers"]):
-            blob = registry.get_blob(repository, part["digest"])
+            blob = registry[repository].get_blob(part["digest"])
             assert Content(blob.raise_for_status().content).digest == part["digest"]
     for key, content in (("large", OBJECT), ("note", NOTE)):
         world.done("buckets", "get", "photos", key, str(folder / "back"))

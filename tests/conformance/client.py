@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -27,20 +28,60 @@ class Registry:
     namespace: str
     only_standard: bool
 
-    def new_repository(self) -> str:
-        """Return the name of a repository that nobody has used yet."""
-        return f"{self.namespace}/conformance-{uuid.uuid4().hex[:12]}"
+    def new_repository(self) -> Repository:
+        """Return a repository that nobody has used yet."""
+        return self[f"{self.namespace}/conformance-{uuid.uuid4().hex[:12]}"]
 
     def decline(self, response: httpx.Response, *statuses: int, optional: str) -> None:
         """Skip the test when a peer declines an optional feature; our own may not decline."""
         if self.only_standard and response.status_code in statuses:
             pytest.skip(f"{optional}: optional, answered {response.status_code}")
 
+    def __getitem__(self, name: str) -> Repository:
+        """Return a repository, whether or not it exists."""
+        return Repository(name, self)
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        """Ask a repository that is named first, until all tests ask it by itself."""
+        if method.startswith("_"):
+            raise AttributeError(method)
+        return lambda name, *args, **named: getattr(self[name], method)(*args, **named)
+
+
+class Repository(str):
+    """A repository of the registry under test, and its name."""
+
+    __slots__ = ("registry",)
+    registry: Registry
+
+    def __new__(cls, name: str, registry: Registry) -> Self:
+        """Return the repository of a name."""
+        made = super().__new__(cls, name)
+        made.registry = registry
+        return made
+
+    @property
+    def http(self) -> httpx.Client:
+        """Return the client of the registry."""
+        return self.registry.http
+
+    def another(self) -> Repository:
+        """Return a repository that nobody has used yet."""
+        return self.registry.new_repository()
+
+    def decline(self, response: httpx.Response, *statuses: int, optional: str) -> None:
+        """Skip the test when a peer declines an optional feature; our own may not decline."""
+        self.registry.decline(response, *statuses, optional=optional)
+
     # uploads
 
-    def start_upload(self, repository: str, **query: str) -> str:
+    def post(self, body: bytes = b"", /, **query: str) -> httpx.Response:
+        """Ask for an upload session (end-4a), to push at once (end-4b) or to mount (end-11)."""
+        return self.http.post(f"/v2/{self}/blobs/uploads/", params=query, content=body)
+
+    def start_upload(self, **query: str) -> str:
         """Open an upload session (end-4a) and return its absolute URL."""
-        response = self.http.post(f"/v2/{repository}/blobs/uploads/", params=query)
+        response = self.post(**query)
         assert response.status_code == 202, response.text
         return location_of(response)
 
@@ -64,15 +105,14 @@ class Registry:
 
     # whole pushes, as preparation of a test
 
-    def push_blob(self, repository: str, content: Content) -> Content:
+    def push_blob(self, content: Content) -> Content:
         """Push a blob by POST and PUT; return it."""
-        response = self.finish(self.start_upload(repository), content.digest, content.body)
+        response = self.finish(self.start_upload(), content.digest, content.body)
         assert response.status_code == 201, response.text
         return content
 
     def put_manifest(
         self,
-        repository: str,
         manifest: Content,
         reference: str | None = None,
         tags: Iterable[str] = (),
@@ -80,67 +120,59 @@ class Registry:
     ) -> httpx.Response:
         """Push a manifest (end-7a, with `tags` end-7b); by its digest without a `reference`."""
         return self.http.put(
-            f"/v2/{repository}/manifests/{reference or manifest.digest}",
+            f"/v2/{self}/manifests/{reference or manifest.digest}",
             params=[("tag", tag) for tag in tags],
             content=manifest.body,
             headers={"content-type": manifest.media_type, **headers},
         )
 
-    def push_manifest(
-        self, repository: str, manifest: Content, reference: str | None = None
-    ) -> Content:
+    def push_manifest(self, manifest: Content, reference: str | None = None) -> Content:
         """Push a manifest that must be accepted; return it."""
-        response = self.put_manifest(repository, manifest, reference)
+        response = self.put_manifest(manifest, reference)
         assert response.status_code == 201, response.text
         return manifest
 
-    def push_image(
-        self, repository: str, tag: str | None = None, layers: int = 1, **fields: object
-    ) -> Content:
+    def push_image(self, tag: str | None = None, layers: int = 1, **fields: object) -> Content:
         """Push an image that nobody has pushed yet; return its manifest."""
-        parts = [self.push_blob(repository, Content(uuid.uuid4().bytes)) for _ in range(layers)]
-        image_config = self.push_blob(repository, config())
+        parts = [self.push_blob(Content(uuid.uuid4().bytes)) for _ in range(layers)]
+        image_config = self.push_blob(config())
         return self.push_manifest(
-            repository, image_manifest(image_config, parts, OCI_MANIFEST, "sha256", **fields), tag
+            image_manifest(image_config, parts, OCI_MANIFEST, "sha256", **fields), tag
         )
 
     # reads
 
-    def get_blob(self, repository: str, digest: str, **headers: str) -> httpx.Response:
+    def get_blob(self, digest: str, **headers: str) -> httpx.Response:
         """Pull a blob (end-2)."""
-        return self.http.get(f"/v2/{repository}/blobs/{digest}", headers=headers)
+        return self.http.get(f"/v2/{self}/blobs/{digest}", headers=headers)
 
-    def head_blob(self, repository: str, digest: str, **headers: str) -> httpx.Response:
+    def head_blob(self, digest: str, **headers: str) -> httpx.Response:
         """Ask whether a blob exists (end-2)."""
-        return self.http.head(f"/v2/{repository}/blobs/{digest}", headers=headers)
+        return self.http.head(f"/v2/{self}/blobs/{digest}", headers=headers)
 
-    def get_manifest(self, repository: str, reference: str, **headers: str) -> httpx.Response:
+    def get_manifest(self, reference: str, **headers: str) -> httpx.Response:
         """Pull a manifest (end-3)."""
-        return self.http.get(
-            f"/v2/{repository}/manifests/{reference}", headers=_accepting_all(headers)
-        )
+        return self.http.get(f"/v2/{self}/manifests/{reference}", headers=_accepting_all(headers))
 
-    def head_manifest(self, repository: str, reference: str, **headers: str) -> httpx.Response:
+    def head_manifest(self, reference: str, **headers: str) -> httpx.Response:
         """Ask whether a manifest exists (end-3)."""
-        return self.http.head(
-            f"/v2/{repository}/manifests/{reference}", headers=_accepting_all(headers)
-        )
+        return self.http.head(f"/v2/{self}/manifests/{reference}", headers=_accepting_all(headers))
 
-    def delete_manifest(self, repository: str, reference: str) -> httpx.Response:
+    def delete_manifest(self, reference: str) -> httpx.Response:
         """Delete a tag or a manifest (end-9)."""
-        return self.http.delete(f"/v2/{repository}/manifests/{reference}")
+        return self.http.delete(f"/v2/{self}/manifests/{reference}")
 
-    def delete_blob(self, repository: str, digest: str) -> httpx.Response:
+    def delete_blob(self, digest: str) -> httpx.Response:
         """Delete a blob (end-10)."""
-        return self.http.delete(f"/v2/{repository}/blobs/{digest}")
+        return self.http.delete(f"/v2/{self}/blobs/{digest}")
 
-    def list_tags(self, repository: str, **query: str | int) -> httpx.Response:
+    def list_tags(self, **query: str | int) -> httpx.Response:
         """List tags (end-8a, end-8b)."""
-        return self.http.get(f"/v2/{repository}/tags/list", params=query)
+        return self.http.get(f"/v2/{self}/tags/list", params=query)
 
-    def list_referrers(self, repository: str, digest: str, **query: str) -> httpx.Response:
+    def list_referrers(self, digest: str, **query: str) -> httpx.Response:
         """List referrers (end-12a, end-12b)."""
-        return self.http.get(f"/v2/{repository}/referrers/{digest}", params=query)
+        return self.http.get(f"/v2/{self}/referrers/{digest}", params=query)
 
 
 def _accepting_all(headers: dict[str, str]) -> dict[str, str]:

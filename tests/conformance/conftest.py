@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Registry, Repository
 from tests.conformance.repeating import RepeatingTransport
 from tests.conformance.signing_in import BearerAuth
 
@@ -69,6 +69,6 @@ def registry(
 
 
 @pytest.fixture
-def repository(registry: Registry) -> str:
-    """Return the name of a repository that does not exist yet."""
+def repository(registry: Registry) -> Repository:
+    """Return a repository that does not exist yet."""
     return registry.new_repository()

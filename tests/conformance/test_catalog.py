@@ -16,7 +16,7 @@ def test_catalog_lists_the_repositories(registry: Registry) -> None:
     base = registry.new_repository()
     names = [f"{base}/{suffix}" for suffix in ("a", "b", "b0", "c")]
     for name in reversed(names):
-        registry.push_manifest(name, image_index(), "v1")
+        registry[name].push_manifest(image_index(), "v1")
     seen: list[str] = []
     url: str | None = f"/v2/_catalog?n=2&last={base}"
     while url and len(seen) < len(names):
@@ -32,7 +32,7 @@ def test_catalog_lists_the_repositories(registry: Registry) -> None:
 def test_all_pages_are_in_order(registry: Registry) -> None:
     """Ours: followed to the end, each name comes once, in byte order."""
     name = registry.new_repository()
-    registry.push_manifest(name, image_index(), "v1")
+    registry[name].push_manifest(image_index(), "v1")
     seen: list[str] = []
     url: str | None = "/v2/_catalog?n=500"
     while url:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Registry, Repository
 from tests.conformance.content import Content, blob, config, image_manifest
 from tests.conformance.expect import refused
 
@@ -16,16 +16,16 @@ NOT_FOUND = [OTHER, "W/{etag}", "junk", "", '"*"', "{bare}", "*, *"]
 
 
 @pytest.fixture(params=["blob", "tag", "digest", "sha512"])
-def read(request: pytest.FixtureRequest, registry: Registry, repository: str) -> tuple[str, str]:
+def read(request: pytest.FixtureRequest, repository: Repository) -> tuple[str, str]:
     """Return the path of some content, and the digest that its entity tag names."""
     if request.param == "blob":
-        content = registry.push_blob(repository, blob())
+        content = repository.push_blob(blob())
         return f"/v2/{repository}/blobs/{content.digest}", content.digest
     algorithm = "sha512" if request.param == "sha512" else "sha256"
-    parts = registry.push_blob(repository, config()), [registry.push_blob(repository, blob())]
-    image = registry.push_manifest(repository, image_manifest(*parts, algorithm=algorithm))
+    parts = repository.push_blob(config()), [repository.push_blob(blob())]
+    image = repository.push_manifest(image_manifest(*parts, algorithm=algorithm))
     if request.param == "tag":
-        registry.push_manifest(repository, image, "v1")
+        repository.push_manifest(image, "v1")
     reference = "v1" if request.param == "tag" else image.digest
     return f"/v2/{repository}/manifests/{reference}", image.digest
 
@@ -68,38 +68,36 @@ def test_several_lines_are_one_list(registry: Registry, read: tuple[str, str]) -
     assert registry.http.get(path, headers=headers).status_code == 200
 
 
-def test_a_part_of_what_was_seen(registry: Registry, repository: str) -> None:
+def test_a_part_of_what_was_seen(repository: Repository) -> None:
     """§13.1.1: `If-Match` keeps the parts of a download from being of several contents."""
-    content = registry.push_blob(repository, blob(100))
+    content = repository.push_blob(blob(100))
     part = {"range": "bytes=10-19"}
-    answer = registry.get_blob(repository, content.digest, **part, **{"if-match": OTHER})
+    answer = repository.get_blob(content.digest, **part, **{"if-match": OTHER})
     refused(answer, 412, "DENIED")
     same = {"if-match": f'"{content.digest}"'}
-    answer = registry.get_blob(repository, content.digest, **part, **same)
+    answer = repository.get_blob(content.digest, **part, **same)
     assert (answer.status_code, answer.content) == (206, content.body[10:20])
     beyond = {"range": "bytes=100-"}
-    assert registry.get_blob(repository, content.digest, **beyond, **same).status_code == 416
+    assert repository.get_blob(content.digest, **beyond, **same).status_code == 416
 
 
-def test_what_is_absent_is_absent_whatever_the_condition(
-    registry: Registry, repository: str
-) -> None:
+def test_what_is_absent_is_absent_whatever_the_condition(repository: Repository) -> None:
     """§13.2.1: conditions are for answers that would be a success."""
-    registry.push_image(repository, "v1")
+    repository.push_image("v1")
     for path in (f"manifests/{blob().digest}", "manifests/none", f"blobs/{blob().digest}"):
         for value in ("*", OTHER):
-            answer = registry.http.get(f"/v2/{repository}/{path}", headers={"if-match": value})
+            answer = repository.http.get(f"/v2/{repository}/{path}", headers={"if-match": value})
             assert answer.status_code == 404
 
 
-def test_a_delete_by_digest(registry: Registry, repository: str) -> None:
+def test_a_delete_by_digest(repository: Repository) -> None:
     """§13.1.1: what the client did not mean is not deleted."""
-    image: Content = registry.push_image(repository)
-    layer = registry.push_blob(repository, blob())
+    image: Content = repository.push_image()
+    layer = repository.push_blob(blob())
     for path, digest in (
         (f"/v2/{repository}/manifests/{image.digest}", image.digest),
         (f"/v2/{repository}/blobs/{layer.digest}", layer.digest),
     ):
-        refused(registry.http.delete(path, headers={"if-match": OTHER}), 412, "DENIED")
-        assert registry.http.get(path).status_code == 200
-        assert registry.http.delete(path, headers={"if-match": f'"{digest}"'}).status_code == 202
+        refused(repository.http.delete(path, headers={"if-match": OTHER}), 412, "DENIED")
+        assert repository.http.get(path).status_code == 200
+        assert repository.http.delete(path, headers={"if-match": f'"{digest}"'}).status_code == 202

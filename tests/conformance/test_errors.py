@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from typing import NamedTuple
 
+import httpx
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Repository
 from tests.conformance.content import OCI_MANIFEST, blob, config, digest_of, image_manifest
 from tests.conformance.expect import STANDARD_CODES, errors_of
 
 ABSENT = "sha256:" + "0" * 64
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A request that is refused, and the code that fits if the answer has one."""
 
     method: str
     path: str
     codes: set[str]
     body: bytes = b""
+
+    def answer(self, repository: Repository) -> httpx.Response:
+        """Send the request to a repository that has a blob."""
+        repository.push_blob(blob())
+        return repository.http.request(
+            self.method,
+            f"/v2/{repository}{self.path}",
+            content=self.body,
+            headers={"content-type": OCI_MANIFEST},
+        )
 
 
 REFUSALS = {
@@ -55,17 +65,11 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_json_refusal_has_the_standard_form(registry: Registry, repository: str, name: str) -> None:
+def test_json_refusal_has_the_standard_form(repository: Repository, name: str) -> None:
     """§ Error Codes: a JSON body MUST be `{errors: [{code, …}]}`, the code MUST be one of 14."""
-    registry.push_blob(repository, blob())
     refusal = REFUSALS[name]
-    response = registry.http.request(
-        refusal.method,
-        f"/v2/{repository}{refusal.path}",
-        content=refusal.body,
-        headers={"content-type": OCI_MANIFEST},
-    )
-    registry.decline(response, 201, 202, optional=name)
+    response = refusal.answer(repository)
+    repository.decline(response, 201, 202, optional=name)
     assert 400 <= response.status_code < 500
     if "json" in response.headers.get("content-type", ""):
         codes = {error["code"] for error in errors_of(response)}
@@ -73,9 +77,9 @@ def test_json_refusal_has_the_standard_form(registry: Registry, repository: str,
         assert codes & refusal.codes
 
 
-def test_code_of_an_absent_repository(registry: Registry, repository: str) -> None:
+def test_code_of_an_absent_repository(repository: Repository) -> None:
     """§ Error Codes code-9: `NAME_UNKNOWN` (or the manifest's own) when there is JSON."""
-    response = registry.get_manifest(repository, "latest")
+    response = repository.get_manifest("latest")
     assert response.status_code == 404
     if "json" in response.headers.get("content-type", ""):
         codes = {error["code"] for error in errors_of(response)}
@@ -83,10 +87,10 @@ def test_code_of_an_absent_repository(registry: Registry, repository: str) -> No
 
 
 @pytest.mark.parametrize("path", ["/v2/", "/v2/{name}/tags/list", "/v2/{name}/manifests/absent"])
-def test_warnings_have_the_standard_form(registry: Registry, repository: str, path: str) -> None:
+def test_warnings_have_the_standard_form(repository: Repository, path: str) -> None:
     """§ Warnings: warn-code MUST be 299, warn-agent `-`, no date; at most 4096 bytes in all."""
-    registry.push_blob(repository, blob())
-    response = registry.http.get(path.format(name=repository))
+    repository.push_blob(blob())
+    response = repository.http.get(path.format(name=repository))
     warnings = response.headers.get_list("warning")
     assert sum(map(len, warnings)) <= 4096
     for warning in warnings:
@@ -97,16 +101,10 @@ def test_warnings_have_the_standard_form(registry: Registry, repository: str, pa
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("name", REFUSALS)
-def test_refusal_speaks_to_people(registry: Registry, repository: str, name: str) -> None:
+def test_refusal_speaks_to_people(repository: Repository, name: str) -> None:
     """Ours: always JSON, a message that is never empty, exactly one fitting code."""
-    registry.push_blob(repository, blob())
     refusal = REFUSALS[name]
-    response = registry.http.request(
-        refusal.method,
-        f"/v2/{repository}{refusal.path}",
-        content=refusal.body,
-        headers={"content-type": OCI_MANIFEST},
-    )
+    response = refusal.answer(repository)
     assert response.headers["content-type"] == "application/json"
     assert response.headers["content-length"] == str(len(response.content))
     for error in errors_of(response):

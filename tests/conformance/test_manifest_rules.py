@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.client import Registry, location_of
+from tests.conformance.client import Repository, location_of
 from tests.conformance.content import (
     DOCKER_MANIFEST,
     DOCKER_MANIFEST_LIST,
@@ -31,9 +31,9 @@ LIMIT = 4 << 20
 
 
 @pytest.fixture
-def image(registry: Registry, repository: str) -> Content:
+def image(repository: Repository) -> Content:
     """Return an image manifest whose blobs are pushed, itself not yet."""
-    parts = [registry.push_blob(repository, part) for part in (config(), blob())]
+    parts = [repository.push_blob(part) for part in (config(), blob())]
     return image_manifest(parts[0], parts[1:])
 
 
@@ -43,9 +43,9 @@ def fields_of(manifest: Content) -> dict[str, Any]:
     return fields
 
 
-def test_headers_of_a_pushed_manifest(registry: Registry, repository: str, image: Content) -> None:
+def test_headers_of_a_pushed_manifest(repository: Repository, image: Content) -> None:
     """Ours: `Location` by digest even after a push by tag; no body; no `OCI-Subject`."""
-    response = registry.put_manifest(repository, image, "v1")
+    response = repository.put_manifest(image, "v1")
     empty(response, 201)
     assert response.headers["location"] == f"/v2/{repository}/manifests/{image.digest}"
     assert response.headers["docker-content-digest"] == image.digest
@@ -53,18 +53,18 @@ def test_headers_of_a_pushed_manifest(registry: Registry, repository: str, image
     assert "oci-tag" not in response.headers
 
 
-def test_exactly_the_limit_is_accepted(registry: Registry, repository: str, image: Content) -> None:
+def test_exactly_the_limit_is_accepted(repository: Repository, image: Content) -> None:
     """Ours: up to 4 194 304 bytes."""
-    registry.push_manifest(repository, padded(image, LIMIT), "large")
+    repository.push_manifest(padded(image, LIMIT), "large")
 
 
 @pytest.mark.parametrize("known_length", [True, False])
 def test_one_byte_more_is_413(
-    registry: Registry, repository: str, image: Content, *, known_length: bool
+    repository: Repository, image: Content, *, known_length: bool
 ) -> None:
     """Ours: 413 `MANIFEST_INVALID`, by `Content-Length` or while reading."""
     body = padded(image, LIMIT + 1).body
-    response = registry.http.put(
+    response = repository.http.put(
         f"/v2/{repository}/manifests/large",
         content=body if known_length else iter([body]),
         headers={"content-type": OCI_MANIFEST},
@@ -76,8 +76,7 @@ def test_one_byte_more_is_413(
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("kind", [OCI_MANIFEST, OCI_INDEX])
 def test_type_is_found_without_content_type(
-    registry: Registry,
-    repository: str,
+    repository: Repository,
     image: Content,
     kind: str,
     content_type: str | None,
@@ -85,23 +84,23 @@ def test_type_is_found_without_content_type(
     named: bool,
 ) -> None:
     """Ours: without a telling header `mediaType` decides, without both the fields."""
-    pushed = registry.push_manifest(repository, image)
+    pushed = repository.push_manifest(image)
     fields = fields_of(image_index([pushed]) if kind == OCI_INDEX else image)
     if not named:
         del fields["mediaType"]
     headers = {} if content_type is None else {"content-type": content_type}
     url = f"/v2/{repository}/manifests/v1"
-    response = registry.http.put(url, content=json.dumps(fields).encode(), headers=headers)
+    response = repository.http.put(url, content=json.dumps(fields).encode(), headers=headers)
     assert response.status_code == 201, response.text
-    assert registry.get_manifest(repository, "v1").headers["content-type"] == kind
+    assert repository.get_manifest("v1").headers["content-type"] == kind
 
 
 @pytest.mark.parametrize("content_type", [DOCKER_MANIFEST, OCI_INDEX])
 def test_type_in_header_and_body_must_agree(
-    registry: Registry, repository: str, image: Content, content_type: str
+    repository: Repository, image: Content, content_type: str
 ) -> None:
     """Ours: both present and different is 400 `MANIFEST_INVALID`."""
-    response = registry.put_manifest(repository, Content(image.body, content_type), "v1")
+    response = repository.put_manifest(Content(image.body, content_type), "v1")
     refused(response, 400, "MANIFEST_INVALID")
 
 
@@ -115,12 +114,10 @@ def test_type_in_header_and_body_must_agree(
         "text/html",
     ],
 )
-def test_other_types_are_refused(
-    registry: Registry, repository: str, image: Content, media_type: str
-) -> None:
+def test_other_types_are_refused(repository: Repository, image: Content, media_type: str) -> None:
     """Ours: OCI and Docker schema 2 only, image or list; anything else is 400."""
     fields = {**fields_of(image), "mediaType": media_type}
-    response = registry.put_manifest(repository, document(fields, media_type), "v1")
+    response = repository.put_manifest(document(fields, media_type), "v1")
     refused(response, 400, "MANIFEST_INVALID")
 
 
@@ -147,42 +144,40 @@ def test_other_types_are_refused(
     ids=str,
 )
 def test_malformed_manifest(
-    registry: Registry, repository: str, image: Content, changes: dict[str, Any]
+    repository: Repository, image: Content, changes: dict[str, Any]
 ) -> None:
     """Ours: `schemaVersion` 2 and whole descriptors, never layers and manifests both."""
-    response = registry.put_manifest(
-        repository, document({**fields_of(image), **changes}, OCI_MANIFEST), "v1"
+    response = repository.put_manifest(
+        document({**fields_of(image), **changes}, OCI_MANIFEST), "v1"
     )
     refused(response, 400, "MANIFEST_INVALID")
-    assert registry.head_manifest(repository, "v1").status_code == 404
+    assert repository.head_manifest("v1").status_code == 404
 
 
 @pytest.mark.parametrize("body", [b"", b"blablabla", b"[]", b"null", b'"x"', b"{}", b"{", b"\xff"])
-def test_no_manifest_at_all(registry: Registry, repository: str, body: bytes) -> None:
+def test_no_manifest_at_all(repository: Repository, body: bytes) -> None:
     """Ours: 400 `MANIFEST_INVALID` for what is no JSON object."""
-    registry.push_blob(repository, blob())
+    repository.push_blob(blob())
     refused(
-        registry.put_manifest(repository, Content(body, OCI_MANIFEST), "v1"),
+        repository.put_manifest(Content(body, OCI_MANIFEST), "v1"),
         400,
         "MANIFEST_INVALID",
     )
 
 
 @pytest.mark.parametrize("name", ["layers", "mediaType", "schemaVersion"])
-def test_duplicate_key_is_refused(
-    registry: Registry, repository: str, image: Content, name: str
-) -> None:
+def test_duplicate_key_is_refused(repository: Repository, image: Content, name: str) -> None:
     """Ours: two values for one key are ambiguous: 400 `MANIFEST_INVALID`."""
     again = json.dumps({name: fields_of(image)[name]})[1:].encode()
     doubled = Content(image.body.rstrip()[:-1] + b"," + again, OCI_MANIFEST)
-    refused(registry.put_manifest(repository, doubled, "v1"), 400, "MANIFEST_INVALID")
+    refused(repository.put_manifest(doubled, "v1"), 400, "MANIFEST_INVALID")
 
 
-def test_every_absent_blob_is_named(registry: Registry, repository: str) -> None:
+def test_every_absent_blob_is_named(repository: Repository) -> None:
     """Ours: 404 with one `MANIFEST_BLOB_UNKNOWN` for each digest, the config's included."""
-    present, absent = registry.push_blob(repository, blob()), [config(), blob(), blob()]
+    present, absent = repository.push_blob(blob()), [config(), blob(), blob()]
     manifest = image_manifest(absent[0], [present, *absent[1:], absent[1]])
-    response = registry.put_manifest(repository, manifest, "v1")
+    response = repository.put_manifest(manifest, "v1")
     refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
     text = json.dumps(errors_of(response))
     assert len(errors_of(response)) == 3
@@ -190,19 +185,19 @@ def test_every_absent_blob_is_named(registry: Registry, repository: str) -> None
     assert present.digest not in text
 
 
-def test_blob_of_another_repository_does_not_count(registry: Registry, repository: str) -> None:
+def test_blob_of_another_repository_does_not_count(repository: Repository) -> None:
     """Ours: what only another repository holds is absent here."""
-    other = registry.new_repository()
-    layer = registry.push_blob(other, blob())
-    manifest = image_manifest(registry.push_blob(repository, config()), [layer])
-    refused(registry.put_manifest(repository, manifest, "v1"), 404, "MANIFEST_BLOB_UNKNOWN")
+    other = repository.another()
+    layer = other.push_blob(blob())
+    manifest = image_manifest(repository.push_blob(config()), [layer])
+    refused(repository.put_manifest(manifest, "v1"), 404, "MANIFEST_BLOB_UNKNOWN")
 
 
-def test_absent_child_is_named(registry: Registry, repository: str) -> None:
+def test_absent_child_is_named(repository: Repository) -> None:
     """Ours: every child of an index must be here: 404 `MANIFEST_BLOB_UNKNOWN`."""
-    elsewhere = registry.push_image(registry.new_repository())
-    index = image_index([registry.push_image(repository), elsewhere])
-    response = registry.put_manifest(repository, index, "v1")
+    elsewhere = repository.another().push_image()
+    index = image_index([repository.push_image(), elsewhere])
+    response = repository.put_manifest(index, "v1")
     refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
     assert elsewhere.digest in response.text
 
@@ -216,115 +211,107 @@ def test_absent_child_is_named(registry: Registry, repository: str) -> None:
         "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip",
     ],
 )
-def test_foreign_layers_need_not_be_here(
-    registry: Registry, repository: str, media_type: str
-) -> None:
+def test_foreign_layers_need_not_be_here(repository: Repository, media_type: str) -> None:
     """image-spec, Non-Distributable Layers: SHOULD NOT be pushed; so their absence is fine."""
-    image_config = registry.push_blob(repository, config())
-    registry.push_manifest(repository, image_manifest(image_config, [blob(9, media_type)]), "v1")
+    image_config = repository.push_blob(config())
+    repository.push_manifest(image_manifest(image_config, [blob(9, media_type)]), "v1")
 
 
-def test_urls_do_not_excuse_a_layer(registry: Registry, repository: str) -> None:
+def test_urls_do_not_excuse_a_layer(repository: Repository) -> None:
     """Ours: `urls` never decides, and is never fetched."""
     layer = {**blob().descriptor, "urls": ["http://192.0.2.1/layer"]}
-    manifest = image_manifest(registry.push_blob(repository, config()))
+    manifest = image_manifest(repository.push_blob(config()))
     fields = {**fields_of(manifest), "layers": [layer]}
-    response = registry.put_manifest(repository, document(fields, OCI_MANIFEST), "v1")
+    response = repository.put_manifest(document(fields, OCI_MANIFEST), "v1")
     refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
 
 
 @pytest.mark.parametrize("layer_type", ["nondistributable", "plain"])
 def test_other_digest_algorithms_pass_where_nothing_is_stored(
-    registry: Registry, repository: str, layer_type: str
+    repository: Repository, layer_type: str
 ) -> None:
     """Ours: a foreign layer, or a subject, may have a digest that we cannot compute."""
     unknown = {"mediaType": OCI_MANIFEST, "size": 7, "digest": "sha384:" + "0" * 96}
     foreign = f"application/vnd.oci.image.layer.{layer_type}.v1.tar"
-    manifest = image_manifest(registry.push_blob(repository, config()))
+    manifest = image_manifest(repository.push_blob(config()))
     fields = {**fields_of(manifest), "layers": [{**unknown, "mediaType": foreign}]}
     image = document({**fields, "subject": unknown}, OCI_MANIFEST)
-    response = registry.put_manifest(repository, image, "v1")
+    response = repository.put_manifest(image, "v1")
     if layer_type == "plain":
         refused(response, 400, "MANIFEST_INVALID")
         return
     assert response.status_code == 201
     assert "oci-subject" not in response.headers  # so that clients list it by a tag
-    assert registry.get_manifest(repository, "v1").content == image.body
+    assert repository.get_manifest("v1").content == image.body
 
 
 @pytest.mark.parametrize("index_type", [OCI_INDEX, DOCKER_MANIFEST_LIST])
 @pytest.mark.parametrize("media_type", [OCI_LAYER, OCI_MANIFEST, "application/x-anything"])
-def test_an_index_may_list_blobs(
-    registry: Registry, repository: str, index_type: str, media_type: str
-) -> None:
+def test_an_index_may_list_blobs(repository: Repository, index_type: str, media_type: str) -> None:
     """Ours: build caches and checkpoints list blobs in an index, which are kept with it."""
-    listed = [registry.push_blob(repository, blob(media_type=media_type)) for _ in range(2)]
-    index = image_index([*listed, registry.push_image(repository)], media_type=index_type)
-    registry.push_manifest(repository, index, "cache")
-    assert registry.get_manifest(repository, "cache").content == index.body
+    listed = [repository.push_blob(blob(media_type=media_type)) for _ in range(2)]
+    index = image_index([*listed, repository.push_image()], media_type=index_type)
+    repository.push_manifest(index, "cache")
+    assert repository.get_manifest("cache").content == index.body
     for each in listed:
-        assert registry.get_blob(repository, each.digest).content == each.body
-        refused(registry.delete_blob(repository, each.digest), 405, "UNSUPPORTED")
-    assert registry.delete_manifest(repository, index.digest).status_code == 202
-    assert registry.delete_blob(repository, listed[0].digest).status_code == 202
+        assert repository.get_blob(each.digest).content == each.body
+        refused(repository.delete_blob(each.digest), 405, "UNSUPPORTED")
+    assert repository.delete_manifest(index.digest).status_code == 202
+    assert repository.delete_blob(listed[0].digest).status_code == 202
 
 
-def test_each_absent_entry_of_an_index_is_named(registry: Registry, repository: str) -> None:
+def test_each_absent_entry_of_an_index_is_named(repository: Repository) -> None:
     """Ours: what an entry is, its digest decides: no manifest and no blob here is a 404."""
-    here, elsewhere, late = registry.push_blob(repository, blob()), blob(), blob()
+    here, elsewhere, late = repository.push_blob(blob()), blob(), blob()
     index = image_index([here, elsewhere, late])
-    response = registry.put_manifest(repository, index, "cache")
+    response = repository.put_manifest(index, "cache")
     refused(response, 404, "MANIFEST_BLOB_UNKNOWN")
     named = {error["detail"]["digest"] for error in response.json()["errors"]}
     assert named == {elsewhere.digest, late.digest}
     for each in (elsewhere, late):
-        registry.push_blob(repository, each)
-    registry.push_manifest(repository, index, "cache")
+        repository.push_blob(each)
+    repository.push_manifest(index, "cache")
 
 
-def test_empty_index(registry: Registry, repository: str) -> None:
+def test_empty_index(repository: Repository) -> None:
     """Ours: an index of nothing is accepted, and creates the repository."""
     index = image_index(annotations={"org.example.empty": "yes"})
-    registry.push_manifest(repository, index, "none")
-    assert registry.get_manifest(repository, "none").content == index.body
+    repository.push_manifest(index, "none")
+    assert repository.get_manifest("none").content == index.body
 
 
-def test_wrong_descriptor_size_is_warned_of(
-    registry: Registry, repository: str, image: Content
-) -> None:
+def test_wrong_descriptor_size_is_warned_of(repository: Repository, image: Content) -> None:
     """Ours, in the form of § Warnings: accepted, `Warning: 299 - "descriptor size differs …"`."""
     fields = fields_of(image)
     fields["layers"][0]["size"] += 1
-    response = registry.put_manifest(repository, document(fields, OCI_MANIFEST), "v1")
+    response = repository.put_manifest(document(fields, OCI_MANIFEST), "v1")
     assert response.status_code == 201
     warning = response.headers["warning"]
     assert warning.startswith('299 - "descriptor size differs')
     assert warning.endswith('"')
     assert len(warning) <= 4096
-    assert registry.http.get(location_of(response)).content == document(fields, OCI_MANIFEST).body
+    assert repository.http.get(location_of(response)).content == document(fields, OCI_MANIFEST).body
 
 
 @pytest.mark.parametrize("tag", [".hidden", "-dash", "a" * 129, "a%20b", "latest%0A", "%C3%A9"])
-def test_bad_tag_is_400(registry: Registry, repository: str, image: Content, tag: str) -> None:
+def test_bad_tag_is_400(repository: Repository, image: Content, tag: str) -> None:
     """Ours: PUT of a bad tag is 400 `MANIFEST_INVALID`."""
-    refused(registry.put_manifest(repository, image, tag), 400, "MANIFEST_INVALID")
+    refused(repository.put_manifest(image, tag), 400, "MANIFEST_INVALID")
 
 
 @pytest.mark.parametrize(
     "reference", ["a:b", "sha256:abc", "md5:" + "0" * 32, "sha256:" + "A" * 64]
 )
-def test_bad_digest_is_400(
-    registry: Registry, repository: str, image: Content, reference: str
-) -> None:
+def test_bad_digest_is_400(repository: Repository, image: Content, reference: str) -> None:
     """Ours: whatever has a colon is a digest: 400 `DIGEST_INVALID`, whatever the method."""
-    refused(registry.put_manifest(repository, image, reference), 400, "DIGEST_INVALID")
-    refused(registry.get_manifest(repository, reference), 400, "DIGEST_INVALID")
-    refused(registry.delete_manifest(repository, reference), 400, "DIGEST_INVALID")
+    refused(repository.put_manifest(image, reference), 400, "DIGEST_INVALID")
+    refused(repository.get_manifest(reference), 400, "DIGEST_INVALID")
+    refused(repository.delete_manifest(reference), 400, "DIGEST_INVALID")
 
 
-def test_digest_of_other_bytes_is_400(registry: Registry, repository: str, image: Content) -> None:
+def test_digest_of_other_bytes_is_400(repository: Repository, image: Content) -> None:
     """Ours: 400 `DIGEST_INVALID`, and nothing is stored under either digest."""
     wrong = digest_of(b"other")
-    refused(registry.put_manifest(repository, image, wrong), 400, "DIGEST_INVALID")
-    refused(registry.get_manifest(repository, wrong), 404, "MANIFEST_UNKNOWN")
-    refused(registry.get_manifest(repository, image.digest), 404, "MANIFEST_UNKNOWN")
+    refused(repository.put_manifest(image, wrong), 400, "DIGEST_INVALID")
+    refused(repository.get_manifest(wrong), 404, "MANIFEST_UNKNOWN")
+    refused(repository.get_manifest(image.digest), 404, "MANIFEST_UNKNOWN")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Registry, Repository
 from tests.conformance.content import blob, image_index
 from tests.conformance.expect import refused
 
@@ -13,14 +13,14 @@ from tests.conformance.expect import refused
     "suffix",
     ["a", "a/b/c/d/e", "a.b", "a_b", "a__b", "a-b", "a--b", "a---b", "0", "x1.y2_z3__w4--v5"],
 )
-def test_names_of_the_grammar(registry: Registry, repository: str, suffix: str) -> None:
+def test_names_of_the_grammar(repository: Repository, suffix: str) -> None:
     """§ Pulling manifests: `<name>` MUST match the regular expression; all it matches works."""
-    name = f"{repository}/{suffix}"
-    content = registry.push_blob(name, blob())
-    assert registry.get_blob(name, content.digest).content == content.body
-    image = registry.push_image(name, "v1")
-    assert registry.get_manifest(name, "v1").content == image.body
-    assert registry.list_tags(name).json()["name"] == name
+    name = repository.registry[f"{repository}/{suffix}"]
+    content = name.push_blob(blob())
+    assert name.get_blob(content.digest).content == content.body
+    image = name.push_image("v1")
+    assert name.get_manifest("v1").content == image.body
+    assert name.list_tags().json()["name"] == name
 
 
 @pytest.mark.entrepot
@@ -40,20 +40,20 @@ def test_names_of_the_grammar(registry: Registry, repository: str, suffix: str) 
         "list",
     ],
 )
-def test_names_of_the_apis_words(registry: Registry, repository: str, suffix: str) -> None:
+def test_names_of_the_apis_words(repository: Repository, suffix: str) -> None:
     """Ours: paths are matched from the right, so that any word may be in a name."""
-    name = f"{repository}/{suffix}"
-    image = registry.push_image(name, "v1")
-    content = registry.push_blob(name, blob())
-    upload = registry.start_upload(name)
-    assert registry.append(upload, b"x").status_code == 202
-    assert registry.http.get(upload).status_code == 204
-    assert registry.http.delete(upload).status_code == 204
-    assert registry.get_manifest(name, "v1").content == image.body
-    assert registry.get_blob(name, content.digest).content == content.body
-    assert registry.list_tags(name).json() == {"name": name, "tags": ["v1"]}
-    assert registry.list_referrers(name, image.digest).json()["manifests"] == []
-    assert registry.delete_manifest(name, "v1").status_code == 202
+    name = repository.registry[f"{repository}/{suffix}"]
+    image = name.push_image("v1")
+    content = name.push_blob(blob())
+    upload = name.start_upload()
+    assert repository.append(upload, b"x").status_code == 202
+    assert repository.http.get(upload).status_code == 204
+    assert repository.http.delete(upload).status_code == 204
+    assert name.get_manifest("v1").content == image.body
+    assert name.get_blob(content.digest).content == content.body
+    assert name.list_tags().json() == {"name": name, "tags": ["v1"]}
+    assert name.list_referrers(image.digest).json()["manifests"] == []
+    assert name.delete_manifest("v1").status_code == 202
 
 
 @pytest.mark.entrepot
@@ -61,9 +61,9 @@ def test_longest_name(registry: Registry) -> None:
     """Ours: the whole name has at most 213 characters."""
     longest = registry.new_repository() + "/"
     longest += "n" * (213 - len(longest))
-    registry.push_manifest(longest, image_index(), "v1")
-    assert registry.list_tags(longest).json()["name"] == longest
-    refused(registry.list_tags(longest + "n"), 400, "NAME_INVALID")
+    registry[longest].push_manifest(image_index(), "v1")
+    assert registry[longest].list_tags().json()["name"] == longest
+    refused(registry[longest + "n"].list_tags(), 400, "NAME_INVALID")
     refused(registry.http.post(f"/v2/{longest}n/blobs/uploads/"), 400, "NAME_INVALID")
 
 
@@ -92,6 +92,6 @@ def test_longest_name(registry: Registry) -> None:
 )
 def test_bad_names(registry: Registry, name: str) -> None:
     """Ours: handle of 2 to 32, a repository after it, OCI's grammar; else 400 `NAME_INVALID`."""
-    refused(registry.list_tags(name), 400, "NAME_INVALID")
+    refused(registry[name].list_tags(), 400, "NAME_INVALID")
     refused(registry.http.post(f"/v2/{name}/blobs/uploads/"), 400, "NAME_INVALID")
     refused(registry.http.get(f"/v2/{name}/manifests/v1"), 400, "NAME_INVALID")

@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Registry, Repository
 from tests.conformance.expect import refused
 
 
@@ -42,11 +42,11 @@ def test_ping_without_trailing_slash_is_the_same(registry: Registry) -> None:
     ],
 )
 def test_every_answer_names_the_api_and_the_request(
-    registry: Registry, repository: str, method: str, path: str, status: int
+    repository: Repository, method: str, path: str, status: int
 ) -> None:
     """Ours: `Docker-Distribution-Api-Version` and an `X-Request-Id` on every answer."""
     url = path.format(name=repository)
-    answers = [registry.http.request(method, url) for _ in range(2)]
+    answers = [repository.http.request(method, url) for _ in range(2)]
     for answer in answers:
         assert answer.status_code == status, answer.text
         assert answer.headers["docker-distribution-api-version"] == "registry/2.0"
@@ -68,11 +68,11 @@ def test_every_answer_names_the_api_and_the_request(
     ],
 )
 def test_unknown_method_is_405_with_allow(
-    registry: Registry, repository: str, method: str, path: str, allowed: set[str]
+    repository: Repository, method: str, path: str, allowed: set[str]
 ) -> None:
     """Ours after RFC 9110 §15.5.6: 405 `UNSUPPORTED` and the methods that would do."""
     url = path.format(name=repository, digest="sha256:" + "0" * 64)
-    response = registry.http.request(method, url)
+    response = repository.http.request(method, url)
     refused(response, 405, "UNSUPPORTED")
     assert {method.strip() for method in response.headers["allow"].split(",")} == allowed
 

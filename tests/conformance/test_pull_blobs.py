@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Repository
 from tests.conformance.content import OCTET_STREAM, Content, blob, digest_of
 from tests.conformance.expect import refused
 
@@ -12,77 +12,75 @@ ABSENT = "sha256:" + "0" * 64
 
 
 @pytest.mark.parametrize("size", [0, 1, 2048, 3 << 20])
-def test_get_gives_the_blob(registry: Registry, repository: str, size: int) -> None:
+def test_get_gives_the_blob(repository: Repository, size: int) -> None:
     """§ Pulling blobs: GET of an existing blob MUST provide it with 200."""
-    content = registry.push_blob(repository, blob(size))
-    response = registry.get_blob(repository, content.digest)
+    content = repository.push_blob(blob(size))
+    response = repository.get_blob(content.digest)
     assert response.status_code == 200
     assert response.content == content.body
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_answer_carries_the_digest_of_the_body(
-    registry: Registry, repository: str, method: str
-) -> None:
+def test_answer_carries_the_digest_of_the_body(repository: Repository, method: str) -> None:
     """§ Pulling blobs: `Docker-Content-Digest` SHOULD be there, MUST match the body."""
-    content = registry.push_blob(repository, blob())
-    response = registry.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
+    content = repository.push_blob(blob())
+    response = repository.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
     assert response.headers["docker-content-digest"] == digest_of(content.body)
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000])
-def test_head_answers_200_with_the_size(registry: Registry, repository: str, size: int) -> None:
+def test_head_answers_200_with_the_size(repository: Repository, size: int) -> None:
     """§ Checking if content exists: HEAD MUST return 200; SHOULD carry `Content-Length`."""
-    content = registry.push_blob(repository, blob(size))
-    response = registry.head_blob(repository, content.digest)
+    content = repository.push_blob(blob(size))
+    response = repository.head_blob(content.digest)
     assert response.status_code == 200
     assert response.content == b""
     assert response.headers["content-length"] == str(size)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_absent_blob_is_404(registry: Registry, repository: str, method: str) -> None:
+def test_absent_blob_is_404(repository: Repository, method: str) -> None:
     """§ Pulling blobs: a blob not found in the repository MUST be 404, for HEAD too."""
-    registry.push_blob(repository, blob())
-    response = registry.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
+    repository.push_blob(blob())
+    response = repository.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
     assert response.status_code == 404
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_nonexistent_repository_is_404(registry: Registry, repository: str, method: str) -> None:
+def test_nonexistent_repository_is_404(repository: Repository, method: str) -> None:
     """§ Pulling blobs: nothing is found in a repository that does not exist: 404."""
-    response = registry.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
+    response = repository.http.request(method, f"/v2/{repository}/blobs/{ABSENT}")
     assert response.status_code == 404
 
 
-def test_blob_of_another_repository_is_404(registry: Registry, repository: str) -> None:
+def test_blob_of_another_repository_is_404(repository: Repository) -> None:
     """§ Pulling blobs: "not found in the repository" is 404, whatever others hold."""
-    content = registry.push_blob(repository, blob())
-    other = registry.new_repository()
-    registry.push_blob(other, blob())
-    assert registry.get_blob(other, content.digest).status_code == 404
-    assert registry.head_blob(other, content.digest).status_code == 404
+    content = repository.push_blob(blob())
+    other = repository.another()
+    other.push_blob(blob())
+    assert other.get_blob(content.digest).status_code == 404
+    assert other.head_blob(content.digest).status_code == 404
 
 
 @pytest.mark.entrepot
-def test_absences_have_their_own_codes(registry: Registry, repository: str) -> None:
+def test_absences_have_their_own_codes(repository: Repository) -> None:
     """Ours: 404 `NAME_UNKNOWN` without a repository, `BLOB_UNKNOWN` in one."""
-    refused(registry.get_blob(repository, ABSENT), 404, "NAME_UNKNOWN")
-    registry.push_blob(repository, blob())
-    refused(registry.get_blob(repository, ABSENT), 404, "BLOB_UNKNOWN")
+    refused(repository.get_blob(ABSENT), 404, "NAME_UNKNOWN")
+    repository.push_blob(blob())
+    refused(repository.get_blob(ABSENT), 404, "BLOB_UNKNOWN")
 
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("path", ["blobs/" + ABSENT, "manifests/latest", "tags/list", "blobs/x"])
 @pytest.mark.parametrize("exists", [True, False])
 def test_head_of_a_refusal_equals_get_without_body(
-    registry: Registry, repository: str, path: str, *, exists: bool
+    repository: Repository, path: str, *, exists: bool
 ) -> None:
     """Ours after RFC 9110 §9.3.2: HEAD has GET's status and headers, and no body."""
     if exists:
-        registry.push_blob(repository, blob())
-    get = registry.http.get(f"/v2/{repository}/{path}")
-    head = registry.http.head(f"/v2/{repository}/{path}")
+        repository.push_blob(blob())
+    get = repository.http.get(f"/v2/{repository}/{path}")
+    head = repository.http.head(f"/v2/{repository}/{path}")
     own = {"x-request-id", "date"}
     assert head.status_code == get.status_code
     assert head.content == b""
@@ -93,10 +91,10 @@ def test_head_of_a_refusal_equals_get_without_body(
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_headers_of_a_blob(registry: Registry, repository: str, method: str) -> None:
+def test_headers_of_a_blob(repository: Repository, method: str) -> None:
     """Ours: octet stream, ranges announced, cacheable for ever by its reader alone."""
-    content = registry.push_blob(repository, blob())
-    response = registry.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
+    content = repository.push_blob(blob())
+    response = repository.http.request(method, f"/v2/{repository}/blobs/{content.digest}")
     assert response.headers["content-type"] == OCTET_STREAM
     assert response.headers["accept-ranges"] == "bytes"
     assert response.headers["cache-control"] == "private, max-age=31536000, immutable"
@@ -106,23 +104,25 @@ def test_headers_of_a_blob(registry: Registry, repository: str, method: str) -> 
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_etag_saves_a_second_pull(registry: Registry, repository: str, method: str) -> None:
+def test_etag_saves_a_second_pull(repository: Repository, method: str) -> None:
     """Ours after RFC 9110 §13.1.2: `If-None-Match` with the digest gives 304."""
-    content = registry.push_blob(repository, blob())
+    content = repository.push_blob(blob())
     path = f"/v2/{repository}/blobs/{content.digest}"
-    same = registry.http.request(method, path, headers={"if-none-match": f'"{content.digest}"'})
+    same = repository.http.request(method, path, headers={"if-none-match": f'"{content.digest}"'})
     assert same.status_code == 304
     assert same.content == b""
     assert same.headers["docker-content-digest"] == content.digest
-    other = registry.http.request(method, path, headers={"if-none-match": '"other"'})
+    other = repository.http.request(method, path, headers={"if-none-match": '"other"'})
     assert other.status_code == 200
 
 
 @pytest.mark.entrepot
-def test_no_redirect(registry: Registry, repository: str) -> None:
+def test_no_redirect(repository: Repository) -> None:
     """Ours: bytes are served in place."""
-    content = registry.push_blob(repository, blob())
-    response = registry.http.get(f"/v2/{repository}/blobs/{content.digest}", follow_redirects=False)
+    content = repository.push_blob(blob())
+    response = repository.http.get(
+        f"/v2/{repository}/blobs/{content.digest}", follow_redirects=False
+    )
     assert response.status_code == 200
 
 
@@ -142,20 +142,18 @@ def test_no_redirect(registry: Registry, repository: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE"])
-def test_malformed_digest_is_400(
-    registry: Registry, repository: str, method: str, digest: str
-) -> None:
+def test_malformed_digest_is_400(repository: Repository, method: str, digest: str) -> None:
     """Ours: any other grammar or algorithm is 400 `DIGEST_INVALID` on every method."""
-    registry.push_blob(repository, blob())
-    response = registry.http.request(method, f"/v2/{repository}/blobs/{digest}")
+    repository.push_blob(blob())
+    response = repository.http.request(method, f"/v2/{repository}/blobs/{digest}")
     assert response.status_code == 400
     if method != "HEAD":
         refused(response, 400, "DIGEST_INVALID")
 
 
 @pytest.mark.entrepot
-def test_colon_may_be_percent_encoded(registry: Registry, repository: str) -> None:
+def test_colon_may_be_percent_encoded(repository: Repository) -> None:
     """Ours: the path is percent-decoded once (RFC 3986 §2.1)."""
-    content = registry.push_blob(repository, Content(b"percent"))
+    content = repository.push_blob(Content(b"percent"))
     path = f"/v2/{repository}/blobs/{content.digest.replace(':', '%3A')}"
-    assert registry.http.get(path).content == content.body
+    assert repository.http.get(path).content == content.body

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Registry
+from tests.conformance.client import Repository
 from tests.conformance.content import (
     DOCKER_MANIFEST,
     DOCKER_MANIFEST_LIST,
@@ -22,49 +22,45 @@ ABSENT = "sha256:" + "0" * 64
 
 
 @pytest.mark.parametrize("by", ["tag", "digest"])
-def test_get_gives_the_manifest(registry: Registry, repository: str, by: str) -> None:
+def test_get_gives_the_manifest(repository: Repository, by: str) -> None:
     """§ Pulling manifests: GET MUST provide the expected manifest with 200, by tag or digest."""
-    image = registry.push_image(repository, "v1")
+    image = repository.push_image("v1")
     reference = "v1" if by == "tag" else image.digest
-    response = registry.get_manifest(repository, reference)
+    response = repository.get_manifest(reference)
     assert response.status_code == 200
     assert response.content == image.body
 
 
 @pytest.mark.parametrize("by", ["tag", "digest"])
-def test_content_type_is_the_pushed_one_without_parameters(
-    registry: Registry, repository: str, by: str
-) -> None:
+def test_content_type_is_the_pushed_one_without_parameters(repository: Repository, by: str) -> None:
     """§ Pulling manifests: `Content-Type` SHOULD be the pushed one, without parameters."""
-    image = registry.push_image(repository, "v1")
+    image = repository.push_image("v1")
     reference = "v1" if by == "tag" else image.digest
     for response in (
-        registry.get_manifest(repository, reference),
-        registry.head_manifest(repository, reference),
+        repository.get_manifest(reference),
+        repository.head_manifest(reference),
     ):
         assert response.headers["content-type"] == OCI_MANIFEST
 
 
 @pytest.mark.parametrize("by", ["tag", "digest"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_answer_carries_the_digest(
-    registry: Registry, repository: str, method: str, by: str
-) -> None:
+def test_answer_carries_the_digest(repository: Repository, method: str, by: str) -> None:
     """§ Pulling manifests: `Docker-Content-Digest` SHOULD be there (a MUST in the newer text)."""
-    image = registry.push_image(repository, "v1")
+    image = repository.push_image("v1")
     reference = "v1" if by == "tag" else image.digest
-    response = registry.http.request(
+    response = repository.http.request(
         method, f"/v2/{repository}/manifests/{reference}", headers={"accept": OCI_MANIFEST}
     )
     assert response.headers["docker-content-digest"] == image.digest
 
 
 @pytest.mark.parametrize("by", ["tag", "digest"])
-def test_head_answers_200_with_the_size(registry: Registry, repository: str, by: str) -> None:
+def test_head_answers_200_with_the_size(repository: Repository, by: str) -> None:
     """§ Checking if content exists: HEAD MUST return 200; SHOULD carry `Content-Length`."""
-    image = registry.push_image(repository, "v1")
+    image = repository.push_image("v1")
     reference = "v1" if by == "tag" else image.digest
-    response = registry.head_manifest(repository, reference)
+    response = repository.head_manifest(reference)
     assert response.status_code == 200
     assert response.content == b""
     assert response.headers["content-length"] == str(len(image.body))
@@ -72,70 +68,66 @@ def test_head_answers_200_with_the_size(registry: Registry, repository: str, by:
 
 @pytest.mark.parametrize("reference", ["absent", ABSENT])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_absent_manifest_is_404(
-    registry: Registry, repository: str, method: str, reference: str
-) -> None:
+def test_absent_manifest_is_404(repository: Repository, method: str, reference: str) -> None:
     """§ Pulling manifests: a manifest not found in the repository MUST be 404, for HEAD too."""
-    registry.push_image(repository, "v1")
-    response = registry.http.request(method, f"/v2/{repository}/manifests/{reference}")
+    repository.push_image("v1")
+    response = repository.http.request(method, f"/v2/{repository}/manifests/{reference}")
     assert response.status_code == 404
 
 
 @pytest.mark.parametrize("reference", ["latest", ABSENT])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_nonexistent_repository_is_404(
-    registry: Registry, repository: str, method: str, reference: str
-) -> None:
+def test_nonexistent_repository_is_404(repository: Repository, method: str, reference: str) -> None:
     """§ Pushing manifests: to pull a nonexistent repository MUST return 404."""
-    response = registry.http.request(method, f"/v2/{repository}/manifests/{reference}")
+    response = repository.http.request(method, f"/v2/{repository}/manifests/{reference}")
     assert response.status_code == 404
 
 
-def test_manifest_of_another_repository_is_404(registry: Registry, repository: str) -> None:
+def test_manifest_of_another_repository_is_404(repository: Repository) -> None:
     """§ Pulling manifests: "not found in the repository" is 404, whatever others hold."""
-    image = registry.push_image(repository, "v1")
-    other = registry.new_repository()
-    registry.push_image(other, "v1")
-    assert registry.get_manifest(other, image.digest).status_code == 404
+    image = repository.push_image("v1")
+    other = repository.another()
+    other.push_image("v1")
+    assert other.get_manifest(image.digest).status_code == 404
 
 
-def test_tag_may_have_128_characters(registry: Registry, repository: str) -> None:
+def test_tag_may_have_128_characters(repository: Repository) -> None:
     """§ Pulling manifests: a tag MUST match `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`."""
     tag = "_" + "aZ0._-" * 21 + "x"
     assert len(tag) == 128
-    image = registry.push_image(repository, tag)
-    assert registry.get_manifest(repository, tag).content == image.body
+    image = repository.push_image(tag)
+    assert repository.get_manifest(tag).content == image.body
 
 
 @pytest.mark.parametrize("reference", [".INVALID_MANIFEST_NAME", "a" * 129, "a%20b", "-a"])
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_malformed_reference_is_not_found(
-    registry: Registry, repository: str, method: str, reference: str
+    repository: Repository, method: str, reference: str
 ) -> None:
     """§ Pulling manifests: a reference MUST NOT be in any other format; 404 (or 400) it is."""
-    registry.push_image(repository, "v1")
-    response = registry.http.request(method, f"/v2/{repository}/manifests/{reference}")
+    repository.push_image("v1")
+    response = repository.http.request(method, f"/v2/{repository}/manifests/{reference}")
     assert response.status_code in {400, 404}
 
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("reference", [".INVALID_MANIFEST_NAME", "a" * 129, "a%20b", "latest%0A"])
-def test_bad_tag_reads_as_unknown(registry: Registry, repository: str, reference: str) -> None:
+def test_bad_tag_reads_as_unknown(repository: Repository, reference: str) -> None:
     """Ours: GET, HEAD and DELETE of a bad tag are 404 `MANIFEST_UNKNOWN`."""
-    registry.push_image(repository, "v1")
+    repository.push_image("v1")
     path = f"/v2/{repository}/manifests/{reference}"
-    refused(registry.http.get(path), 404, "MANIFEST_UNKNOWN")
-    refused(registry.http.delete(path), 404, "MANIFEST_UNKNOWN")
-    assert registry.http.head(path).status_code == 404
+    refused(repository.http.get(path), 404, "MANIFEST_UNKNOWN")
+    refused(repository.http.delete(path), 404, "MANIFEST_UNKNOWN")
+    assert repository.http.head(path).status_code == 404
 
 
 @pytest.mark.entrepot
-def test_absences_have_their_own_codes(registry: Registry, repository: str) -> None:
+def test_absences_have_their_own_codes(repository: Repository) -> None:
     """Ours: 404 `NAME_UNKNOWN` without a repository, `MANIFEST_UNKNOWN` in one."""
-    refused(registry.get_manifest(repository, "latest"), 404, "NAME_UNKNOWN")
-    registry.push_image(repository, "v1")
-    refused(registry.get_manifest(repository, "latest"), 404, "MANIFEST_UNKNOWN")
-    refused(registry.get_manifest(repository, ABSENT), 404, "MANIFEST_UNKNOWN")
+    refused(repository.get_manifest("latest"), 404, "NAME_UNKNOWN")
+    repository.push_image("v1")
+    refused(repository.get_manifest("latest"), 404, "MANIFEST_UNKNOWN")
+    refused(repository.get_manifest(ABSENT), 404, "MANIFEST_UNKNOWN")
 
 
 @pytest.mark.entrepot
@@ -153,20 +145,18 @@ def test_absences_have_their_own_codes(registry: Registry, repository: str) -> N
     ],
 )
 @pytest.mark.parametrize("stored", MANIFEST_TYPES)
-def test_accept_converts_nothing(
-    registry: Registry, repository: str, stored: str, accept: str | None
-) -> None:
+def test_accept_converts_nothing(repository: Repository, stored: str, accept: str | None) -> None:
     """Ours: the stored type is returned whatever `Accept` says; never 406."""
-    image_config = registry.push_blob(repository, config())
+    image_config = repository.push_blob(config())
     manifest = image_manifest(image_config, media_type=stored)
     if stored in {OCI_INDEX, DOCKER_MANIFEST_LIST}:
-        manifest = image_index([registry.push_image(repository)], media_type=stored)
-    registry.push_manifest(repository, manifest, "v1")
-    request = registry.http.build_request("GET", f"/v2/{repository}/manifests/v1")
+        manifest = image_index([repository.push_image()], media_type=stored)
+    repository.push_manifest(manifest, "v1")
+    request = repository.http.build_request("GET", f"/v2/{repository}/manifests/v1")
     del request.headers["accept"]
     if accept is not None:
         request.headers["accept"] = accept
-    response = registry.http.send(request)
+    response = repository.http.send(request)
     assert response.status_code == 200
     assert response.content == manifest.body
     assert response.headers["content-type"] == stored
@@ -174,32 +164,32 @@ def test_accept_converts_nothing(
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_etag_saves_a_second_pull(registry: Registry, repository: str, method: str) -> None:
+def test_etag_saves_a_second_pull(repository: Repository, method: str) -> None:
     """Ours after RFC 9110 §13.1.2: `ETag` is the digest; `If-None-Match` gives 304."""
-    image = registry.push_image(repository, "v1")
+    image = repository.push_image("v1")
     path = f"/v2/{repository}/manifests/v1"
-    etag = registry.http.request(method, path).headers["etag"]
+    etag = repository.http.request(method, path).headers["etag"]
     assert etag == f'"{image.digest}"'
     for condition in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        response = registry.http.request(method, path, headers={"if-none-match": condition})
+        response = repository.http.request(method, path, headers={"if-none-match": condition})
         assert response.status_code == 304, condition
         assert response.content == b""
         assert response.headers["etag"] == etag
-    changed = registry.http.request(method, path, headers={"if-none-match": '"other"'})
+    changed = repository.http.request(method, path, headers={"if-none-match": '"other"'})
     assert changed.status_code == 200
 
 
 @pytest.mark.entrepot
-def test_manifest_is_not_a_blob(registry: Registry, repository: str) -> None:
+def test_manifest_is_not_a_blob(repository: Repository) -> None:
     """Ours: a manifest's digest is no blob unless it was pushed as one."""
-    image = registry.push_image(repository, "v1")
-    refused(registry.get_blob(repository, image.digest), 404, "BLOB_UNKNOWN")
+    image = repository.push_image("v1")
+    refused(repository.get_blob(image.digest), 404, "BLOB_UNKNOWN")
 
 
 @pytest.mark.newer
-def test_ns_parameter_changes_nothing(registry: Registry, repository: str) -> None:
+def test_ns_parameter_changes_nothing(repository: Repository) -> None:
     """§ Registry Proxying (newer): a registry MAY ignore `ns`; the answer stays the same."""
-    image = registry.push_image(repository, "v1")
-    response = registry.get_manifest(repository, "v1?ns=registry.example.org")
+    image = repository.push_image("v1")
+    response = repository.get_manifest("v1?ns=registry.example.org")
     assert response.status_code == 200
     assert digest_of(response.content) == image.digest

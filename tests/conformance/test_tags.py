@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Registry, next_page
+from tests.conformance.client import Repository, next_page
 from tests.conformance.content import image_index
 from tests.conformance.expect import refused
 
@@ -12,20 +12,20 @@ TAGS = ["alpha", "beta", "delta", "gamma"]
 
 
 @pytest.fixture
-def tagged(registry: Registry, repository: str) -> str:
-    """Return the name of a repository with TAGS, pushed in another order."""
-    image = registry.push_image(repository)
+def tagged(repository: Repository) -> Repository:
+    """Return a repository with TAGS, pushed in another order."""
+    image = repository.push_image()
     for tag in ("gamma", "alpha", "delta", "beta"):
-        registry.push_manifest(repository, image, tag)
+        repository.push_manifest(image, tag)
     return repository
 
 
-def all_tags(registry: Registry, url: str) -> list[list[str]]:
+def all_tags(repository: Repository, url: str) -> list[list[str]]:
     """Follow `Link` from `url` and return the tags page by page."""
     pages = []
     following: str | None = url
     while following:
-        response = registry.http.get(following)
+        response = repository.http.get(following)
         assert response.status_code == 200
         pages.append(response.json()["tags"])
         following = next_page(response)
@@ -33,117 +33,117 @@ def all_tags(registry: Registry, url: str) -> list[list[str]]:
     return pages
 
 
-def test_list_is_json_of_name_and_tags(registry: Registry, tagged: str) -> None:
+def test_list_is_json_of_name_and_tags(tagged: Repository) -> None:
     """§ Listing Tags (end-8a): MUST be 200 and JSON `{name, tags}`, the tags in lexical order."""
-    response = registry.list_tags(tagged)
+    response = tagged.list_tags()
     assert response.status_code == 200
     assert response.json()["name"] == tagged
     assert response.json()["tags"] == TAGS
 
 
-def test_order_of_mixed_case(registry: Registry, repository: str) -> None:
+def test_order_of_mixed_case(repository: Repository) -> None:
     """§ Listing Tags: lexical order MUST be kept, without case or (newer) by ASCII."""
-    image = registry.push_image(repository)
+    image = repository.push_image()
     for tag in ("b", "C", "a", "D", "1", "_"):
-        registry.push_manifest(repository, image, tag)
-    tags = registry.list_tags(repository).json()["tags"]
+        repository.push_manifest(image, tag)
+    tags = repository.list_tags().json()["tags"]
     assert tags in (sorted(tags), sorted(tags, key=str.lower))
     assert set(tags) == {"b", "C", "a", "D", "1", "_"}
 
 
-def test_absent_repository_is_404(registry: Registry, repository: str) -> None:
+def test_absent_repository_is_404(repository: Repository) -> None:
     """§ Endpoints (end-8a): failure is 404."""
-    assert registry.list_tags(repository).status_code == 404
+    assert repository.list_tags().status_code == 404
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 100])
-def test_n_limits_the_list(registry: Registry, tagged: str, n: int) -> None:
+def test_n_limits_the_list(tagged: Repository, n: int) -> None:
     """§ Listing Tags (end-8b): MUST include n results, or fewer with a `Link`."""
-    response = registry.list_tags(tagged, n=n)
+    response = tagged.list_tags(n=n)
     tags = response.json()["tags"]
     assert tags == TAGS[: len(tags)]
     assert len(tags) <= n
     assert len(tags) == min(n, len(TAGS)) or next_page(response)
 
 
-def test_n_of_zero_is_an_empty_list(registry: Registry, tagged: str) -> None:
+def test_n_of_zero_is_an_empty_list(tagged: Repository) -> None:
     """§ Listing Tags: with n zero MUST be an empty list, MUST NOT include a `Link`."""
-    response = registry.list_tags(tagged, n=0)
+    response = tagged.list_tags(n=0)
     assert response.status_code == 200
     assert response.json()["tags"] == []
     assert "link" not in response.headers
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
-def test_link_leads_through_all_tags(registry: Registry, tagged: str, n: int) -> None:
+def test_link_leads_through_all_tags(tagged: Repository, n: int) -> None:
     """§ Listing Tags: a `Link` MUST be RFC 5988 with rel="next"; followed, each tag comes once."""
-    response = registry.list_tags(tagged, n=n)
+    response = tagged.list_tags(n=n)
     if "link" in response.headers:
         assert next_page(response)
-        pages = all_tags(registry, str(response.request.url))
+        pages = all_tags(tagged, str(response.request.url))
         assert [tag for page in pages for tag in page] == TAGS
 
 
 @pytest.mark.parametrize("last", TAGS)
-def test_last_is_excluded(registry: Registry, tagged: str, last: str) -> None:
+def test_last_is_excluded(tagged: Repository, last: str) -> None:
     """§ Listing Tags (end-8b): begins non-inclusively with `last`; `n` is OPTIONAL with it."""
     expected = TAGS[TAGS.index(last) + 1 :]
-    assert (registry.list_tags(tagged, last=last).json()["tags"] or []) == expected
+    assert (tagged.list_tags(last=last).json()["tags"] or []) == expected
 
 
 @pytest.mark.parametrize("last", TAGS)
 @pytest.mark.parametrize("n", [1, 2])
-def test_n_after_last(registry: Registry, tagged: str, n: int, last: str) -> None:
+def test_n_after_last(tagged: Repository, n: int, last: str) -> None:
     """§ Listing Tags (end-8b): up to n tags after `last`, in lexical order."""
     expected = TAGS[TAGS.index(last) + 1 :][:n]
-    assert (registry.list_tags(tagged, n=n, last=last).json()["tags"] or []) == expected
+    assert (tagged.list_tags(n=n, last=last).json()["tags"] or []) == expected
 
 
 @pytest.mark.entrepot
-def test_order_is_by_byte(registry: Registry, repository: str) -> None:
+def test_order_is_by_byte(repository: Repository) -> None:
     """Ours: byte order, `last` need not exist."""
     tags = ["-".join(pair) for pair in ("1a", "Aa", "Za", "_a", "aa", "aB", "za")]
     index = image_index()
-    assert registry.put_manifest(repository, index, tags=reversed(tags)).status_code == 201
-    assert registry.list_tags(repository).json()["tags"] == sorted(tags)
-    assert registry.list_tags(repository, last="ZZZ").json()["tags"] == ["_-a", "a-B", "a-a", "z-a"]
+    assert repository.put_manifest(index, tags=reversed(tags)).status_code == 201
+    assert repository.list_tags().json()["tags"] == sorted(tags)
+    assert repository.list_tags(last="ZZZ").json()["tags"] == ["_-a", "a-B", "a-a", "z-a"]
 
 
 @pytest.mark.entrepot
-def test_link_exactly_when_more(registry: Registry, tagged: str) -> None:
+def test_link_exactly_when_more(tagged: Repository) -> None:
     """Ours: a `Link` when, and only when, tags are left; path-absolute, with n and last."""
-    assert registry.list_tags(tagged, n=3).headers["link"] == (
+    assert tagged.list_tags(n=3).headers["link"] == (
         f'</v2/{tagged}/tags/list?n=3&last=delta>; rel="next"'
     )
     for query in ({"n": 4}, {"n": 5}, {}):
-        assert "link" not in registry.list_tags(tagged, **query).headers
-    assert "link" not in registry.list_tags(tagged, n=1, last="delta").headers
-    assert "link" not in registry.list_tags(tagged, n=2, last="zzz").headers
+        assert "link" not in tagged.list_tags(**query).headers
+    assert "link" not in tagged.list_tags(n=1, last="delta").headers
+    assert "link" not in tagged.list_tags(n=2, last="zzz").headers
 
 
 @pytest.mark.entrepot
 @pytest.mark.parametrize("n", ["-1", "abc", "1.5", "1e3", "0x10", "", "+5", " 5", "1_0", "٣"])
-def test_n_must_be_a_number(registry: Registry, tagged: str, n: str) -> None:
+def test_n_must_be_a_number(tagged: Repository, n: str) -> None:
     """Ours: `n` negative or not a number is 400 `UNSUPPORTED`."""
-    refused(registry.list_tags(tagged, n=n), 400, "UNSUPPORTED")
+    refused(tagged.list_tags(n=n), 400, "UNSUPPORTED")
 
 
 @pytest.mark.entrepot
-def test_pages_end_at_a_thousand(registry: Registry, repository: str) -> None:
+def test_pages_end_at_a_thousand(repository: Repository) -> None:
     """Ours: the default page is 1000, and `n` over 1000 clamps to it."""
     tags = [f"t{number:04}" for number in range(1050)]
     index = image_index()
     for start in range(0, len(tags), 50):
-        pushed = registry.put_manifest(repository, index, tags=tags[start : start + 50])
+        pushed = repository.put_manifest(index, tags=tags[start : start + 50])
         assert pushed.status_code == 201
     for query in ("", "?n=1001", "?n=1000000000000000000"):
-        pages = all_tags(registry, f"/v2/{repository}/tags/list{query}")
+        pages = all_tags(repository, f"/v2/{repository}/tags/list{query}")
         assert pages == [tags[:1000], tags[1000:]]
 
 
 @pytest.mark.entrepot
-def test_no_tags(registry: Registry, repository: str) -> None:
+def test_no_tags(repository: Repository) -> None:
     """Ours: `tags: []` without tags; 404 `NAME_UNKNOWN` without a repository."""
-    refused(registry.list_tags(repository), 404, "NAME_UNKNOWN")
-    registry.push_image(repository)
-    assert registry.list_tags(repository).json() == {"name": repository, "tags": []}
+    refused(repository.list_tags(), 404, "NAME_UNKNOWN")
+    repository.push_image()
+    assert repository.list_tags().json() == {"name": repository, "tags": []}

@@ -11,8 +11,7 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from tests.integration.layered_images import Pusher, pusher
-from tests.integration.repositories_world import create
+from tests.integration.pushing import Pusher, create, pusher, signed_in
 from tests.tenants import ALLOW_ALL, Install, Program, bearer
 
 PATH: Final = "/v1/pull-through-cache-rules"
@@ -82,7 +81,7 @@ class CachedWorld:
     async def tags(self, name: str) -> list[str]:
         """Return the tags of a repository."""
         pulling = await self.pushes(name)
-        answer = await pulling.client.get(f"/v2/acme/{name}/tags/list")
+        answer = await pulling.docker.get(f"/v2/acme/{name}/tags/list")
         found: list[str] = answer.json()["tags"]
         return found
 
@@ -114,6 +113,5 @@ async def cached_world(install: Install) -> CachedWorld:
     """Return an account with a rule that has cached nothing."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    client = install.connect()
-    client.headers.update(bearer(program.access_token))
+    client = signed_in(install, program)
     return CachedWorld(install, program, client, await make_rule(client))

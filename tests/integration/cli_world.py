@@ -108,7 +108,7 @@ class World:
 
     def push(self, repository: str, tag: str | None = None) -> str:
         """Push an image that there was not yet, and return its digest."""
-        return self.registry.push_image(f"acme/{repository}", tag).digest
+        return self.registry[f"acme/{repository}"].push_image(tag).digest
 
     def admits(self, password: str) -> bool:
         """Return True if a container client can log in with a password."""

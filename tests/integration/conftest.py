@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from cloudcore.db.base import Database
@@ -33,9 +35,12 @@ from tests.integration import (
     s3_client,
 )
 from tests.integration.console_shop import Shop, open_shop
+from tests.integration.fills_world import OpenFills, fills_world
 from tests.integration.images_world import reader
 from tests.integration.lifecycle_world import LifecycleWorld
-from tests.integration.pushing import World, make_world
+from tests.integration.mirror_world import CachedWorld, open_cached
+from tests.integration.pushing import World, client_of, make_world
+from tests.integration.restoration_world import UndoWorld
 from tests.integration.s3_client import S3Client
 from tests.integration.served_world import Served, open_served, routes_of_the_whole
 from tests.jobs import effects_table
@@ -63,9 +68,23 @@ async def install(metadata_url: str) -> AsyncIterator[Install]:
 
 
 @pytest.fixture
+async def client(install: Install) -> httpx.AsyncClient:
+    """Return a connection to the control plane as the account ``acme``, with every right."""
+    return await client_of(install, "acme")
+
+
+@pytest.fixture
 async def world(install: Install) -> World:
     """Return a repository of the account ``acme``, reached over both planes."""
     return await make_world(install)
+
+
+@pytest.fixture
+async def undo(world: World, metadata_url: str) -> AsyncIterator[UndoWorld]:
+    """Return a repository for deletions and restorations; at the end, its counters add up."""
+    made = UndoWorld(**vars(world), url=metadata_url)
+    yield made
+    made.check()
 
 
 @pytest.fixture
@@ -86,6 +105,19 @@ async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
     """Return the console of an install in this process, which the tests of a module share."""
     async with open_shop(tmp_path_factory.mktemp("shop") / "data") as shop:
         yield shop
+
+
+@pytest.fixture
+async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
+    """Return two workers with a rule of the pull-through cache, and its upstream."""
+    async with open_cached(metadata_url, workers=2) as world:
+        yield world
+
+
+@pytest.fixture
+def fills(metadata_url: str, tmp_path: Path) -> OpenFills:
+    """Return a function that opens workers with an upstream."""
+    return partial(fills_world, metadata_url, tmp_path)
 
 
 @pytest.fixture

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Container
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Concatenate, Final, NamedTuple
 
-from sqlalchemy import bindparam, func, select, text
+from sqlalchemy import func, select
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database, P, T
@@ -17,16 +18,27 @@ from cloudcore.errors import Unavailable
 from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.metadata.pull_through.rules import find_rule_for
-from registry.metadata.pull_through.tables import blob_fills, pull_through_cache_rules
+from registry.errors import BlobUnknown
+from registry.metadata.blobs.objects import Link
+from registry.metadata.blobs.uploads import Upload
+from registry.metadata.pull_through import fills
+from registry.metadata.pull_through.fills import Fill
+from registry.metadata.pull_through.rules import add_rule, find_rule_for
+from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.repositories.repository import find_account, find_or_add_repository
 from registry.metadata.tables import repository_blobs, uploads
+from registry.oci.digest import Digest
+from registry.oci.reference import Name
 from registry.services.blobs.upload_leases import Leases
 from registry.services.context import ServiceContext
+from registry.services.pull_through.fills import FillSource
+from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
+from registry.services.pull_through.remote import no_credential, remote_of
 from registry.settings.groups import Limits
 from registry.upstream.base import Upstream
 from tests.dying import PassingDatabase
 from tests.inprocess import Client, ManualClock, open_registry
+from tests.upstream_world import rule_of
 
 HANDLE: Final = "dev"
 PREFIX: Final = "hub"
@@ -36,20 +48,7 @@ ELSEWHERE: Final = "quay/team/app"
 """A cached repository of another rule, `QUAY`."""
 QUAY: Final = "quay"
 
-_ADD_RULE: Final = Statement(
-    pull_through_cache_rules.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        prefix=bindparam("prefix"),
-        upstream_url=bindparam("url"),
-        upstream_prefix=text("''"),
-        tag_ttl_seconds=text("3600"),
-        negative_ttl_seconds=text("60"),
-        enabled=text("true"),
-        created_at=text("0"),
-        updated_at=text("0"),
-    )
-)
+_FILL: Final = Statement(select(blob_fills.c.account_id, blob_fills.c.digest))
 _COUNTS: Final = [
     Statement(select(func.count()).select_from(table))
     for table in (blob_fills, uploads, repository_blobs)
@@ -99,6 +98,21 @@ class Worker:
         assert answer.headers["docker-content-digest"] == digest
         return answer.body
 
+    async def fed(self, digest: Digest, repository: str = REPOSITORY) -> FedBlob:
+        """Return a blob that is being fetched."""
+        missing = BlobUnknown("it is not here")
+        found = await get_missing_blob(self.ctx, Name(HANDLE, repository), digest, missing)
+        assert isinstance(found, FedBlob)
+        return found
+
+    async def source(self, of: Upload | Link, digest: Digest) -> FillSource:
+        """Return where the blob of a fill or a link in `REPOSITORY` comes from."""
+        rule = await self.ctx.database.read(find_rule_for, HANDLE, REPOSITORY)
+        assert rule is not None
+        name = Name(HANDLE, REPOSITORY)
+        remote = remote_of(rule, name, no_credential)
+        return FillSource(name, of.repository_id, of.account_id, digest, remote)
+
 
 class Left(NamedTuple):
     """How many rows there are."""
@@ -129,6 +143,19 @@ class World:
         await worker.ctx.fills.aclose()
         self.dead.add(worker.ctx.leases.holder)
 
+    async def settled(self) -> None:
+        """Wait until no worker fetches anything."""
+        async with asyncio.timeout(60):
+            for worker in self.workers:
+                await worker.ctx.fills.settled()
+
+    async def fill(self) -> Fill:
+        """Return the only fill."""
+        account, key = await self.database.read(lambda tx: tx.rows(_FILL)[0])
+        found = await self.database.read(fills.find_fill, account, key)
+        assert found is not None
+        return found
+
     async def left(self) -> Left:
         """Return what rows there are."""
 
@@ -144,9 +171,18 @@ class World:
         return len(list((self.folder / "uploads").iterdir())), len(found)
 
 
+async def joined(parts: AsyncIterator[bytes]) -> bytes:
+    """Return all bytes of a stream."""
+    return b"".join([part async for part in parts])
+
+
 def path_of(digest: str, name: str = REPOSITORY) -> str:
     """Return the path of a blob."""
     return f"/v2/{HANDLE}/{name}/blobs/{digest}"
+
+
+OpenFills = Callable[..., AbstractAsyncContextManager[World]]
+"""`fills_world`, for a database and in a folder."""
 
 
 @asynccontextmanager
@@ -196,6 +232,6 @@ def _prepare(tx: Connection) -> None:
     assert account is not None
     if find_rule_for(tx, HANDLE, REPOSITORY) is None:
         for prefix, url in ((PREFIX, "https://upstream.example"), (QUAY, "https://quay.example")):
-            tx.execute(_ADD_RULE, id=uuid7(), account_id=account.id, prefix=prefix, url=url)
+            add_rule(tx, rule_of(account.id, prefix=prefix, upstream_url=url))
     for name in (REPOSITORY, OTHER, ELSEWHERE):
         find_or_add_repository(tx, uuid7(), account, name, 1, source="pull_through_cache")

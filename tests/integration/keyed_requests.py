@@ -14,7 +14,8 @@ from registry.services.blobs import rewrapping
 from registry.services.lifecycle import runs
 from tests import described
 from tests.certificates import uploaded
-from tests.integration.served_world import BALANCER, CLUSTER, MESSAGE, Served
+from tests.integration.served_things import BALANCER, CLUSTER, MESSAGE
+from tests.integration.served_world import Served
 from tests.jobs import run_due
 
 DOCUMENT: Final = {

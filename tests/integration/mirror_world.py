@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sqlalchemy import bindparam, text
+from sqlalchemy import bindparam
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
@@ -16,6 +16,7 @@ from registry.blobstore.inline import store_inline
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.gc import fsck
+from registry.metadata.pull_through import rules
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
@@ -28,26 +29,15 @@ from tests.inprocess import Answer, Client, ManualClock, open_registry
 from tests.manifest_upstream import ManifestUpstream
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
+from tests.upstream_world import rule_of
 
 HANDLE: Final = "dev"
-NAME: Final = Name(HANDLE, "hub/team/app")
+APP: Final = "team/app"
+"""A repository of the upstream."""
+NAME: Final = Name(HANDLE, f"hub/{APP}")
 TTL: Final = 600
 NEGATIVE_TTL: Final = 60
 
-_ADD_RULE: Final = Statement(
-    pull_through_cache_rules.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        prefix=text("'hub'"),
-        upstream_url=bindparam("upstream_url"),
-        upstream_prefix=text("''"),
-        tag_ttl_seconds=bindparam("ttl"),
-        negative_ttl_seconds=bindparam("negative_ttl"),
-        enabled=text("true"),
-        created_at=text("0"),
-        updated_at=text("0"),
-    )
-)
 _SWITCH: Final = Statement(pull_through_cache_rules.update().values(enabled=bindparam("to")))
 
 
@@ -83,6 +73,19 @@ class CachedWorld:
     async def pull(self, reference: str, worker: int = 0, name: Name = NAME) -> Answer:
         """Ask for a manifest."""
         return await self.ask("GET", f"manifests/{reference}", worker=worker, name=name)
+
+    async def pulled(self, tag: str = "v1") -> str:
+        """Let the upstream have an image under a tag, and pull it; return its digest."""
+        digest = self.upstream.add_image(APP, tag)
+        assert (await self.pull(tag)).status == 200
+        return digest
+
+    async def referrers(self, subject: str) -> list[dict[str, Any]]:
+        """Return the referrers that are listed of a digest."""
+        answer = await self.ask("GET", f"referrers/{subject}")
+        assert answer.status == 200, answer
+        listed: list[dict[str, Any]] = answer.json()["manifests"]
+        return listed
 
     async def fill(self, *blobs: bytes, name: Name = NAME) -> None:
         """Link blobs in a cached repository, as one that was fetched is."""
@@ -139,11 +142,12 @@ def add_rule(tx: Connection, handle: str, upstream_url: str = "https://upstream.
     """Add a rule of an account for the names under ``hub/``."""
     account = find_account(tx, handle)
     assert account is not None
-    tx.execute(
-        _ADD_RULE,
-        id=uuid7(),
-        account_id=account.id,
-        upstream_url=upstream_url,
-        ttl=TTL,
-        negative_ttl=NEGATIVE_TTL,
+    rules.add_rule(
+        tx,
+        rule_of(
+            account.id,
+            upstream_url=upstream_url,
+            tag_ttl_seconds=TTL,
+            negative_ttl_seconds=NEGATIVE_TTL,
+        ),
     )

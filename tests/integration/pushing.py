@@ -1,4 +1,4 @@
-"""Images pushed through the data plane, for tests of what the control plane makes of them."""
+"""Repositories of an install, and images pushed to them through the data plane."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ import httpx
 from cloudcore.identity.rows.accounts import Account
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
-from tests.tenants import ALLOW_ALL, Install, bearer
+from tests.tenants import ALLOW_ALL, Install, Program, bearer
 
+PATH: Final = "/v1/repositories"
+CONFIG: Final = b"{}"
 CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE: Final = "application/vnd.oci.image.layer.v1.tar"
 
@@ -21,37 +23,12 @@ Descriptor = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class World:
-    """One repository of one account, and connections to both planes with every right."""
+class Pusher:
+    """Pushes to one repository, and pulls from it."""
 
-    install: Install
-    control: httpx.AsyncClient
     docker: httpx.AsyncClient
-    account: Account
     name: str
-    """As it stands in image references."""
-    repository_id: str
-
-    @property
-    def path(self) -> str:
-        """Return the repository's path on the control plane."""
-        return f"/v1/repositories/{self.repository_id}"
-
-    @property
-    def images(self) -> str:
-        """Return the path of the repository's images."""
-        return f"{self.path}/images"
-
-    async def get(self, path: str = "", **query: str | int) -> Any:  # noqa: ANN401 - a document
-        """Return what the control plane answers below the repository."""
-        answer = await self.control.get(f"{self.path}{path}", params=query)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
-
-    async def record(self) -> dict[str, Any]:
-        """Return the repository."""
-        found: dict[str, Any] = (await self.get())["repository"]
-        return found
+    """With the account's handle."""
 
     async def push_blob(self, data: bytes, media_type: str = LAYER_TYPE) -> Descriptor:
         """Push a blob and return its descriptor."""
@@ -109,6 +86,89 @@ class World:
         found: list[str] = (await self.docker.get(f"/v2/{self.name}/tags/list")).json()["tags"]
         return found
 
+    async def pull(self, reference: str, method: str = "GET") -> httpx.Response:
+        """Pull a manifest, or ask for its head only."""
+        answer = await self.docker.request(method, f"/v2/{self.name}/manifests/{reference}")
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    async def delete(self, reference: str) -> None:
+        """Delete a manifest or a tag."""
+        answer = await self.docker.delete(f"/v2/{self.name}/manifests/{reference}")
+        assert answer.status_code == 202, answer.text
+
+    async def image(self, *layers: bytes, tag: str = "") -> str:
+        """Push an image of these layers, and a config like all others; return its digest."""
+        config, *pushed = [
+            await self.push_blob(data, "application/x") for data in (CONFIG, *layers)
+        ]
+        kind = {"schemaVersion": 2, "mediaType": OCI_MANIFEST}
+        made = await self.push(kind | {"config": config, "layers": pushed}, reference=tag or None)
+        return str(made["digest"])
+
+    async def index(self, *children: str, tag: str = "") -> str:
+        """Push an index of these images and return its digest."""
+        listed = []
+        for child in children:
+            head = await self.pull(child, "HEAD")
+            size, media_type = int(head.headers["content-length"]), head.headers["content-type"]
+            listed.append({"mediaType": media_type, "digest": child, "size": size})
+        kind = {"schemaVersion": 2, "mediaType": OCI_INDEX}
+        return str((await self.push(kind | {"manifests": listed}, reference=tag or None))["digest"])
+
+
+def signed_in(install: Install, program: Program) -> httpx.AsyncClient:
+    """Return a connection to the control plane as a program."""
+    client = install.connect()
+    client.headers.update(bearer(program.access_token))
+    return client
+
+
+async def pusher(install: Install, program: Program, name: str) -> Pusher:
+    """Return a pusher to a repository of `name`, with the account's handle, as a program."""
+    return await _exchanged(install, await install.login(program), name)
+
+
+async def push_index(docker: httpx.AsyncClient) -> str:
+    """Push an index of two images of one layer each, as ``acme/r:v1``; return its digest."""
+    pushes = Pusher(docker, "acme/r")
+    return await pushes.index(*[await pushes.image(b"%d" % each) for each in (1, 2)], tag="v1")
+
+
+@dataclass(frozen=True)
+class World(Pusher):
+    """One repository of one account, and connections to both planes with every right."""
+
+    install: Install
+    control: httpx.AsyncClient
+    account: Account
+    repository_id: str
+
+    @property
+    def path(self) -> str:
+        """Return the repository's path on the control plane."""
+        return f"/v1/repositories/{self.repository_id}"
+
+    @property
+    def images(self) -> str:
+        """Return the path of the repository's images."""
+        return f"{self.path}/images"
+
+    async def get(self, path: str = "", **query: str | int) -> Any:  # noqa: ANN401 - a document
+        """Return what the control plane answers below the repository."""
+        answer = await self.control.get(f"{self.path}{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def record(self) -> dict[str, Any]:
+        """Return the repository."""
+        found: dict[str, Any] = (await self.get())["repository"]
+        return found
+
+    async def pusher(self) -> Pusher:
+        """Return a pusher with a bearer that is exchanged now."""
+        return await _pusher(self.install, self.control, self.name)
+
     async def pass_seconds(self, seconds: float) -> None:
         """Let time pass, and sign in anew."""
         install = self.install
@@ -116,9 +176,7 @@ class World:
         await install.keys.refresh()
         program = await install.add_program(self.account, f"ci-{install.clock.now}", ALLOW_ALL)
         self.control.headers.update(bearer(program.access_token))
-        password = await install.login(program)
-        token = await install.exchange(password, f"repository:{self.name}:pull,push,delete")
-        self.docker.headers.update(bearer(token))
+        self.docker.headers.update((await self.pusher()).docker.headers)
 
     async def another(self, repository: str, **fields: object) -> World:
         """Return the same with another repository of the account, which is made."""
@@ -131,9 +189,7 @@ async def make_world(
     """Make an account with a repository, and connect to both."""
     account = await install.add_account(handle)
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    control = install.connect()
-    control.headers.update(bearer(program.access_token))
-    return await _world(install, control, account, repository, **fields)
+    return await _world(install, signed_in(install, program), account, repository, **fields)
 
 
 async def _world(
@@ -143,15 +199,21 @@ async def _world(
     repository: str,
     **fields: object,
 ) -> World:
-    answer = await control.post("/v1/repositories", json={"name": repository, **fields})
-    assert answer.status_code == 201, answer.text
-    name = f"{account.handle}/{repository}"
+    made = await create(control, repository, **fields)
+    pushing = await _pusher(install, control, f"{account.handle}/{repository}")
+    return World(pushing.docker, pushing.name, install, control, account, made["id"])
+
+
+async def _pusher(install: Install, control: httpx.AsyncClient, name: str) -> Pusher:
     password = (await control.post("/v1/authorization-token")).json()["password"]
+    return await _exchanged(install, password, name)
+
+
+async def _exchanged(install: Install, password: str, name: str) -> Pusher:
+    client = install.connect()
     token = await install.exchange(password, f"repository:{name}:pull,push,delete")
-    docker = install.connect()
-    docker.headers.update(bearer(token))
-    made = answer.json()["repository"]["id"]
-    return World(install, control, docker, account, name, made)
+    client.headers.update(bearer(token))
+    return Pusher(client, name)
 
 
 def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> Any:  # noqa: ANN401
@@ -164,3 +226,21 @@ def refused(answer: httpx.Response, status: int, code: str, field: str | None = 
     if field is not None:
         assert params["field"] == field
     return params
+
+
+async def client_of(
+    install: Install, handle: str, *statements: dict[str, Any]
+) -> httpx.AsyncClient:
+    """Return a connection whose requests are signed in to an account, which is made."""
+    account = await install.add_account(handle)
+    program = await install.add_program(account, "ci", *(statements or (ALLOW_ALL,)))
+    return signed_in(install, program)
+
+
+async def create(client: httpx.AsyncClient, name: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Make a repository and return it."""
+    answer = await client.post(PATH, json={"name": name, **fields})
+    assert answer.status_code == 201, answer.text
+    found: dict[str, Any] = answer.json()["repository"]
+    assert answer.headers["location"] == f"{PATH}/{found['id']}"
+    return found

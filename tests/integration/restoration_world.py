@@ -1,94 +1,62 @@
-"""An account with one repository, whose images are deleted and restored."""
+"""A repository whose images and tags are deleted and restored."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import httpx
 
-from cloudcore.identity.rows.accounts import find_account, find_account_ids
-from tests.integration.repositories_world import PATH, client_of, create, push_blob, push_manifest
-from tests.tenants import ALLOW_ALL, Install, bearer
+from registry.oci.media_types import OCI_MANIFEST
+from tests.integration import pushing
+from tests.recount import check_counters, querying
 
 DAY: Final = 24 * 3600
-KIND: Final = "application/vnd.oci.image.manifest.v1+json"
 
 
-class Shop(NamedTuple):
-    """An account with one repository, ``acme/r``, as both planes reach it."""
+@dataclass(frozen=True)
+class UndoWorld(pushing.World):
+    """One repository of one account, and its rows."""
 
-    client: httpx.AsyncClient
-    docker: httpx.AsyncClient
-    path: str
-    repository_id: str
-    install: Install
+    url: str
+    """Of the database."""
 
-    async def push(self, text: str, tag: str = "") -> str:
-        """Push an image of one layer and return its digest."""
-        config, layer = [await push_blob(self.docker, each) for each in (b"{}", text.encode())]
-        manifest = {"schemaVersion": 2, "mediaType": KIND, "config": config, "layers": [layer]}
-        digest: str = (await push_manifest(self.docker, manifest, tag))["digest"]
-        return digest
-
-    async def delete(self, reference: str) -> None:
-        """Delete a manifest or tag as a client does."""
-        answer = await self.docker.delete(f"/v2/acme/r/manifests/{reference}")
-        assert answer.status_code == 202, answer.text
-
-    async def pull(self, reference: str) -> httpx.Response:
-        """Pull a manifest."""
-        return await self.docker.get(f"/v2/acme/r/manifests/{reference}")
+    async def put(self, reference: str, body: bytes) -> httpx.Response:
+        """Push an image whose blobs are there."""
+        path = f"/v2/{self.name}/manifests/{reference}"
+        return await self.docker.put(path, content=body, headers={"content-type": OCI_MANIFEST})
 
     async def restore(self, *digests: str) -> dict[str, Any]:
         """Restore images and return what became of each."""
-        answer = await self.client.post(
-            f"{self.path}/images/restore", json={"digests": list(digests)}
-        )
+        answer = await self.control.post(f"{self.images}/restore", json={"digests": digests})
         assert answer.status_code == 200, answer.text
         outcome: dict[str, Any] = answer.json()
         return outcome
 
+    async def restore_tag(self, tag: str) -> httpx.Response:
+        """Ask to restore a tag."""
+        return await self.control.post(f"{self.path}/tags/{tag}/restore")
+
     async def deleted(self) -> list[dict[str, Any]]:
         """Return the deleted images."""
-        answer = await self.client.get(f"{self.path}/images/deleted")
-        assert answer.status_code == 200, answer.text
-        body = answer.json()
+        body = await self.get("/images/deleted")
         images: list[dict[str, Any]] = body["images"]
         assert body["meta"]["total"] == len(images)
         return images
 
     async def history(self, tag: str) -> list[tuple[str, str | None, str | None]]:
         """Return what became of a tag, the newest first."""
-        answer = await self.client.get(f"{self.path}/tags/{tag}/history")
-        assert answer.status_code == 200, answer.text
-        return [
-            (each["action"], each["previous_digest"], each["digest"])
-            for each in answer.json()["history"]
-        ]
+        fields = "action", "previous_digest", "digest"
+        found = (await self.get(f"/tags/{tag}/history"))["history"]
+        return [tuple(each[field] for field in fields) for each in found]
 
+    def query(self, sql: str, *params: object) -> Sequence[Sequence[Any]]:
+        """Return rows of the database."""
+        with querying(self.url) as query:
+            return query(sql, *params)
 
-@asynccontextmanager
-async def open_shop(install: Install) -> AsyncIterator[Shop]:
-    """Make the account `acme` and its repository."""
-    client = await client_of(install, "acme")
-    made = await create(client, "r")
-    password = (await client.post("/v1/authorization-token")).json()["password"]
-    token = await install.exchange(password, "repository:acme/r:pull,push,delete")
-    async with install.connect() as docker:
-        docker.headers.update(bearer(token))
-        yield Shop(client, docker, f"{PATH}/{made['id']}", made["id"], install)
-
-
-@asynccontextmanager
-async def open_again(install: Install) -> AsyncIterator[Shop]:
-    """Sign in once more, since tokens have ended meanwhile."""
-    ids = await install.database.read(find_account_ids, ["acme"])
-    account = await install.database.read(find_account, ids["acme"])
-    assert account is not None
-    program = await install.add_program(account, "later", ALLOW_ALL)
-    async with install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        found = (await client.get(PATH)).json()["repositories"][0]
-        yield Shop(client, client, f"{PATH}/{found['id']}", found["id"], install)
+    def check(self) -> None:
+        """Check all counters of the account."""
+        with querying(self.url) as query:
+            check_counters(query, self.account.handle)

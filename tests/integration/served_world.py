@@ -7,7 +7,6 @@ What is asked goes over ASGI; every statement that runs is noted with its parame
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import os
 import re
@@ -21,27 +20,17 @@ from tempfile import mkdtemp
 from typing import Any, Final, NamedTuple, cast
 
 import httpx
-from msgspec import structs
 
 from cloudcore.audit.log import AuditLog
-from cloudcore.billing.closing import month_after, month_of
 from cloudcore.billing.family import BILLING
-from cloudcore.billing.invoice_rows import Invoice, Line, add_invoice
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.compute.instance_pool import Instance, Version
-from cloudcore.compute.rows import INSTANCE_ROWS
-from cloudcore.databases.backups.backup import Backup
-from cloudcore.databases.backups.rows import BACKUPS
-from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
 from cloudcore.db.opening import is_postgresql, open_database
 from cloudcore.email.family import EMAIL
 from cloudcore.email.needs import EmailNeeds
-from cloudcore.email.resources import SendingIdentity
-from cloudcore.email.sender_rows import IDENTITY_ROWS as IDENTITIES
 from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
@@ -62,12 +51,9 @@ from cloudcore.keyring import Keyring, create_root_key, load_keyring
 from cloudcore.kms.family import KMS
 from cloudcore.kms.needs import KmsNeeds
 from cloudcore.metering.needs import METER, Meter
-from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.nodes import rows as node_rows
-from cloudcore.nodes.node import Node
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.notifications.needs import NotificationNeeds
-from cloudcore.resources.resource import Reference
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.app import ControlPlane
 from cloudcore.web.route_spec import RouteSpec
@@ -75,14 +61,13 @@ from registry.blobstore.disk.folders import SHARDS
 from registry.composition.main import Registry, prepare
 from registry.composition.planes import dispatcher, planes_of
 from registry.composition.serve import SERVE
-from registry.oci.media_types import OCI_MANIFEST
 from registry.services.access.bearers import KEY_KINDS
 from registry.settings.email import EmailSettings
 from registry.settings.node import NodeSettings
 from registry.settings.settings import Settings
-from tests import described
 from tests.databases import planted
 from tests.inprocess import ManualClock
+from tests.integration import served_things
 from tests.integration.noting_database import NotingDatabase
 from tests.postgresql_rows import Rows, put_back, rows_of
 from tests.tenants import Statement, document
@@ -113,16 +98,19 @@ class Tenant:
     blob: str = ""
     upload_id: str = ""
 
+    def path(self, place: str) -> str:
+        """Return the path of a place in the table of operations, with the ids of this tenant."""
+        path, *rest = place.split("/{}")
+        above = path
+        for part in rest:
+            above += "/{}"
+            path += f"/{self.ids[above]}{part}"
+            above += part
+        return path
+
 
 _ADDRESSES: Final = ",".join(f"198.51.100.{number}" for number in range(256))
 """What the tenants may get to send from."""
-MESSAGE: Final = {
-    "from": "ada@mail-0.example.com",
-    "to": ["bob@example.com"],
-    "subject": "Hello",
-    "text": "Hello.",
-}
-"""A message that the tenants may send."""
 
 
 @dataclass
@@ -300,349 +288,8 @@ class Served:
             key.access_key_id,
             key.secret,
         )
-        await furnish(self, tenant)
+        await served_things.furnish(self, tenant)
         return tenant
-
-
-async def furnish(served: Served, tenant: Tenant) -> None:
-    """Make one of each thing in a tenant, and note its id by its place in the table."""
-    token, person = tenant.program_token, tenant.person_token
-    member, member_token = await served.add_person(f"member-of-{tenant.handle}")
-    organization = f"/v1/organizations/{tenant.organization_id}"
-    await served.join(tenant.organization_id, member.email, member_token, by=person)
-    pending = {"email": f"nobody-of-{tenant.handle}@example.org"}
-    invitation = await served.make(f"{organization}/invitations", pending, token=person)
-    assert (await served.ask("POST", f"{organization}/switch", token=person)).status_code == 200
-    program = await served.make("/v1/service-accounts", {"name": "owner"}, token=token)
-    key = await served.make(f"/v1/service-accounts/{program['id']}/access-keys", {}, token=token)
-    statement = {"effect": "allow", "actions": ["iam:GetRole"], "resources": ["*"]}
-    document = {"version": "1", "statements": [statement]}
-    trusted = {"effect": "allow", "principals": [tenant.account_id]}
-    trust = {"version": "1", "statements": [trusted]}
-    role = await served.make("/v1/roles", {"name": "role", "trust_policy": trust}, token=token)
-    await served.make(f"/v1/roles/{role['id']}/assignments", {"user": member.email}, token=token)
-    provider = await served.make(
-        f"{organization}/identity-providers",
-        {"name": "Login", "issuer": "https://login.example.com", "client_id": "entrepot"},
-        token=person,
-    )
-    group = await served.make(
-        f"/v1/roles/{role['id']}/group-assignments",
-        {"identity_provider": provider["id"], "group": "devs"},
-        token=token,
-    )
-    policy = await served.make(
-        "/v1/policies", {"name": "policy", "document": document}, token=token
-    )
-    attachment = await served.make(
-        f"/v1/policies/{policy['id']}/attachments", {"service_account": program["id"]}, token=token
-    )
-    laptop = await served.make(
-        "/v1/users/me/container-passwords", {"name": "laptop", "role": "admin"}, token=person
-    )
-    tenant.ids = {
-        "/v1/organizations/{}": tenant.organization_id,
-        "/v1/organizations/{}/members/{}": member.id,
-        "/v1/organizations/{}/invitations/{}": invitation["id"],
-        "/v1/organizations/{}/identity-providers/{}": provider["id"],
-        "/v1/roles/{}/group-assignments/{}": group["id"],
-        "/v1/accounts/{}": tenant.account_id,
-        "/v1/users/{}": member.id,
-        "/v1/users/me/container-passwords/{}": laptop["id"],
-        "/v1/service-accounts/{}": program["id"],
-        "/v1/service-accounts/{}/access-keys/{}": key["id"],
-        "/v1/roles/{}": role["id"],
-        "/v1/roles/{}/assignments/{}": member.id,
-        "/v1/policies/{}": policy["id"],
-        "/v1/policies/{}/attachments/{}": attachment["id"],
-    }
-    kept = await served.make("/v1/keys", {"name": "key"}, token=token)
-    tenant.ids |= {"/v1/keys/{}": kept["id"], "/v1/key-usage/{}": kept["id"]}
-    for number in (0, described.NEW):
-        await _furnish_uplink(served, tenant, f"vpc-with-uplink-{number}")
-    for path, sample in described.samples().items():
-        tenant.ids[f"{path}/{{}}"] = (await served.make(path, sample, token=token))["id"]
-    await _furnish_interface(served, tenant)
-    asked = {"name": "held", "domains": [f"{tenant.handle}.granted.test"]}
-    issuing = await served.ask("POST", "/v1/certificates", asked, token=token)
-    tenant.ids |= {
-        "/v1/certificates/{}": issuing.json()["certificate"]["id"],
-    }
-    await _furnish_balancer(served, tenant)
-    await _furnish_pool(served, tenant)
-    await _furnish_billing(served, tenant)
-    await _furnish_mail(served, tenant)
-    await _furnish_bucket(served, tenant)
-    await _furnish_cluster(served, tenant)
-    await _furnish_registry(served, tenant)
-
-
-async def _furnish_uplink(served: Served, tenant: Tenant, name: str) -> None:
-    """Add a VPC with an internet gateway, both of this name."""
-    named, token = {"name": name}, tenant.program_token
-    await served.make("/v1/vpcs", {**named, "cidr_ipv4": "10.0.0.0/16"}, token=token)
-    gateway = await served.make("/v1/internet-gateways", named, token=token)
-    path = f"/v1/internet-gateways/{gateway['id']}/attach"
-    attached = await served.ask("POST", path, {"vpc": name}, token=token)
-    assert attached.status_code == 200, attached.text
-
-
-async def _furnish_interface(served: Served, tenant: Tenant) -> None:
-    """Let something have an address of the sample of a subnet."""
-    subnet, now = tenant.ids["/v1/subnets/{}"], served.clock()
-    owner = f"crn:compute:local:{tenant.account_id}:instance/1"
-    place = Interfaces().place
-    made = await served.database.write(place, tenant.account_id, "local", subnet, (), owner, now)
-    tenant.ids["/v1/network-interfaces/{}"] = made.id
-
-
-BALANCER: Final = {
-    "name": "held",
-    "subnet": "subnet-0",
-    "listeners": [{"port": 80, "protocol": "tcp", "backend": "held"}],
-    "backends": [{"name": "held", "protocol": "tcp"}],
-}
-"""A load balancer that the tenants may have."""
-
-
-CLUSTER: Final[dict[str, object]] = {"name": "held", "size": {"memory_mb": 256}}
-"""A database cluster that is run here."""
-
-
-_FAR: Final = Node("far", Path("/nowhere"), ("databases", "backups"))
-
-
-async def _furnish_cluster(served: Served, tenant: Tenant) -> None:
-    """Add a cluster, with the row of a backup; nothing runs."""
-    asked = {**CLUSTER, "bucket": tenant.ids["/v1/buckets/{}"]}
-    made = await served.ask("POST", "/v1/clusters", asked, token=tenant.program_token)
-    assert made.status_code == 202, made.text
-    found = await served.database.read(
-        CLUSTERS.find, tenant.account_id, made.json()["cluster"]["id"]
-    )
-    assert found is not None
-    running = structs.replace(
-        found,
-        status="active",
-        version=15,
-        has_data=True,
-        applied=1,
-        # Which programs another machine has, nobody asks this one.
-        node=_FAR.name,
-        port=20_000 if tenant.handle == "acme" else 20_001,
-    )
-    await served.database.write(node_rows.claim, _FAR, "far", 0)
-    await served.database.write(CLUSTERS.save, running)
-    tenant.ids["/v1/clusters/{}"] = found.id
-    tenant.ids["/v1/clusters/{}/backups/{}"] = (await add_backup(served, tenant)).id
-
-
-async def add_backup(served: Served, tenant: Tenant) -> Backup:
-    """Add the row of a base backup that has succeeded."""
-    now = served.clock()
-    new = Backup(
-        id=uuid7(now),
-        account_id=tenant.account_id,
-        region="local",
-        created_at=now,
-        updated_at=now,
-        cluster=Reference(tenant.ids["/v1/clusters/{}"], "held"),
-        node=_FAR.name,
-        kind="base",
-        status="succeeded",
-        label=f"of {tenant.handle}",
-        completed_at=now,
-    )
-    return await served.database.write(BACKUPS.add, new)
-
-
-async def _furnish_balancer(served: Served, tenant: Tenant) -> None:
-    made = await served.ask("POST", "/v1/load-balancers", BALANCER, token=tenant.program_token)
-    assert made.status_code == 202, made.text
-    tenant.ids["/v1/load-balancers/{}"] = made.json()["load_balancer"]["id"]
-
-
-async def _furnish_pool(served: Served, tenant: Tenant) -> None:
-    """Add an instance pool, with the row of an instance; nothing runs."""
-    asked = {"name": "instance-pool-0", "image": "web:1"}
-    made = await served.ask("POST", "/v1/instance-pools", asked, token=tenant.program_token)
-    assert made.status_code == 202, made.text
-    pool_id, now = made.json()["instance_pool"]["id"], served.clock()
-    new = Instance(
-        id=uuid7(now),
-        account_id=tenant.account_id,
-        region="local",
-        created_at=now,
-        updated_at=now,
-        pool=Reference(pool_id, "instance-pool-0"),
-        node=NodeSettings().name,
-        image="web:1",
-        image_digest=f"sha256:{'0' * 64}",
-        version=Version(f"sha256:{'0' * 64}", [], {}, 256, 250),
-        memory_mb=256,
-        cpu_millis=250,
-    )
-    await served.database.write(INSTANCE_ROWS.add, new)
-    tenant.ids |= {
-        "/v1/instance-pools/{}": pool_id,
-        "/v1/instance-pools/{}/instances/{}": new.id,
-    }
-
-
-async def _furnish_billing(served: Served, tenant: Tenant) -> None:
-    """Add two payment methods, of which the first is the default, and an invoice."""
-    card = "tok_visa" if served.billing.processor.name == "embedded" else "pm_card_visa"
-    body, token = {"type": "card", "token": card}, tenant.program_token
-    method = [await served.make("/v1/payment-methods", body, token=token) for _ in range(2)][1]
-    now = served.clock()
-    invoice = Invoice(
-        id=uuid7(now),
-        organization_id=tenant.organization_id,
-        period_start=month_after(month_of(now), -3),
-        period_end=month_after(month_of(now), -2),
-        currency="EUR",
-        total="1.50",
-        status="open",
-        attempts=0,
-        due_at=now,
-        charge_at=None,
-        paid_at=None,
-        created_at=now,
-        updated_at=now,
-    )
-    used = (tenant.account_id, "local", "registry.storage", invoice.period_start)
-    line = Line(*used, "GiB-month", "3", "0.50", "1.50")
-    await served.database.write(add_invoice, invoice, [line])
-    tenant.ids |= {"/v1/payment-methods/{}": method["id"], "/v1/invoices/{}": invoice.id}
-
-
-async def _furnish_mail(served: Served, tenant: Tenant) -> None:
-    """Make the sample of a domain a verified one, and have a message accepted that is from it."""
-    of = (tenant.account_id, tenant.ids["/v1/identities/{}"])
-
-    def verify(tx: Connection) -> SendingIdentity:
-        found = IDENTITIES.lock(tx, *of)
-        return IDENTITIES.save(
-            tx, structs.replace(found, status="verified", verified_at=found.created_at)
-        )
-
-    identity = await served.database.write(verify)
-    if served.email.sending.sender is None:
-        return
-    body = {**MESSAGE, "from": f"ada@{identity.value}"}
-    sent = await served.ask("POST", "/v1/messages", body, token=tenant.program_token)
-    assert sent.status_code == 202, sent.text
-    tenant.ids["/v1/messages/{}"] = sent.json()["message"]["id"]
-    if served.email.dedicated_ips:
-        address = await served.make("/v1/dedicated-ips", {}, token=tenant.program_token)
-        tenant.ids["/v1/dedicated-ips/{}"] = address["id"]
-
-
-async def _furnish_bucket(served: Served, tenant: Tenant) -> None:
-    token, name = tenant.program_token, f"bucket-of-{tenant.handle}"
-    path, key = f"/v1/buckets/{name}", f"key-of-{tenant.handle}"
-    await served.make("/v1/buckets", {"name": name}, token=token)
-    rules = [{"allowed_origins": ["*"], "allowed_methods": ["GET"]}]
-    done = [
-        await served.ask("PUT", f"{path}/cors", {"cors_rules": rules}, token=token),
-        await served.ask("PUT", f"{path}/objects/{key}", b"bytes", token=token),
-    ]
-    uploads = f"{path}/multipart-uploads"
-    upload = await served.make(uploads, {"key": key}, token=token)
-    part = f"{uploads}/{upload['upload_id']}/parts/1"
-    done.append(await served.ask("PUT", part, b"part", token=token))
-    assert [each.status_code for each in done] == [200] * 3, [each.text for each in done]
-    tenant.ids |= {
-        "/v1/buckets/{}": name,
-        "/v1/buckets/{}/objects/{}": key,
-        "/v1/buckets/{}/multipart-uploads/{}": upload["upload_id"],
-        "/v1/buckets/{}/multipart-uploads/{}/parts/{}": "1",
-    }
-
-
-async def _furnish_registry(served: Served, tenant: Tenant) -> None:
-    token, name = tenant.program_token, f"{tenant.handle}/app"
-    made = await served.make("/v1/repositories", {"name": "app"}, token=token)
-    document = {"version": "1", "statements": [_allow_pull(tenant.account_id)]}
-    path = f"/v1/repositories/{made['id']}/policy"
-    assert (await served.ask("PUT", path, document, token=token)).status_code == 200
-    minted = await served.ask("POST", "/v1/authorization-token", token=token)
-    tenant.login = _password(minted.json())
-    bearer = await served.bearer(tenant, f"repository:{name}:*")
-    blob = f"layer of {tenant.handle}".encode()
-    tenant.blob = f"sha256:{hashlib.sha256(blob).hexdigest()}"
-    uploads = f"/v2/{name}/blobs/uploads/"
-    pushed = await served.ask("POST", f"{uploads}?digest={tenant.blob}", blob, token=bearer)
-    assert pushed.status_code == 201, pushed.text
-    descriptor = {"mediaType": "application/x", "digest": tenant.blob, "size": len(blob)}
-    manifest = {"schemaVersion": 2, "config": descriptor, "layers": [descriptor]}
-    body = json.dumps(manifest | {"mediaType": OCI_MANIFEST}).encode()
-    tenant.digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-    tagged = f"of-{tenant.handle}"
-    kind = {"Content-Type": OCI_MANIFEST}
-    put = await served.ask(
-        "PUT", f"/v2/{name}/manifests/{tagged}", body, token=bearer, headers=kind
-    )
-    assert put.status_code == 201, put.text
-    pin = f"/v1/repositories/{made['id']}/images/{tenant.digest}/pins/{tagged}"
-    assert (await served.ask("PUT", pin, {}, token=token)).status_code == 201
-    topic = await served.make("/v1/topics", {"name": "images"}, token=token)
-    hook = {"protocol": "https", "endpoint": "https://192.0.32.7/hook"}
-    subscribed = await served.ask(
-        "POST", f"/v1/topics/{topic['id']}/subscriptions", hook, token=token
-    )
-    subscription = subscribed.json()["subscription"]
-    asked = {"topic": topic["crn"], "event_types": ["registry.*"]}
-    rule = await served.make("/v1/event-rules", asked, token=token)
-    mirror = {"prefix": "mirror", "upstream_url": "https://registry.example.com"}
-    cache = await served.make("/v1/pull-through-cache-rules", mirror, token=token)
-    lifecycle = f"/v1/repositories/{made['id']}/lifecycle-policy"
-    rules = [{"priority": 1, "selector": "untagged", "older_than_days": 1}]
-    assert (await served.ask("PUT", lifecycle, {"rules": rules}, token=token)).status_code == 200
-    for bound in ("/v1", f"/v1/repositories/{made['id']}"):
-        key, path = {"kms_key": "platform"}, f"{bound}/encryption-binding"
-        answer = await served.ask("PUT", path, key, token=token)
-        assert answer.status_code == 200 or "sealing_disabled" in answer.text
-    run = (await served.ask("POST", f"{lifecycle}/runs", token=token)).json()["run"]
-    collection = "/v1/garbage-collection/runs"
-    collected = (await served.ask("POST", collection, token=token)).json()["run"]
-    rewrap = f"/v1/repositories/{made['id']}/encryption-binding/rewrap"
-    rewrapped = (await served.ask("POST", rewrap, token=token)).json()["run"]
-    opened = await served.ask("POST", uploads, token=bearer)
-    tenant.upload_id = opened.headers["location"].rpartition("/")[2]
-    tenant.ids |= {
-        "/v1/repositories/{}": made["id"],
-        "/v1/repositories/{}/images/{}": tenant.digest,
-        "/v1/repositories/{}/tags/{}": tagged,
-        "/v1/repositories/{}/images/{}/pins/{}": tagged,
-        "/v1/repositories/{}/lifecycle-policy/runs/{}": run["id"],
-        "/v1/repositories/{}/encryption-binding/rewrap/runs/{}": rewrapped["id"],
-        "/v1/event-rules/{}": rule["id"],
-        "/v1/topics/{}": topic["id"],
-        "/v1/topics/{}/subscriptions/{}": subscription["id"],
-        "/v1/pull-through-cache-rules/{}": cache["id"],
-        "/v1/garbage-collection/runs/{}": collected["id"],
-    }
-    recorded = (await served.ask("GET", "/v1/audit-events?limit=1", token=token)).json()
-    tenant.ids["/v1/audit-events/{}"] = recorded["events"][0]["id"]
-
-
-def _allow_pull(account_id: str) -> dict[str, Any]:
-    return {
-        "effect": "allow",
-        "principals": [account_id],
-        "actions": ["registry:PullImage"],
-    }
-
-
-def _password(answer: dict[str, Any]) -> str:
-    """Return the password of a minted login, wherever the record has it."""
-    for value in answer.values():
-        if isinstance(value, str) and value.startswith("rlc_"):
-            return value
-        if isinstance(value, dict):
-            return _password(value)
-    raise AssertionError(answer)
 
 
 @asynccontextmanager

@@ -18,7 +18,8 @@ from tests import described
 from tests.integration.acting_persons import set_password
 from tests.integration.id_places import RULE, STATEMENT, Place, filled
 from tests.integration.keyed_requests import DOCUMENT, Asked, asked, end_runs
-from tests.integration.served_world import Served, add_backup
+from tests.integration.served_things import add_backup
+from tests.integration.served_world import Served
 from tests.spec.operations import OPERATIONS, Operation
 
 CHANGES: Final = {

@@ -241,15 +241,3 @@ def test_odd_annotations_do_not_break_the_referrers(world: World) -> None:
     answer = world.send("GET", target)
     assert answer.status == 200
     assert b'"manifests"' in answer.body
-
-
-def test_deleted_once_and_again(world: World) -> None:
-    """By digest 202 and the tags are gone; again 404."""
-    content = image_manifest(world.config, annotations={"unique": uuid.uuid4().hex})
-    assert world.put(world.scratch, content, "doomed").status == 201
-    target = f"/v2/{world.scratch}/manifests/{content.digest}"
-    assert world.send("DELETE", target).status == 202
-    assert world.send("GET", f"/v2/{world.scratch}/manifests/doomed").status == 404
-    again = world.send("DELETE", target)
-    assert again.status == 404
-    assert {error["code"] for error in again.errors} == {"MANIFEST_UNKNOWN"}

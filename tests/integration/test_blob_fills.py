@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -14,16 +13,13 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import PlatformError
 from cloudcore.quotas.limits import QuotaUse, put_limit
 from registry.blobstore.base import StagedDropped
-from registry.errors import BlobUnknown
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.metadata.quotas import find_use
 from registry.metadata.repositories.repository import find_account
-from registry.oci.digest import Digest, digest_of
-from registry.oci.reference import Name
+from registry.oci.digest import digest_of
 from registry.quotas import BLOB_BYTES
 from registry.services.pull_through import missing_blobs
 from registry.services.pull_through.feed import Rewound
-from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.upstream_states import BROKEN, conditions
 from registry.settings.groups import Limits
 from registry.upstream.base import (
@@ -40,9 +36,8 @@ from tests.integration.fills_world import (
     OTHER,
     REPOSITORY,
     Left,
-    Worker,
-    World,
-    fills_world,
+    OpenFills,
+    joined,
     path_of,
 )
 
@@ -55,15 +50,6 @@ NONE: Final = Left(0, 0, 0)
 ONE: Final = Left(0, 0, 1)
 
 pytestmark = pytest.mark.anyio
-
-
-async def feed(worker: Worker, digest: Digest = DIGEST) -> FedBlob:
-    """Return a blob that is being fetched."""
-    missing = BlobUnknown("it is not here")
-    name = Name(HANDLE, REPOSITORY)
-    found = await get_missing_blob(worker.ctx, name, digest, missing)
-    assert isinstance(found, FedBlob)
-    return found
 
 
 async def cut_off(stream: AsyncIterator[bytes]) -> bytes:
@@ -88,16 +74,15 @@ async def take(stream: AsyncIterator[bytes], count: int) -> bytes:
 @on_both_databases
 @pytest.mark.parametrize("seals", [False, True])
 async def test_many_readers_of_several_workers_cost_one_fetch(
-    metadata_url: str, tmp_path: Path, seals: bool
+    fills: OpenFills, seals: bool
 ) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(3 * MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=3, seals=seals) as world:
+    upstream = DrippingUpstream(BLOB, allowed=3 * MIB)
+    async with fills(upstream, count=3, seals=seals) as world:
         pulls = [
             asyncio.create_task(world.workers[number % 3].pull(DIGEST)) for number in range(30)
         ]
         late = world.workers[1]
-        begun = await take((await feed(late)).blob.stream(), MIB)
+        begun = await take((await late.fed(DIGEST)).blob.stream(), MIB)
         assert BLOB.startswith(begun), "it comes before the upstream has sent all"
         upstream.allow(None)
         assert all(body == BLOB for body in await asyncio.gather(*pulls))
@@ -108,16 +93,13 @@ async def test_many_readers_of_several_workers_cost_one_fetch(
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-async def test_first_bytes_come_as_the_upstream_sends_them(
-    metadata_url: str, tmp_path: Path, worker: int
-) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(1)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=True) as world:
-        first = (await feed(world.workers[0])).blob.stream()
+async def test_first_bytes_come_as_the_upstream_sends_them(fills: OpenFills, worker: int) -> None:
+    upstream = DrippingUpstream(BLOB, allowed=1)
+    async with fills(upstream, count=2, seals=True) as world:
+        first = (await world.workers[0].fed(DIGEST)).blob.stream()
         assert await take(first, 1) == BLOB[:1]
         upstream.allow(2 * MIB + 5)
-        found = await feed(world.workers[worker])
+        found = await world.workers[worker].fed(DIGEST)
         assert found.size == len(BLOB)
         # Another worker sees whole MiB.
         count = 2 * MIB + 5 * (worker == 0)
@@ -126,14 +108,11 @@ async def test_first_bytes_come_as_the_upstream_sends_them(
 
 
 @pytest.mark.parametrize("where", [0, 1])
-async def test_readers_that_leave_do_not_stop_the_fill(
-    metadata_url: str, tmp_path: Path, where: int
-) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
+async def test_readers_that_leave_do_not_stop_the_fill(fills: OpenFills, where: int) -> None:
+    upstream = DrippingUpstream(BLOB, allowed=MIB)
+    async with fills(upstream, count=2) as world:
         pull = asyncio.create_task(world.workers[0].pull(DIGEST))
-        stream = (await feed(world.workers[where])).blob.stream()
+        stream = (await world.workers[where].fed(DIGEST)).blob.stream()
         await take(stream, MIB)
         pull.cancel()
         await stream.aclose()  # type: ignore[attr-defined] # it is a generator
@@ -144,12 +123,10 @@ async def test_readers_that_leave_do_not_stop_the_fill(
 
 @on_both_databases
 @pytest.mark.parametrize("seals", [False, True])
-async def test_small_blobs_go_inline(metadata_url: str, tmp_path: Path, seals: bool) -> None:
+async def test_small_blobs_go_inline(fills: OpenFills, seals: bool) -> None:
     upstream = DrippingUpstream(SMALL, b"")
     limits = Limits(inline_max_bytes=4096)
-    async with fills_world(
-        metadata_url, tmp_path, upstream, count=2, seals=seals, limits=limits
-    ) as world:
+    async with fills(upstream, count=2, seals=seals, limits=limits) as world:
         digest = digest_of(SMALL)
         bodies = await asyncio.gather(
             *(world.workers[number % 2].pull(digest) for number in range(10))
@@ -162,11 +139,9 @@ async def test_small_blobs_go_inline(metadata_url: str, tmp_path: Path, seals: b
 
 
 @pytest.mark.parametrize("stored", [False, True])
-async def test_answers_are_those_of_stored_blobs(
-    metadata_url: str, tmp_path: Path, stored: bool
-) -> None:
+async def test_answers_are_those_of_stored_blobs(fills: OpenFills, stored: bool) -> None:
     upstream = DrippingUpstream(BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         client = world.workers[0].client
         if stored:
             await world.workers[0].pull(DIGEST)
@@ -209,17 +184,17 @@ async def test_answers_are_those_of_stored_blobs(
 @pytest.mark.parametrize("seals", [False, True])
 @pytest.mark.parametrize("where", [0, 1])
 async def test_wrong_bytes_are_cut_before_the_last_and_kept_nowhere(
-    metadata_url: str, tmp_path: Path, seals: bool, where: int
+    fills: OpenFills, seals: bool, where: int
 ) -> None:
     upstream = DrippingUpstream()
     wrong = BLOB[:-1] + bytes([BLOB[-1] ^ 1])
     upstream.blobs[DIGEST] = wrong
     upstream.allow(2 * MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
-        filling = await feed(world.workers[0])
-        found = filling if where == 0 else await feed(world.workers[1])
+    async with fills(upstream, count=2, seals=seals) as world:
+        filling = await world.workers[0].fed(DIGEST)
+        found = filling if where == 0 else await world.workers[1].fed(DIGEST)
         parts = [
-            (await feed(world.workers[where])).blob.stream(start, stop)
+            (await world.workers[where].fed(DIGEST)).blob.stream(start, stop)
             for start, stop in ((0, MIB), (MIB, None))
         ]
         upstream.allow(None)
@@ -227,7 +202,7 @@ async def test_wrong_bytes_are_cut_before_the_last_and_kept_nowhere(
         first, rest = [await cut_off(stream) for stream in parts]
         assert len(first) < MIB
         assert len(rest) < len(BLOB) - MIB
-        await idle(world)
+        await world.settled()
         assert await world.left() == NONE
         assert world.files() == (0, 0)
         rule = await world.database.read(find_rule_for, HANDLE, REPOSITORY)
@@ -238,17 +213,11 @@ async def test_wrong_bytes_are_cut_before_the_last_and_kept_nowhere(
         assert await world.workers[where].pull(DIGEST) == BLOB
 
 
-async def idle(world: World) -> None:
-    """Wait until no worker fetches anything."""
-    for worker in world.workers:
-        await worker.ctx.fills.settled()
-
-
 @pytest.mark.parametrize("size", [len(BLOB) - 1, len(BLOB) + 1])
-async def test_a_wrong_length_is_no_blob(metadata_url: str, tmp_path: Path, size: int) -> None:
+async def test_a_wrong_length_is_no_blob(fills: OpenFills, size: int) -> None:
     upstream = DrippingUpstream(BLOB)
     upstream.said_size = size
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         with pytest.raises(Exception, match=r"longer|early"):
             await world.workers[0].pull(DIGEST)
         assert world.files()[1] == 0
@@ -265,8 +234,7 @@ async def test_a_wrong_length_is_no_blob(metadata_url: str, tmp_path: Path, size
     ],
 )
 async def test_what_came_of_a_wrong_length_stops_no_later_pull(
-    metadata_url: str,
-    tmp_path: Path,
+    fills: OpenFills,
     size: int | None,
     says_416: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -277,17 +245,17 @@ async def test_what_came_of_a_wrong_length_stops_no_later_pull(
     upstream = DrippingUpstream(BLOB)
     upstream.said_size, upstream.tells_size = size, size is not None
     upstream.breaks_at = [2 * MIB] * 3
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         with pytest.raises(Exception, match="reset"):
             await world.workers[0].pull(DIGEST)
-        await idle(world)
+        await world.settled()
         upstream.said_size, upstream.tells_size = None, True
         if says_416:
             upstream.failure = UpstreamBroken("it answered with status 416")
             upstream.failure.http_status = 416
         with pytest.raises(Exception, match=r"another length|416"):
             await world.workers[0].pull(DIGEST)
-        await idle(world)
+        await world.settled()
         upstream.failure = None
         assert await world.workers[0].pull(DIGEST) == BLOB
         assert upstream.asked[-1] == Asked(DIGEST, 0)
@@ -295,19 +263,19 @@ async def test_what_came_of_a_wrong_length_stops_no_later_pull(
 
 
 async def test_an_error_page_does_not_end_what_came_of_the_listed_length(
-    metadata_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fills: OpenFills, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: len(BLOB))
     upstream = DrippingUpstream(BLOB)
     upstream.breaks_at = [2 * MIB] * 3
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         with pytest.raises(Exception, match="reset"):
             await world.workers[0].pull(DIGEST)
-        await idle(world)
+        await world.settled()
         upstream.said_size = 500
         with pytest.raises(Exception, match="another length"):
             await world.workers[0].pull(DIGEST)
-        await idle(world)
+        await world.settled()
         upstream.said_size = None
         assert await world.workers[0].pull(DIGEST) == BLOB
         assert upstream.asked[-1] == Asked(DIGEST, 2 * MIB)
@@ -315,28 +283,28 @@ async def test_an_error_page_does_not_end_what_came_of_the_listed_length(
 
 @pytest.mark.parametrize("takes_ranges", [True, False])
 async def test_an_upstream_that_breaks_off_is_asked_for_the_rest(
-    metadata_url: str, tmp_path: Path, takes_ranges: bool
+    fills: OpenFills, takes_ranges: bool
 ) -> None:
     upstream = DrippingUpstream(BLOB)
     upstream.takes_ranges = takes_ranges
     upstream.breaks_at = [MIB + 7, 9 * MIB]
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         assert await world.workers[0].pull(DIGEST) == BLOB
         assert upstream.asked == [Asked(DIGEST, at) for at in (0, MIB + 7, 9 * MIB)]
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_an_upstream_that_stays_away_leaves_what_came_of_a_listed_blob_to_the_next_pull(
-    metadata_url: str, tmp_path: Path, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+    fills: OpenFills, is_listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed = len(BLOB) if is_listed else None
     monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *_: listed)
     upstream = DrippingUpstream(BLOB)
     upstream.breaks_at = [5 * MIB] * 3
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=True) as world:
+    async with fills(upstream, count=2, seals=True) as world:
         with pytest.raises(Exception, match="reset"):
             await world.workers[0].pull(DIGEST)
-        await idle(world)
+        await world.settled()
         assert (await world.left()).uploads == int(is_listed)
         upstream.asked.clear()
         assert await world.workers[1].pull(DIGEST) == BLOB
@@ -353,11 +321,11 @@ async def test_an_upstream_that_stays_away_leaves_what_came_of_a_listed_blob_to_
     ],
 )
 async def test_an_upstream_without_an_answer_is_503(
-    metadata_url: str, tmp_path: Path, failure: Exception, seconds: str | None
+    fills: OpenFills, failure: Exception, seconds: str | None
 ) -> None:
     upstream = DrippingUpstream(BLOB)
     upstream.failure = failure  # type: ignore[assignment]
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         for method in ("GET", "HEAD"):
             answer = await world.workers[0].client.request(method, path_of(DIGEST))
             assert answer.status == 503
@@ -371,13 +339,13 @@ async def test_an_upstream_without_an_answer_is_503(
 @on_both_databases
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_what_a_full_account_does_not_have_yet_is_refused(
-    metadata_url: str, tmp_path: Path, is_listed: bool, monkeypatch: pytest.MonkeyPatch
+    fills: OpenFills, is_listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it has is pulled as ever."""
     sizes = {SMALL_DIGEST: len(SMALL), DIGEST: len(BLOB)} if is_listed else {}
     monkeypatch.setattr(missing_blobs, "size_in_manifests", lambda *given: sizes.get(given[-1]))
     upstream = DrippingUpstream(SMALL, BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         worker = world.workers[0]
         account = await world.database.read(find_account, HANDLE)
         assert account is not None
@@ -392,7 +360,7 @@ async def test_what_a_full_account_does_not_have_yet_is_refused(
             assert answer.json()["errors"][0]["detail"] == detail
             assert upstream.asked == []
         else:  # its length is found out as it comes
-            assert len(await cut_off((await feed(worker)).blob.stream())) < len(BLOB)
+            assert len(await cut_off((await worker.fed(DIGEST)).blob.stream())) < len(BLOB)
         assert await worker.pull(SMALL_DIGEST) == SMALL
         assert await world.left() == ONE
         await world.database.write(put_limit, account.id, BLOB_BYTES.name, most + 1, 1)
@@ -400,8 +368,8 @@ async def test_what_a_full_account_does_not_have_yet_is_refused(
         assert await world.database.read(find_use, account.id) == QuotaUse(most + 1, most + 1)
 
 
-async def test_what_the_upstream_has_not_is_404(metadata_url: str, tmp_path: Path) -> None:
-    async with fills_world(metadata_url, tmp_path, DrippingUpstream()) as world:
+async def test_what_the_upstream_has_not_is_404(fills: OpenFills) -> None:
+    async with fills(DrippingUpstream()) as world:
         for method in ("GET", "HEAD"):
             answer = await world.workers[0].client.request(method, path_of(DIGEST))
             assert answer.status == 404
@@ -411,10 +379,10 @@ async def test_what_the_upstream_has_not_is_404(metadata_url: str, tmp_path: Pat
 
 @on_both_databases
 async def test_bytes_of_the_account_are_linked_only_if_the_upstream_has_them(
-    metadata_url: str, tmp_path: Path
+    fills: OpenFills,
 ) -> None:
     upstream = DrippingUpstream(BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream, seals=True) as world:
+    async with fills(upstream, seals=True) as world:
         worker = world.workers[0]
         await worker.pull(DIGEST)
         had = upstream.blobs.pop(DIGEST)
@@ -426,11 +394,10 @@ async def test_bytes_of_the_account_are_linked_only_if_the_upstream_has_them(
         assert await world.left() == Left(0, 0, 2)
 
 
-async def test_a_fill_for_another_repository_is_followed(metadata_url: str, tmp_path: Path) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
-        await feed(world.workers[0])
+async def test_a_fill_for_another_repository_is_followed(fills: OpenFills) -> None:
+    upstream = DrippingUpstream(BLOB, allowed=MIB)
+    async with fills(upstream, count=2) as world:
+        await world.workers[0].fed(DIGEST)
         other = asyncio.create_task(world.workers[1].pull(DIGEST, OTHER))
         await asyncio.wait_for(upstream.was_asked.wait(), 60)
         upstream.allow(None)
@@ -439,12 +406,10 @@ async def test_a_fill_for_another_repository_is_followed(metadata_url: str, tmp_
         assert upstream.asked == [Asked(DIGEST, 0)]
 
 
-async def test_an_upstream_that_tells_no_size_is_waited_for(
-    metadata_url: str, tmp_path: Path
-) -> None:
+async def test_an_upstream_that_tells_no_size_is_waited_for(fills: OpenFills) -> None:
     upstream = DrippingUpstream(BLOB)
     upstream.tells_size = False
-    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
+    async with fills(upstream, count=2) as world:
         bodies = await asyncio.gather(*(worker.pull(DIGEST) for worker in world.workers))
         assert bodies == [BLOB, BLOB]
         assert upstream.asked == [Asked(DIGEST, 0)]
@@ -452,36 +417,30 @@ async def test_an_upstream_that_tells_no_size_is_waited_for(
 
 @pytest.mark.parametrize("worker", [0, 1])
 @pytest.mark.parametrize("seals", [False, True])
-async def test_a_slow_reader_holds_up_nobody(
-    metadata_url: str, tmp_path: Path, worker: int, seals: bool
-) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(2 * MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
-        await feed(world.workers[0])
-        stream = (await feed(world.workers[worker])).blob.stream()
+async def test_a_slow_reader_holds_up_nobody(fills: OpenFills, worker: int, seals: bool) -> None:
+    upstream = DrippingUpstream(BLOB, allowed=2 * MIB)
+    async with fills(upstream, count=2, seals=seals) as world:
+        await world.workers[0].fed(DIGEST)
+        stream = (await world.workers[worker].fed(DIGEST)).blob.stream()
         got = await take(stream, 1)
         upstream.allow(10 * MIB)
-        quick = (await feed(world.workers[worker])).blob.stream()
+        quick = (await world.workers[worker].fed(DIGEST)).blob.stream()
         assert BLOB.startswith(await take(quick, 9 * MIB))
         got += await take(stream, 9 * MIB - len(got))
         upstream.allow(None)
-        await idle(world)
-        got += b"".join([each async for each in stream])
+        await world.settled()
+        got += await joined(stream)
         assert got == BLOB
 
 
 @on_both_databases
 @pytest.mark.parametrize("seals", [False, True])
-async def test_a_fill_whose_worker_dies_is_taken_over(
-    metadata_url: str, tmp_path: Path, seals: bool
-) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(10 * MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
+async def test_a_fill_whose_worker_dies_is_taken_over(fills: OpenFills, seals: bool) -> None:
+    upstream = DrippingUpstream(BLOB, allowed=10 * MIB)
+    async with fills(upstream, count=2, seals=seals) as world:
         dying, other = world.workers
-        await take((await feed(dying)).blob.stream(), 10 * MIB)
-        follower = await feed(other)
+        await take((await dying.fed(DIGEST)).blob.stream(), 10 * MIB)
+        follower = await other.fed(DIGEST)
         stream = follower.blob.stream()
         await take(stream, MIB)
         await world.kill(dying)

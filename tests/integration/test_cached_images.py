@@ -13,7 +13,7 @@ from registry.services.pull_through.retention import expire_cached_images
 from tests.databases import on_both_databases
 from tests.integration.cached_world import CachedWorld, cached_world
 from tests.integration.counting import CountingDatabase
-from tests.integration.repositories_world import create
+from tests.integration.pushing import create
 from tests.tenants import Install
 
 DAY: Final = 24 * 3600
@@ -28,7 +28,7 @@ async def pull(world: CachedWorld, name: str, tag: str) -> None:
     pulling = await world.pushes(name)
     manifest = (await pulling.pull(tag)).json()
     for layer in manifest["layers"]:
-        answer = await pulling.client.get(f"/v2/acme/{name}/blobs/{layer['digest']}")
+        answer = await pulling.docker.get(f"/v2/acme/{name}/blobs/{layer['digest']}")
         assert answer.status_code == 200
     await world.install.ctx.pulls.flush()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -38,6 +37,7 @@ from tests.databases import on_both_databases
 from tests.inprocess import Answer, Client
 from tests.integration.counting import CountingDatabase
 from tests.integration.mirror_world import (
+    APP,
     HANDLE,
     NAME,
     NEGATIVE_TTL,
@@ -48,20 +48,13 @@ from tests.integration.mirror_world import (
 from tests.manifest_upstream import Asked
 
 pytestmark = on_both_databases
-APP = "team/app"
 DOWN = UpstreamUnreachable("the name does not resolve")
-
-
-@pytest.fixture
-async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
-    async with open_cached(metadata_url) as world:
-        yield world
 
 
 async def test_a_tag_is_fetched_once_and_asked_for_again_when_it_is_no_longer_fresh(
     cached: CachedWorld,
 ) -> None:
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    digest = cached.upstream.add_image(APP, "v1")
     for _ in range(3):
         answer = await cached.pull("v1")
         assert answer.status == 200
@@ -133,7 +126,7 @@ async def test_without_room_for_an_image_a_new_one_is_refused_and_an_old_one_ser
 
 
 async def test_a_digest_is_never_asked_for_again(cached: CachedWorld) -> None:
-    digest = cached.upstream.add_image(APP, layers=(b"layer",))
+    digest = cached.upstream.add_image(APP)
     assert (await cached.pull(digest)).status == 200
     cached.clock.advance(100 * TTL)
     cached.upstream.failure = DOWN
@@ -144,7 +137,7 @@ async def test_a_digest_is_never_asked_for_again(cached: CachedWorld) -> None:
 
 
 async def test_a_hundred_pulls_of_a_new_tag_are_one_request_upstream(cached: CachedWorld) -> None:
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    cached.upstream.add_image(APP, "v1")
     cached.upstream.go_on.clear()
     pulls = [asyncio.create_task(cached.pull("v1")) for _ in range(100)]
     await cached.upstream.was_asked.wait()
@@ -155,22 +148,21 @@ async def test_a_hundred_pulls_of_a_new_tag_are_one_request_upstream(cached: Cac
     assert cached.upstream.asked == [Asked("GET", APP, "v1")]
 
 
-async def test_workers_wait_for_the_one_that_fetches(metadata_url: str) -> None:
-    async with open_cached(metadata_url, workers=2) as cached:
-        cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-        cached.upstream.go_on.clear()
-        first = asyncio.create_task(cached.pull("v1"))
-        await cached.upstream.was_asked.wait()
-        second = asyncio.create_task(cached.pull("v1", worker=1))
-        while not cached.contexts[1].manifest_fetches.is_busy:  # noqa: ASYNC110 - an event of ours
-            await asyncio.sleep(0)
-        cached.upstream.go_on.set()
-        assert [(await each).status for each in (first, second)] == [200, 200]
-        assert cached.upstream.count("GET") == 1
+async def test_workers_wait_for_the_one_that_fetches(cached: CachedWorld) -> None:
+    cached.upstream.add_image(APP, "v1")
+    cached.upstream.go_on.clear()
+    first = asyncio.create_task(cached.pull("v1"))
+    await cached.upstream.was_asked.wait()
+    second = asyncio.create_task(cached.pull("v1", worker=1))
+    while not cached.contexts[1].manifest_fetches.is_busy:  # noqa: ASYNC110 - an event of ours
+        await asyncio.sleep(0)
+    cached.upstream.go_on.set()
+    assert [(await each).status for each in (first, second)] == [200, 200]
+    assert cached.upstream.count("GET") == 1
 
 
 async def test_a_worker_that_died_holds_up_others_for_seconds(cached: CachedWorld) -> None:
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    cached.upstream.add_image(APP, "v1")
     rule = await cached.ctx.database.read(find_rule_for, HANDLE, NAME.repository)
     assert rule is not None
     now = cached.clock()
@@ -186,43 +178,41 @@ async def test_a_worker_that_died_holds_up_others_for_seconds(cached: CachedWorl
 
 
 async def test_a_worker_that_fetches_for_long_keeps_its_claim(
-    metadata_url: str, monkeypatch: pytest.MonkeyPatch
+    cached: CachedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetched_manifests, "RENEW_SECONDS", 0.01)
-    async with open_cached(metadata_url, workers=2) as cached:
-        cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-        cached.upstream.go_on.clear()
-        first = asyncio.create_task(cached.pull("v1"))
-        await cached.upstream.was_asked.wait()
-        cached.clock.advance(CLAIM_SECONDS - 1)
-        kept = "SELECT 1 FROM upstream_lookups WHERE fetching_until > ?"
-        while not cached.rows(kept, cached.clock() + MICROSECONDS):  # noqa: ASYNC110 - a row
-            await asyncio.sleep(0.01)
-        cached.clock.advance(CLAIM_SECONDS - 1)
-        second = asyncio.create_task(cached.pull("v1", worker=1))
-        await asyncio.sleep(0.1)
-        cached.upstream.go_on.set()
-        assert [(await each).status for each in (first, second)] == [200, 200]
-        assert cached.upstream.count("GET") == 1
+    cached.upstream.add_image(APP, "v1")
+    cached.upstream.go_on.clear()
+    first = asyncio.create_task(cached.pull("v1"))
+    await cached.upstream.was_asked.wait()
+    cached.clock.advance(CLAIM_SECONDS - 1)
+    kept = "SELECT 1 FROM upstream_lookups WHERE fetching_until > ?"
+    while not cached.rows(kept, cached.clock() + MICROSECONDS):  # noqa: ASYNC110 - a row
+        await asyncio.sleep(0.01)
+    cached.clock.advance(CLAIM_SECONDS - 1)
+    second = asyncio.create_task(cached.pull("v1", worker=1))
+    await asyncio.sleep(0.1)
+    cached.upstream.go_on.set()
+    assert [(await each).status for each in (first, second)] == [200, 200]
+    assert cached.upstream.count("GET") == 1
 
 
 async def test_one_caller_looks_at_a_tag_and_others_have_the_old_answer(
-    metadata_url: str,
+    cached: CachedWorld,
 ) -> None:
-    async with open_cached(metadata_url, workers=2) as cached:
-        old = cached.upstream.add_image(APP, "v1", layers=(b"one",))
-        await cached.pull("v1")
-        new = cached.upstream.add_image(APP, "v1", layers=(b"two",))
-        cached.clock.advance(TTL)
-        cached.upstream.go_on.clear()
-        cached.upstream.was_asked.clear()
-        looking = asyncio.create_task(cached.pull("v1"))
-        await cached.upstream.was_asked.wait()
-        other = await cached.pull("v1", worker=1)
-        assert other.headers["docker-content-digest"] == old
-        cached.upstream.go_on.set()
-        assert (await looking).headers["docker-content-digest"] == new
-        assert cached.upstream.count("HEAD") == 1
+    old = cached.upstream.add_image(APP, "v1", layers=(b"one",))
+    await cached.pull("v1")
+    new = cached.upstream.add_image(APP, "v1", layers=(b"two",))
+    cached.clock.advance(TTL)
+    cached.upstream.go_on.clear()
+    cached.upstream.was_asked.clear()
+    looking = asyncio.create_task(cached.pull("v1"))
+    await cached.upstream.was_asked.wait()
+    other = await cached.pull("v1", worker=1)
+    assert other.headers["docker-content-digest"] == old
+    cached.upstream.go_on.set()
+    assert (await looking).headers["docker-content-digest"] == new
+    assert cached.upstream.count("HEAD") == 1
 
 
 @pytest.mark.parametrize(
@@ -231,8 +221,7 @@ async def test_one_caller_looks_at_a_tag_and_others_have_the_old_answer(
     ids=["down", "403", "429", "hidden"],
 )
 async def test_a_stale_answer_tells_its_age(cached: CachedWorld, failure: Exception) -> None:
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    digest = await cached.pulled()
     cached.clock.advance(TTL)
     cached.upstream.failure = failure
     for _ in range(2):  # the upstream is not asked at once again
@@ -254,8 +243,7 @@ async def test_a_secret_that_does_not_open_is_a_fault_and_no_bug(cached: CachedW
     def locked(_rule: CacheRule) -> Credential | None:
         raise KeyringError
 
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    digest = await cached.pulled()
     cached.clock.advance(TTL)
     ctx = cached.ctx
     with closing(HttpClient(Allowed("X"))) as http:
@@ -275,8 +263,7 @@ async def test_a_secret_that_does_not_open_is_a_fault_and_no_bug(cached: CachedW
 
 
 async def test_an_upstream_that_limits_is_not_asked_before_it_said(cached: CachedWorld) -> None:
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    await cached.pulled()
     cached.clock.advance(TTL)
     cached.upstream.failure = UpstreamLimited("429", cached.clock() + 300 * MICROSECONDS)
     await cached.pull("v1")
@@ -298,29 +285,27 @@ async def test_without_anything_cached_a_failure_is_a_503(
     assert int(answer.headers["retry-after"]) >= 1
     assert cached.rows("SELECT name FROM repositories") == []
     cached.upstream.failure = None
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    cached.upstream.add_image(APP, "v1")
     assert (await cached.pull("v1")).status == 200
 
 
 async def test_what_an_upstream_does_not_have_is_remembered_for_a_while_by_all_workers(
-    metadata_url: str,
+    cached: CachedWorld,
 ) -> None:
-    async with open_cached(metadata_url, workers=2) as cached:
-        for worker in (0, 1, 0):
-            answer = await cached.pull("v1", worker=worker)
-            assert answer.status == 404
-            assert answer.codes == ["MANIFEST_UNKNOWN"]
-        assert cached.upstream.count("GET") == 1
-        cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-        cached.clock.advance(NEGATIVE_TTL)
-        assert (await cached.pull("v1", worker=1)).status == 200
+    for worker in (0, 1, 0):
+        answer = await cached.pull("v1", worker=worker)
+        assert answer.status == 404
+        assert answer.codes == ["MANIFEST_UNKNOWN"]
+    assert cached.upstream.count("GET") == 1
+    cached.upstream.add_image(APP, "v1")
+    cached.clock.advance(NEGATIVE_TTL)
+    assert (await cached.pull("v1", worker=1)).status == 200
 
 
 async def test_a_tag_that_the_upstream_has_no_more_goes_and_its_image_stays(
     cached: CachedWorld,
 ) -> None:
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    digest = await cached.pulled()
     del cached.upstream.manifests[APP, "v1"]
     cached.clock.advance(TTL)
     assert [(await cached.pull("v1")).status for _ in range(2)] == [404, 404]
@@ -330,7 +315,7 @@ async def test_a_tag_that_the_upstream_has_no_more_goes_and_its_image_stays(
 
 
 async def test_wrong_bytes_are_not_kept(cached: CachedWorld) -> None:
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    digest = cached.upstream.add_image(APP, "v1")
     for wrong in (b"<html>", b"{}", cached.upstream.manifests[APP, "v1"] + b"\n"):
         cached.upstream.instead = wrong
         assert (await cached.pull(digest)).status == 503
@@ -343,8 +328,7 @@ async def test_wrong_bytes_are_not_kept(cached: CachedWorld) -> None:
 
 
 async def test_a_disabled_rule_serves_what_is_cached_and_asks_nobody(cached: CachedWorld) -> None:
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    await cached.pulled()
     await cached.switch(on=False)
     cached.clock.advance(2 * TTL)
     assert (await cached.pull("v1")).status == 200
@@ -354,13 +338,13 @@ async def test_a_disabled_rule_serves_what_is_cached_and_asks_nobody(cached: Cac
 
 async def test_an_image_without_account_at_docker_hub_is_one_of_library(metadata_url: str) -> None:
     async with open_cached(metadata_url, upstream_url="https://registry-1.docker.io") as cached:
-        cached.upstream.add_image("library/alpine", "3", layers=(b"layer",))
+        cached.upstream.add_image("library/alpine", "3")
         assert (await cached.pull("3", name=Name(HANDLE, "hub/alpine"))).status == 200
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
 async def test_nothing_is_pushed_under_a_rule(cached: CachedWorld, is_cached: bool) -> None:
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    digest = cached.upstream.add_image(APP, "v1")
     if is_cached:
         await cached.pull("v1")
     body = cached.upstream.manifests[APP, "v1"]
@@ -407,15 +391,14 @@ async def test_names_elsewhere_are_as_ever(cached: CachedWorld) -> None:
 
 async def test_the_catalog_lists_what_is_cached(cached: CachedWorld) -> None:
     for name in (APP, "team/other"):
-        cached.upstream.add_image(name, "v1", layers=(b"layer",))
+        cached.upstream.add_image(name, "v1")
     await cached.pull("v1")
     catalog: Answer = await cached.clients[0].request("GET", "/v2/_catalog")
     assert catalog.json()["repositories"] == [str(NAME)]
 
 
 async def test_without_upstreams_what_is_cached_is_served(cached: CachedWorld) -> None:
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    await cached.pulled()
     cached.clock.advance(2 * TTL)
     client = Client(DataPlane(replace(cached.ctx, upstream=None), OpenAccess(HANDLE)))
     assert (await client.request("GET", f"/v2/{NAME}/manifests/v1")).status == 200
@@ -425,8 +408,7 @@ async def test_without_upstreams_what_is_cached_is_served(cached: CachedWorld) -
 async def test_a_warm_pull_is_one_statement_as_that_of_pushed_content_is(
     cached: CachedWorld,
 ) -> None:
-    digest = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    digest = await cached.pulled()
     database = CountingDatabase(cached.ctx.database)
     plane = DataPlane(replace(cached.ctx, database=database), OpenAccess(HANDLE))
     for reference in ("v1", digest):
@@ -437,8 +419,7 @@ async def test_a_warm_pull_is_one_statement_as_that_of_pushed_content_is(
 
 
 async def test_an_answer_is_kept_no_longer_than_its_tag_is_fresh(cached: CachedWorld) -> None:
-    cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    await cached.pulled()
     (fresh_until,) = cached.rows("SELECT fresh_until FROM tags")[0]
     assert (await kept(cached)).until == fresh_until
     cached.clock.advance(TTL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,18 +15,11 @@ from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from registry.upstream.base import HiddenUpstream, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.inprocess import Client
-from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
+from tests.integration.mirror_world import APP, HANDLE, NAME, TTL, CachedWorld
 from tests.manifest_upstream import described
 
 pytestmark = on_both_databases
-APP = "team/app"
 DOWN = UpstreamUnreachable("the connection was reset")
-
-
-@pytest.fixture
-async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
-    async with open_cached(metadata_url) as world:
-        yield world
 
 
 def signature(kind: str = "application/signature") -> dict[str, Any]:
@@ -43,8 +35,7 @@ def index(*descriptors: dict[str, Any]) -> bytes:
 
 
 async def test_an_upstream_is_asked_once_while_its_answer_is_fresh(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    subject = await cached.pulled()
     cached.upstream.referrers[subject] = index(signature(), signature("application/sbom"))
     for _ in range(2):
         answer = await cached.ask("GET", f"referrers/{subject}")
@@ -57,13 +48,13 @@ async def test_an_upstream_is_asked_once_while_its_answer_is_fresh(cached: Cache
     assert cached.upstream.count("REFERRERS") == 1
     cached.upstream.referrers[subject] = index()
     cached.clock.advance(TTL)
-    assert (await cached.ask("GET", f"referrers/{subject}")).json()["manifests"] == []
+    assert await cached.referrers(subject) == []
     assert cached.upstream.count("REFERRERS") == 2
 
 
 @pytest.mark.parametrize("failure", [DOWN, HiddenUpstream()], ids=["down", "hidden"])
 async def test_stale_referrers_tell_their_age(cached: CachedWorld, failure: Exception) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    subject = cached.upstream.add_image(APP, "v1")
     cached.upstream.referrers[subject] = index(signature())
     await cached.pull("v1")
     await cached.ask("GET", f"referrers/{subject}")
@@ -78,8 +69,7 @@ async def test_stale_referrers_tell_their_age(cached: CachedWorld, failure: Exce
 
 
 async def test_without_an_answer_from_before_a_failure_is_a_503(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    subject = await cached.pulled()
     cached.upstream.failure = DOWN
     answer = await cached.ask("GET", f"referrers/{subject}")
     assert answer.status == 503
@@ -93,20 +83,19 @@ async def test_where_the_api_is_missing_the_tag_of_the_digest_has_them(
     cached: CachedWorld,
 ) -> None:
     cached.upstream.has_referrers = False
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
-    assert (await cached.ask("GET", f"referrers/{subject}")).json()["manifests"] == []
+    subject = await cached.pulled()
+    assert await cached.referrers(subject) == []
     signed = cached.upstream.add_image(APP, layers=(b"signature",), artifactType="a/signature")
     cached.upstream.add_index(APP, subject.replace(":", "-"), of=(signed,))
     cached.clock.advance(TTL)
-    listed = (await cached.ask("GET", f"referrers/{subject}")).json()["manifests"]
+    listed = await cached.referrers(subject)
     assert [each["digest"] for each in listed] == [signed]
     assert (await cached.pull(signed)).status == 200
     await cached.check()
 
 
 async def test_signatures_by_cosigns_tags_are_tags(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    subject = cached.upstream.add_image(APP, "v1")
     tag = f"{subject.replace(':', '-')}.sig"
     assert (await cached.pull(tag)).status == 404
     cached.upstream.add_image(APP, tag, layers=(b"signature",))
@@ -115,7 +104,7 @@ async def test_signatures_by_cosigns_tags_are_tags(cached: CachedWorld) -> None:
 
 
 async def test_what_is_asked_before_the_first_pull_makes_no_repository(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    subject = cached.upstream.add_image(APP, "v1")
     cached.upstream.referrers[subject] = index(signature())
     answer = await cached.ask("GET", f"referrers/{subject}")
     assert answer.json()["manifests"] == [signature()]
@@ -123,24 +112,23 @@ async def test_what_is_asked_before_the_first_pull_makes_no_repository(cached: C
 
 
 async def test_null_is_an_empty_list(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    subject = cached.upstream.add_image(APP, "v1")
     cached.upstream.referrers[subject] = b'{"schemaVersion": 2, "manifests": null}'
-    assert (await cached.ask("GET", f"referrers/{subject}")).json()["manifests"] == []
+    assert await cached.referrers(subject) == []
 
 
 async def test_nothing_is_kept_of_what_is_not_here(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
-    await cached.pull("v1")
+    subject = await cached.pulled()
     for number in range(3):
         other = digest_of(b"%d" % number)
-        assert (await cached.ask("GET", f"referrers/{other}")).json()["manifests"] == []
+        assert await cached.referrers(other) == []
     assert cached.rows("SELECT subject FROM cached_referrers") == []
     await cached.ask("GET", f"referrers/{subject}")
     assert cached.rows("SELECT subject FROM cached_referrers") == [(subject,)]
 
 
 async def test_without_an_upstream_those_that_are_cached_are_listed(cached: CachedWorld) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    subject = cached.upstream.add_image(APP, "v1")
     signed = cached.upstream.add_image(
         APP, layers=(b"s",), subject=described(cached.upstream.manifests[APP, "v1"], OCI_MANIFEST)
     )

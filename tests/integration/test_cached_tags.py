@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,19 +12,18 @@ from registry.oci.reference import Name
 from registry.upstream.base import HiddenUpstream, UpstreamUnreachable
 from tests.databases import on_both_databases
 from tests.inprocess import Answer
-from tests.integration.mirror_world import HANDLE, NEGATIVE_TTL, TTL, CachedWorld, open_cached
+from tests.integration.mirror_world import APP, HANDLE, NEGATIVE_TTL, TTL, CachedWorld
 
 pytestmark = on_both_databases
-APP = "team/app"
 DOWN = UpstreamUnreachable("the connection was reset")
 UNREACHABLE = '299 - "upstream unreachable"'
 
 
 @pytest.fixture
-async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
-    async with open_cached(metadata_url, workers=2) as world:
-        world.upstream.add_image(APP, "1", "2", "v10", "v9", layers=(b"layer",))
-        yield world
+def cached(cached: CachedWorld) -> CachedWorld:
+    """Return workers whose upstream has some tags."""
+    cached.upstream.add_image(APP, "1", "2", "v10", "v9")
+    return cached
 
 
 async def tags(cached: CachedWorld, query: str = "", *, worker: int = 0) -> list[str]:
@@ -51,7 +49,7 @@ async def test_they_are_the_upstreams_before_and_after_the_first_pull(cached: Ca
 
 async def test_a_list_is_told_by_all_workers_for_the_rules_time(cached: CachedWorld) -> None:
     await tags(cached)
-    cached.upstream.add_image(APP, "3", layers=(b"layer",))
+    cached.upstream.add_image(APP, "3")
     cached.clock.advance(TTL - 1)
     assert "3" not in await tags(cached, worker=1)
     cached.clock.advance(1)
@@ -73,7 +71,7 @@ async def test_what_is_here_alone_is_listed_too(cached: CachedWorld) -> None:
     for tag in ("1", "v9"):
         assert (await cached.pull(tag)).status == 200
     del cached.upstream.manifests[APP, "1"], cached.upstream.manifests[APP, "v9"]
-    cached.upstream.add_image(APP, "zeta", layers=(b"layer",))
+    cached.upstream.add_image(APP, "zeta")
     assert await tags(cached) == ["1", "2", "v10", "v9", "zeta"]
 
 
@@ -139,7 +137,7 @@ async def test_what_the_upstream_does_not_have_is_404_and_asked_for_again_later(
     assert cached.upstream.count("TAGS") == 1
     cached.clock.advance(NEGATIVE_TTL)
     cached.upstream.failure = None
-    cached.upstream.add_image("team/other", "1", layers=(b"layer",))
+    cached.upstream.add_image("team/other", "1")
     answer = await cached.ask("GET", "tags/list", name=other)
     assert answer.json() == {"name": str(other), "tags": ["1"]}
 

@@ -42,12 +42,12 @@ def short(digest: str) -> str:
 
 def test_a_manifest_is_printed_byte_by_byte_or_as_its_parts(world: World, app: str) -> None:
     registry = world.registry
-    child = registry.push_image(f"acme/{app}")
+    child = registry[f"acme/{app}"].push_image()
     platform = {"os": "linux", "architecture": "arm64", "variant": "v8"}
     listed = {**child.descriptor, "platform": platform}
     fields = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [listed]}
     index = document(fields, OCI_INDEX)
-    registry.push_manifest(f"acme/{app}", index, "v1")
+    registry[f"acme/{app}"].push_manifest(index, "v1")
     printed = world.done("images", "manifest", f"{app}:v1", *JSON).out
     assert f"sha256:{hashlib.sha256(printed).hexdigest()}" == index.digest
     assert world.done("images", "manifest", f"{app}:v1").lines == [
@@ -60,12 +60,12 @@ def test_a_manifest_is_printed_byte_by_byte_or_as_its_parts(world: World, app: s
 
 def test_referrers_are_a_tree(world: World, app: str) -> None:
     registry, name = world.registry, f"acme/{app}"
-    subject = registry.push_image(name, "v1")
-    empty = registry.push_blob(name, config())
+    subject = registry[name].push_image("v1")
+    empty = registry[name].push_blob(config())
 
     def refer(to: Content, kind: str) -> str:
         manifest = image_manifest(empty, **subject_of(to), artifactType=kind)
-        pushed.append(registry.push_manifest(name, manifest))
+        pushed.append(registry[name].push_manifest(manifest))
         return pushed[-1].digest
 
     pushed = [subject]
@@ -87,8 +87,8 @@ def test_referrers_are_a_tree(world: World, app: str) -> None:
 
 def test_a_child_is_refused_with_the_index_that_needs_it(world: World, app: str) -> None:
     registry, name = world.registry, f"acme/{app}"
-    child = registry.push_image(name)
-    index = registry.push_manifest(name, image_index([child]), "v1")
+    child = registry[name].push_image()
+    index = registry[name].push_manifest(image_index([child]), "v1")
     ended = world.run("images", "delete", app, child.digest, "--full-digests")
     assert ended.status == 1
     assert ended.lines[1].startswith(f"{child.digest} refused CONFLICT: ")
@@ -98,8 +98,8 @@ def test_a_child_is_refused_with_the_index_that_needs_it(world: World, app: str)
 
 def test_a_child_goes_by_force_and_the_index_is_told(world: World, app: str) -> None:
     registry, name = world.registry, f"acme/{app}"
-    child, other = registry.push_image(name, "arm"), registry.push_image(name)
-    index = registry.push_manifest(name, image_index([child, other]), "v1")
+    child, other = registry[name].push_image("arm"), registry[name].push_image()
+    index = registry[name].push_manifest(image_index([child, other]), "v1")
     ended = world.done("images", "delete", app, child.digest, "--force", "--full-digests")
     assert ended.lines[1] == (
         f"{child.digest} deleted with its tags: arm; lacking now in {index.digest} (v1)"
@@ -110,15 +110,15 @@ def test_a_child_goes_by_force_and_the_index_is_told(world: World, app: str) -> 
 
 def test_more_items_than_a_request_takes(world: World, app: str) -> None:
     registry, name = world.registry, f"acme/{app}"
-    empty = registry.push_blob(name, config())
+    empty = registry[name].push_blob(config())
     children = [
-        registry.push_manifest(name, image_manifest(empty, annotations={"n": str(number)}))
+        registry[name].push_manifest(image_manifest(empty, annotations={"n": str(number)}))
         for number in range(101)
     ]
-    index = registry.push_manifest(name, image_index(children[:1]))
+    index = registry[name].push_manifest(image_index(children[:1]))
     tagged = [f"t{number}" for number in range(101)]
     for start in range(0, 101, 50):
-        registry.put_manifest(name, index, tags=tagged[start : start + 50])
+        registry[name].put_manifest(index, tags=tagged[start : start + 50])
     # The first child is refused as long as its index is there, which is in the second request.
     digests = [*(each.digest for each in children), index.digest]
     outcome = world.read("images", "delete", app, *digests, *tagged[:1])

@@ -11,10 +11,9 @@ from cloudcore.notifications.publishing import delete_topic
 from cloudcore.wire import rfc3339
 from registry.services.events import check_rule
 from tests.databases import on_both_databases
-from tests.integration.layered_images import pusher
-from tests.integration.repositories_world import client_of, create, refused
+from tests.integration.pushing import client_of, create, pusher, refused, signed_in
 from tests.recount import querying
-from tests.tenants import ALLOW_ALL, Install, allow, bearer, deny
+from tests.tenants import ALLOW_ALL, Install, allow, deny
 from tests.topics import add_topics
 
 PATH: Final = "/v1/event-rules"
@@ -32,8 +31,9 @@ async def make(client: httpx.AsyncClient, **fields: Any) -> dict[str, Any]:  # n
 
 
 @on_both_databases
-async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_rule_from_its_making_to_its_end(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     (topic,) = await add_topics(install.database, "acme", "images")
     rule = await make(client, event_types=["registry.tag.*", PUSHED, PUSHED])
     account = rule["topic"]["crn"].split(":")[3]
@@ -61,8 +61,9 @@ async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
 
 
 @on_both_databases
-async def test_a_rule_names_its_topic_by_id_name_or_crn(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_rule_names_its_topic_by_id_name_or_crn(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     await install.add_account("other")
     (topic,) = await add_topics(install.database, "acme", "Images.of_all")
     (others,) = await add_topics(install.database, "other", "images")
@@ -86,9 +87,8 @@ async def test_a_rule_names_its_topic_by_id_name_or_crn(install: Install) -> Non
 
 @on_both_databases
 async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
-    install: Install,
+    install: Install, client: httpx.AsyncClient
 ) -> None:
-    client = await client_of(install, "acme")
     body = {"topic": TOPIC, "event_types": [PUSHED]}
     answer = await client.post(PATH, json=body)
     refused(answer, 404, "NOT_FOUND")
@@ -116,9 +116,8 @@ async def test_a_rule_names_an_existing_topic_and_one_deleted_later_is_a_fault(
     assert (shown["topic"]["id"], shown["faults"]) == (again.id, [])
 
 
-async def test_the_very_same_rule_is_refused(install: Install) -> None:
+async def test_the_very_same_rule_is_refused(install: Install, client: httpx.AsyncClient) -> None:
     """It would tell nobody anything more."""
-    client = await client_of(install, "acme")
     await add_topics(install.database, "acme", "images")
     body = {"topic": TOPIC, "event_types": [PUSHED]}
     assert (await client.post(PATH, json=body)).status_code == 201
@@ -213,10 +212,9 @@ async def test_who_may_not_publish_may_not_have_others_publish(install: Install)
         ]
     ):
         program = await install.add_program(account, f"p{number}", *statements)
-        async with install.connect() as client:
-            client.headers.update(bearer(program.access_token))
-            answer = await client.post(PATH, json=body)
-            assert answer.status_code == status, answer.text
+        client = signed_in(install, program)
+        answer = await client.post(PATH, json=body)
+        assert answer.status_code == status, answer.text
 
 
 async def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(
@@ -224,8 +222,7 @@ async def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(
 ) -> None:
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    client = install.connect()
-    client.headers.update(bearer(program.access_token))
+    client = signed_in(install, program)
     await add_topics(install.database, "acme", "images", "all")
     await make(client, repository_prefix="web/")
     second = TOPIC.replace("images", "all")

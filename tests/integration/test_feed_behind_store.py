@@ -17,16 +17,13 @@ from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject
 from registry.blobstore.disk.store import FilesystemStore
 from registry.distribution.response import BlobBody, Response, send_response
 from registry.errors import BlobUnknown
-from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.pull_through.feed import Feed, FeedReader, Rewound, Stage
 from registry.services.pull_through.fill_or_follow import bring_blob
-from registry.services.pull_through.fills import Source
-from registry.services.pull_through.remote import no_credential, remote_of
 from tests.dripping_upstream import DrippingUpstream
-from tests.integration.fills_world import HANDLE, REPOSITORY, Worker, fills_world
+from tests.integration.fills_world import HANDLE, REPOSITORY, OpenFills, Worker, joined
 
 MIB: Final = 1024 * 1024
 BLOB: Final = random.Random(5).randbytes(3 * MIB + 7)
@@ -44,20 +41,14 @@ async def reader_of(worker: Worker, feed: Feed) -> FeedReader:
 
 async def bring_the_rest(worker: Worker, feed: Feed) -> None:
     """Bring a blob, which is stored, to a feed that has followed another worker so far."""
-    rule = await worker.ctx.database.read(find_rule_for, HANDLE, REPOSITORY)
-    assert rule is not None
     link = (await stat_blob(worker.ctx, NAME, DIGEST)).link
-    remote = remote_of(rule, NAME, no_credential)
-    source = Source(NAME, link.repository_id, link.account_id, DIGEST, remote)
-    await bring_blob(worker.ctx, source, feed)
+    await bring_blob(worker.ctx, await worker.source(link, DIGEST), feed)
 
 
 @pytest.mark.parametrize("seals", [False, True])
-async def test_the_rest_is_read_from_the_store(
-    metadata_url: str, tmp_path: Path, seals: bool
-) -> None:
+async def test_the_rest_is_read_from_the_store(fills: OpenFills, seals: bool) -> None:
     upstream = DrippingUpstream(BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+    async with fills(upstream, seals=seals) as world:
         worker = world.workers[0]
         assert await worker.pull(DIGEST) == BLOB
         found = await stat_blob(worker.ctx, NAME, DIGEST)
@@ -67,19 +58,19 @@ async def test_the_rest_is_read_from_the_store(
         stream = (await reader_of(worker, feed)).stream()
         begun = await anext(stream)
         await bring_the_rest(worker, feed)
-        assert begun + b"".join([part async for part in stream]) == BLOB
+        assert begun + await joined(stream) == BLOB
         late = (await reader_of(worker, feed)).stream(MIB + 5)
-        assert b"".join([part async for part in late]) == BLOB[MIB + 5 :]
+        assert await joined(late) == BLOB[MIB + 5 :]
 
 
 @pytest.mark.parametrize(
     ("seals", "kind"), [(False, "http.response.zerocopysend"), (True, "entrepot.send_parts")]
 )
 async def test_the_rest_is_sent_as_that_of_any_stored_blob(
-    metadata_url: str, tmp_path: Path, seals: bool, kind: str
+    fills: OpenFills, seals: bool, kind: str
 ) -> None:
     upstream = DrippingUpstream(BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+    async with fills(upstream, seals=seals) as world:
         worker = world.workers[0]
         assert await worker.pull(DIGEST) == BLOB
         found = await stat_blob(worker.ctx, NAME, DIGEST)
@@ -110,10 +101,10 @@ async def test_the_rest_is_sent_as_that_of_any_stored_blob(
 
 @pytest.mark.parametrize("came", [MIB, len(BLOB)])
 async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
-    metadata_url: str, tmp_path: Path, came: int
+    fills: OpenFills, came: int
 ) -> None:
     upstream = DrippingUpstream(BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream) as world:
+    async with fills(upstream) as world:
         worker = world.workers[0]
         assert await worker.pull(DIGEST) == BLOB
         feed = Feed()
@@ -125,7 +116,7 @@ async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
         await bring_the_rest(worker, feed)
         with pytest.raises(Rewound):
             await anext(stream)
-        assert b"".join([part async for part in late]) == BLOB
+        assert await joined(late) == BLOB
 
 
 class Telling(FilesystemStore):
@@ -143,16 +134,14 @@ class Telling(FilesystemStore):
             raise
 
 
-async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(
-    metadata_url: str, tmp_path: Path
-) -> None:
-    async with fills_world(metadata_url, tmp_path, DrippingUpstream(BLOB)) as world:
+async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(fills: OpenFills) -> None:
+    async with fills(DrippingUpstream(BLOB)) as world:
         worker = world.workers[0]
         await worker.pull(DIGEST)
         found = await stat_blob(worker.ctx, NAME, DIGEST)
         feed = Feed()
         feed.open(len(BLOB), Stage(worker.ctx.new_id(), None), 2 * MIB)
-        with closing(Telling(tmp_path)) as store:
+        with closing(Telling(world.folder)) as store:
             reader = FeedReader(feed, store, partial(open_blob, worker.ctx, NAME, found))
             begun = asyncio.ensure_future(anext(reader.stream(5)))
             await store.missed.wait()
@@ -163,13 +152,13 @@ async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(
 
 @pytest.mark.parametrize("seals", [False, True])
 async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
-    metadata_url: str, tmp_path: Path, seals: bool
+    fills: OpenFills, seals: bool
 ) -> None:
     async def not_recorded() -> OpenObject:
         raise BlobUnknown("the worker that fetches has not recorded it yet")
 
     upstream = DrippingUpstream(BLOB)
-    async with fills_world(metadata_url, tmp_path, upstream, seals=seals) as world:
+    async with fills(upstream, seals=seals) as world:
         worker = world.workers[0]
         await worker.pull(DIGEST)
         found = await stat_blob(worker.ctx, NAME, DIGEST)
@@ -178,5 +167,5 @@ async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
         feed.append(BLOB[MIB:])
         feed.finish()
         reader = FeedReader(feed, worker.ctx.reader, not_recorded)
-        assert b"".join([part async for part in reader.stream()]) == BLOB
+        assert await joined(reader.stream()) == BLOB
         await reader.aclose()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import Final
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Concatenate, Final
 
 import msgspec
 import pytest
 
-from registry.errors import BlobUnknown
+from cloudcore.db.base import Connection, P, T
 from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
-from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
-from registry.upstream.base import FetchedManifest, Remote
+from registry.upstream.base import BlobStream, FetchedManifest, NotUpstream, Remote
 from tests.databases import on_both_databases
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import (
@@ -23,9 +23,10 @@ from tests.integration.fills_world import (
     OTHER,
     REPOSITORY,
     Left,
+    MortalDatabase,
+    OpenFills,
     Worker,
-    World,
-    fills_world,
+    joined,
     path_of,
 )
 
@@ -59,6 +60,45 @@ class LyingUpstream(DrippingUpstream):
         return FetchedManifest(msgspec.json.encode(listing), OCI_MANIFEST, None)
 
 
+class OfOne(DrippingUpstream):
+    """An upstream whose blobs are in one repository alone."""
+
+    async def head_blob(self, remote: Remote, digest: Digest) -> int | None:
+        _check(remote)
+        return await super().head_blob(remote, digest)
+
+    @asynccontextmanager
+    async def open_blob(
+        self, remote: Remote, digest: Digest, start: int = 0
+    ) -> AsyncIterator[BlobStream]:
+        _check(remote)
+        async with super().open_blob(remote, digest, start) as stream:
+            yield stream
+
+
+def _check(remote: Remote) -> None:
+    if not REPOSITORY.endswith(remote.repository):
+        raise NotUpstream
+
+
+class Late(MortalDatabase):
+    """A database whose answer to what there is for `OTHER` comes late."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*given)  # type: ignore[arg-type] # as its base has it
+        self.has_looked = asyncio.Event()
+        self.go_on = asyncio.Event()
+
+    async def read(
+        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        found = await super().read(query, *args, **kwargs)
+        if query.__name__ == "_find_place" and Name(HANDLE, OTHER) in args:
+            self.has_looked.set()
+            await self.go_on.wait()
+        return found
+
+
 async def push(worker: Worker, name: str = PRIVATE) -> None:
     """Push the blob to a repository of the account."""
     path = f"/v2/{HANDLE}/{name}/blobs/uploads/?digest={DIGEST}"
@@ -72,19 +112,13 @@ async def list_it(worker: Worker, name: str) -> None:
     assert answer.status == 200, answer
 
 
-async def settled(world: World) -> None:
-    """Wait until no worker fetches anything."""
-    for worker in world.workers:
-        await worker.ctx.fills.settled()
-
-
 @on_both_databases
 @pytest.mark.parametrize(("is_listed", "seals"), [(False, True), (True, False)])
 async def test_the_word_of_an_upstream_makes_no_pushed_blob_visible(
-    metadata_url: str, tmp_path: Path, is_listed: bool, seals: bool
+    fills: OpenFills, is_listed: bool, seals: bool
 ) -> None:
     upstream = LyingUpstream()
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
+    async with fills(upstream, count=2, seals=seals) as world:
         for worker in world.workers:
             await push(worker)
         if is_listed:
@@ -95,7 +129,7 @@ async def test_the_word_of_an_upstream_makes_no_pushed_blob_visible(
         assert await world.left() == Left(0, 0, 1)
         upstream.blobs[DIGEST] = BLOB
         assert await world.workers[0].pull(DIGEST) == BLOB
-        await settled(world)
+        await world.settled()
         assert len(upstream.asked) == 3, "in full, from its own upstream"
         assert await world.left() == Left(0, 0, 2)
         assert world.files() == (0, 1), "the account keeps one copy"
@@ -108,55 +142,68 @@ async def test_the_word_of_an_upstream_makes_no_pushed_blob_visible(
 @on_both_databases
 @pytest.mark.parametrize("seals", [False, True])
 async def test_all_workers_read_the_fill_of_a_blob_that_the_account_has(
-    metadata_url: str, tmp_path: Path, seals: bool
+    fills: OpenFills, seals: bool
 ) -> None:
-    upstream = DrippingUpstream(BLOB)
-    upstream.allow(2 * MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2, seals=seals) as world:
+    upstream = DrippingUpstream(BLOB, allowed=2 * MIB)
+    async with fills(upstream, count=2, seals=seals) as world:
         await push(world.workers[0])
-        streams = [(await fed(worker)).blob.stream() for worker in world.workers]
+        streams = [(await worker.fed(DIGEST)).blob.stream() for worker in world.workers]
         begun = [await asyncio.wait_for(anext(stream), 60) for stream in streams]
-        behind = [(await fed(worker)).blob.stream() for worker in world.workers]
+        behind = [(await worker.fed(DIGEST)).blob.stream() for worker in world.workers]
         upstream.allow(None)
         for first, stream in zip(begun, streams, strict=True):
-            assert first + b"".join([part async for part in stream]) == BLOB
+            assert first + await joined(stream) == BLOB
         for stream in behind:
-            assert b"".join([part async for part in stream]) == BLOB
-        await settled(world)
+            assert await joined(stream) == BLOB
+        await world.settled()
         assert len(upstream.asked) == 1
         assert world.files() == (0, 1)
-
-
-async def fed(worker: Worker, repository: str = REPOSITORY) -> FedBlob:
-    """Return a blob that is being fetched."""
-    name = Name(HANDLE, repository)
-    found = await get_missing_blob(worker.ctx, name, DIGEST, BlobUnknown("it is not here"))
-    assert isinstance(found, FedBlob)
-    return found
 
 
 @on_both_databases
 @pytest.mark.parametrize("number", [0, 1])
 async def test_a_rule_has_nothing_of_what_another_one_fetches_or_has_fetched(
-    metadata_url: str, tmp_path: Path, number: int
+    fills: OpenFills, number: int
 ) -> None:
     upstream = LyingUpstream()
     upstream.blobs[DIGEST] = BLOB
     upstream.allow(MIB)
-    async with fills_world(metadata_url, tmp_path, upstream, count=2) as world:
+    async with fills(upstream, count=2) as world:
         worker = world.workers[number]
         await list_it(worker, ELSEWHERE)
-        begun = await fed(world.workers[0])
+        begun = await world.workers[0].fed(DIGEST)
         had = upstream.blobs.pop(DIGEST)
         assert (await worker.client.request("GET", path_of(DIGEST, ELSEWHERE))).status == 404
         upstream.allow(None)
-        assert b"".join([part async for part in begun.blob.stream()]) == BLOB
-        await settled(world)
+        assert await joined(begun.blob.stream()) == BLOB
+        await world.settled()
         assert (await worker.client.request("GET", path_of(DIGEST, ELSEWHERE))).status == 404
         assert await worker.pull(DIGEST, OTHER) == BLOB, "it is under the same rule"
         assert len(upstream.asked) == 3
         upstream.blobs[DIGEST] = had
         assert await worker.pull(DIGEST, ELSEWHERE) == BLOB
-        await settled(world)
+        await world.settled()
         assert len(upstream.asked) == 4
         assert world.files() == (0, 1)
+
+
+@on_both_databases
+@pytest.mark.parametrize("number", [0, 1])
+async def test_a_fill_that_has_just_begun_is_not_for_another_repository(
+    fills: OpenFills, number: int
+) -> None:
+    upstream = OfOne(BLOB, allowed=MIB)
+    async with fills(upstream, count=2, around=Late) as world:
+        worker = world.workers[number]
+        late = worker.ctx.database
+        assert isinstance(late, Late)
+        pull = asyncio.create_task(worker.client.request("GET", path_of(DIGEST, OTHER)))
+        async with asyncio.timeout(60):
+            await late.has_looked.wait()
+            begun = await world.workers[0].fed(DIGEST)
+            late.go_on.set()
+            answer = await pull
+            assert answer.status == 404, "its own upstream does not have it"
+            upstream.allow(None)
+            assert await joined(begun.blob.stream()) == BLOB
+        assert await world.left() == Left(0, 0, 1)

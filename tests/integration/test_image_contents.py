@@ -12,8 +12,8 @@ from cloudcore.objects.damage import DIGEST
 from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from tests.databases import on_both_databases
-from tests.integration.pushing import Descriptor, World, refused
-from tests.tenants import ALLOW_ALL, bearer, let
+from tests.integration.pushing import Descriptor, World, refused, signed_in
+from tests.tenants import ALLOW_ALL, let
 
 pytestmark = on_both_databases
 
@@ -146,10 +146,9 @@ async def test_whom_a_repository_lets_see_its_images_sees_this(world: World) -> 
     partner = await world.install.add_account("partner")
     program = await world.install.add_program(partner, "ci", ALLOW_ALL)
     path = f"{world.images}/{image['digest']}?include=configuration"
-    async with world.install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        refused(await client.get(path), 404, "NOT_FOUND")
-        seen = let("partner", actions=["registry:DescribeImages"])
-        await world.install.share(world.repository_id, world.account, seen)
-        answer = await client.get(path)
+    client = signed_in(world.install, program)
+    refused(await client.get(path), 404, "NOT_FOUND")
+    seen = let("partner", actions=["registry:DescribeImages"])
+    await world.install.share(world.repository_id, world.account, seen)
+    answer = await client.get(path)
     assert answer.json()["image"]["configuration"]["platform"] == "linux/arm/v7"

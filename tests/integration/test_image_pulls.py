@@ -39,6 +39,7 @@ from tests.busybox_images import (
 )
 from tests.databases import on_both_databases
 from tests.integration.cached_world import make_rule
+from tests.integration.pushing import signed_in
 from tests.layer_worlds import FIRST
 from tests.manifest_upstream import ManifestUpstream
 from tests.memory_store import MemoryStore
@@ -394,8 +395,7 @@ async def test_pulls_count_as_those_of_clients_do(node: Node) -> None:
     await node.install.ctx.pulls.flush()
     await node.images.fetch(node.acme.id, puller, "app:v1")
     await node.install.ctx.pulls.flush()
-    control = node.install.connect()
-    control.headers.update(bearer(node.pusher.access_token))
+    control = signed_in(node.install, node.pusher)
     repositories = (await control.get("/v1/repositories")).json()["repositories"]
     path = f"/v1/repositories/{repositories[0]['id']}/images"
     (image,) = (await control.get(path)).json()["images"]
@@ -439,9 +439,8 @@ class _Upstream(ManifestUpstream):
 async def test_an_image_of_the_pull_through_cache_is_brought_from_its_upstream(node: Node) -> None:
     image = busybox_image("true", files={"srv/a": b"a"})
     ctx = replace(node.install.ctx, upstream=_Upstream(image))
-    async with node.install.connect() as client:
-        client.headers.update(bearer(node.pusher.access_token))
-        await make_rule(client)
+    client = signed_in(node.install, node.pusher)
+    await make_rule(client)
     images = replace(node.images, ctx=ctx)
     puller = await node.role("puller", LOG_IN, PULL)
     found = await images.fetch(node.acme.id, puller, "acme/quay/app:v1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.integration.pushing import World, make_world, refused
+from tests.integration.pushing import World, make_world, refused, signed_in
 from tests.tenants import allow, bearer, document, let
 
 
@@ -27,8 +27,7 @@ async def test_the_repositorys_own_policy_counts_for_its_account_too(world: Worl
     """One allow is enough within an account, and any deny refuses."""
 
     program = await world.install.add_program(world.account, "few")
-    visitor = world.install.connect()
-    visitor.headers.update(bearer(program.access_token))
+    visitor = signed_in(world.install, program)
     assert (await visitor.get(world.images)).status_code == 403
     describe = let(program.crn, actions=("registry:DescribeImages",))
     policy = f"{world.path}/policy"

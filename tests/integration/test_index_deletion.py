@@ -9,8 +9,8 @@ import pytest
 from registry.oci.digest import digest_of
 from registry.services.images import index_deletion
 from tests.databases import on_both_databases
-from tests.integration.pushing import Descriptor, World, refused
-from tests.tenants import ALLOW_ALL, bearer, let
+from tests.integration.pushing import Descriptor, World, refused, signed_in
+from tests.tenants import ALLOW_ALL, let
 
 pytestmark = on_both_databases
 
@@ -168,10 +168,9 @@ async def test_a_partner_learns_nothing_of_what_an_image_shares(world: World) ->
     program = await world.install.add_program(partner, "ci", ALLOW_ALL)
     seen = let("partner", actions=["registry:DescribeImages"])
     await world.install.share(world.repository_id, world.account, seen)
-    async with world.install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        path = f"{world.images}/{index['digest']}"
-        assert (await client.get(path)).status_code == 200
-        refused(await client.get(f"{path}/deletion-preview"), 404, "NOT_FOUND")
-        answer = await client.post(f"{path}/delete-with-children", json={})
-        refused(answer, 404, "NOT_FOUND")
+    client = signed_in(world.install, program)
+    path = f"{world.images}/{index['digest']}"
+    assert (await client.get(path)).status_code == 200
+    refused(await client.get(f"{path}/deletion-preview"), 404, "NOT_FOUND")
+    answer = await client.post(f"{path}/delete-with-children", json={})
+    refused(answer, 404, "NOT_FOUND")

@@ -14,19 +14,12 @@ from registry.distribution.auth import OpenAccess
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
 from tests.databases import on_both_databases
-from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
+from tests.integration.mirror_world import APP, HANDLE, NAME, TTL, CachedWorld
 from tests.manifest_upstream import described
 from tests.wired import WireClient, wired
 
 pytestmark = on_both_databases
-APP: Final = "team/app"
 BY_TAG: Final = f"/v2/{NAME}/manifests/v1"
-
-
-@pytest.fixture
-async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
-    async with open_cached(metadata_url) as world:
-        yield world
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ async def test_an_answer_kept_while_another_asks_is_told_to_be_stale(
 ) -> None:
     upstream = cached.upstream
     upstream.tells_digest = upstream.tells_etag = False
-    upstream.add_image(APP, "v1", layers=(b"layer",))
+    upstream.add_image(APP, "v1")
     await cached.pull("v1")
     cached.clock.advance(TTL)
     upstream.was_asked.clear()
@@ -59,7 +52,7 @@ async def test_an_answer_kept_while_another_asks_is_told_to_be_stale(
 async def test_referrers_are_asked_for_once_a_rule_lets_them(
     cached: CachedWorld, client: WireClient, *, is_pulled: bool
 ) -> None:
-    subject = cached.upstream.add_image(APP, "v1", layers=(b"layer",))
+    subject = cached.upstream.add_image(APP, "v1")
     signature = described(b"signature", OCI_MANIFEST)
     told = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [signature]}
     cached.upstream.referrers[subject] = json.dumps(told).encode()

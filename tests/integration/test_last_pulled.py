@@ -12,7 +12,6 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.errors import Unavailable
-from cloudcore.identity.rows.accounts import Account
 from cloudcore.wire import rfc3339
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, prepare
@@ -22,33 +21,24 @@ from registry.services.registry_settings import counts_pulls_of
 from registry.settings.settings import Settings
 from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
-from tests.integration.layered_images import Pusher, pusher
-from tests.integration.repositories_world import PATH
+from tests.integration.pushing import PATH, Pusher, World, pusher, signed_in
 from tests.recount import querying
-from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
+from tests.tenants import ALLOW_ALL, bearer, let
 
 MINUTE: Final = 60 * MICROSECONDS
 
 
-@dataclass
-class World:
-    """An image in ``acme/r``."""
-
-    install: Install
-    account: Account
-    program: Program
-    repository: str
-    docker: Pusher
+@dataclass(frozen=True)
+class PulledWorld(World):
+    """A repository whose images are pulled."""
 
     async def times(self) -> dict[str, str | None]:
         """Return when each image, and the repository (an empty key), was last pulled."""
         await self.install.ctx.pulls.flush()
-        async with self.install.connect() as client:
-            client.headers.update(bearer(self.program.access_token))
-            one = (await client.get(f"{PATH}/{self.repository}")).json()["repository"]
-            listed = (await client.get(f"{PATH}?name=r")).json()["repositories"]
-            images = (await client.get(f"{PATH}/{self.repository}/images")).json()["images"]
+        one = await self.record()
+        listed = (await self.control.get(f"{PATH}?name=app")).json()["repositories"]
         assert listed == [one]
+        images = (await self.get("/images"))["images"]
         found = {image["digest"]: image["last_pulled_at"] for image in images}
         return found | {"": one["last_pulled_at"]}
 
@@ -58,60 +48,54 @@ class World:
 
     async def ignore(self, *patterns: str) -> None:
         """Let the pulls of these principals not count."""
-        async with self.install.connect() as client:
-            client.headers.update(bearer(self.program.access_token))
-            answer = await client.patch(
-                "/v1/registry-settings", json={"uncounted_pullers": list(patterns)}
-            )
+        changed = {"uncounted_pullers": list(patterns)}
+        answer = await self.control.patch("/v1/registry-settings", json=changed)
         assert answer.status_code == 200, answer.text
 
 
 @pytest.fixture
-async def world(install: Install) -> World:
-    """Return an account with one repository in an install."""
-    account = await install.add_account("acme")
-    program = await install.add_program(account, "ci", ALLOW_ALL)
-    repository = await install.add_repository(account, "r")
-    docker = await pusher(install, program, "acme/r")
-    return World(install, account, program, repository, docker)
+async def pulled(world: World) -> PulledWorld:
+    return PulledWorld(**vars(world))
 
 
 @on_both_databases
-async def test_images_and_their_repository_tell_when_they_were_pulled(world: World) -> None:
-    first = await world.docker.image(b"1", tag="v1")
-    second = await world.docker.image(b"2", tag="v2")
-    assert await world.times() == {first: None, second: None, "": None}
-    await world.docker.pull("v1", "HEAD")
-    assert (await world.times())[""] is None
-    await world.docker.pull("v1")
-    then = world.minute()
-    assert await world.times() == {first: then, second: None, "": then}
-    world.install.clock.advance(120)
-    await world.docker.pull(second)
-    now = world.minute()
-    assert await world.times() == {first: then, second: now, "": now}
+async def test_images_and_their_repository_tell_when_they_were_pulled(pulled: PulledWorld) -> None:
+    first = await pulled.image(b"1", tag="v1")
+    second = await pulled.image(b"2", tag="v2")
+    assert await pulled.times() == {first: None, second: None, "": None}
+    await pulled.pull("v1", "HEAD")
+    assert (await pulled.times())[""] is None
+    await pulled.pull("v1")
+    then = pulled.minute()
+    assert await pulled.times() == {first: then, second: None, "": then}
+    pulled.install.clock.advance(120)
+    await pulled.pull(second)
+    now = pulled.minute()
+    assert await pulled.times() == {first: then, second: now, "": now}
     # The repository's is that of the images it holds.
-    await world.docker.delete(second)
-    assert await world.times() == {first: then, "": then}
+    await pulled.delete(second)
+    assert await pulled.times() == {first: then, "": then}
 
 
-async def test_a_client_that_has_the_image_and_asks_again_by_get_uses_it(world: World) -> None:
-    image = await world.docker.image(b"1", tag="v1")
-    path, has_it = "/v2/acme/r/manifests/v1", {"if-none-match": f'"{image}"'}
-    head = await world.docker.client.head(path, headers=has_it)
-    assert (head.status_code, (await world.times())[image]) == (304, None)
-    get = await world.docker.client.get(path, headers=has_it)
-    assert (get.status_code, (await world.times())[image]) == (304, world.minute())
+async def test_a_client_that_has_the_image_and_asks_again_by_get_uses_it(
+    pulled: PulledWorld,
+) -> None:
+    image = await pulled.image(b"1", tag="v1")
+    path, has_it = "/v2/acme/app/manifests/v1", {"if-none-match": f'"{image}"'}
+    head = await pulled.docker.head(path, headers=has_it)
+    assert (head.status_code, (await pulled.times())[image]) == (304, None)
+    get = await pulled.docker.get(path, headers=has_it)
+    assert (get.status_code, (await pulled.times())[image]) == (304, pulled.minute())
 
 
-async def test_an_index_and_its_children_count_each_for_itself(world: World) -> None:
-    child = await world.docker.image(b"1")
-    index = await world.docker.index(child, tag="v1")
-    await world.docker.pull("v1")
-    found = await world.times()
-    assert (found[index], found[child]) == (world.minute(), None)
-    await world.docker.pull(child)
-    assert (await world.times())[child] is not None
+async def test_an_index_and_its_children_count_each_for_itself(pulled: PulledWorld) -> None:
+    child = await pulled.image(b"1")
+    index = await pulled.index(child, tag="v1")
+    await pulled.pull("v1")
+    found = await pulled.times()
+    assert (found[index], found[child]) == (pulled.minute(), None)
+    await pulled.pull(child)
+    assert (await pulled.times())[child] is not None
 
 
 @pytest.mark.parametrize(
@@ -126,91 +110,92 @@ async def test_an_index_and_its_children_count_each_for_itself(world: World) -> 
         ("crn:iam::OTHER:*", True),
     ],
 )
-async def test_some_principals_do_not_count(world: World, pattern: str, *, counts: bool) -> None:
-    other = await world.install.add_account("other")
-    digest = await world.docker.image(b"1", tag="v1")
-    await world.ignore("crn:iam::acme:role/none", pattern.replace("OTHER", other.id))
-    docker = await pusher(world.install, world.program, "acme/r")
+async def test_some_principals_do_not_count(
+    pulled: PulledWorld, pattern: str, *, counts: bool
+) -> None:
+    other = await pulled.install.add_account("other")
+    digest = await pulled.image(b"1", tag="v1")
+    await pulled.ignore("crn:iam::acme:role/none", pattern.replace("OTHER", other.id))
+    docker = await pulled.pusher()
     await docker.pull("v1")
     await docker.pull(digest)
-    found = await world.times()
+    found = await pulled.times()
     assert [found[digest] is not None, found[""] is not None] == [counts, counts]
 
 
-async def test_whose_pulls_count_is_the_account_s_they_pull_from(world: World) -> None:
+async def test_whose_pulls_count_is_the_account_s_they_pull_from(pulled: PulledWorld) -> None:
     """Nobody makes another account's images look unused, nor its own pulls there count for more."""
 
-    digest = await world.docker.image(b"1", tag="v1")
-    partner = await world.install.add_account("partner")
-    program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
-    await world.install.share(world.repository, world.account, let("partner"))
-    async with world.install.connect() as own:
-        own.headers.update(bearer(program.access_token))
-        await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
-    await (await pusher(world.install, program, "acme/r")).pull("v1")
-    then = (await world.times())[digest]
+    digest = await pulled.image(b"1", tag="v1")
+    partner = await pulled.install.add_account("partner")
+    program = await pulled.install.add_program(partner, "scanner", ALLOW_ALL)
+    await pulled.install.share(pulled.repository_id, pulled.account, let("partner"))
+    own = signed_in(pulled.install, program)
+    await own.patch("/v1/registry-settings", json={"uncounted_pullers": ["*"]})
+    await (await pusher(pulled.install, program, "acme/app")).pull("v1")
+    then = (await pulled.times())[digest]
     assert then is not None
-    await world.ignore(f"crn:iam::{partner.id}:service-account/scanner")
-    world.install.clock.advance(120)
-    await (await pusher(world.install, program, "acme/r")).pull("v1")
-    assert (await world.times())[digest] == then
+    await pulled.ignore(f"crn:iam::{partner.id}:service-account/scanner")
+    pulled.install.clock.advance(120)
+    await (await pusher(pulled.install, program, "acme/app")).pull("v1")
+    assert (await pulled.times())[digest] == then
 
 
-async def test_it_is_decided_at_the_exchange_and_ends_with_the_bearer(world: World) -> None:
-    digest = await world.docker.image(b"1", tag="v1")
-    await world.ignore("*")
-    await world.docker.pull("v1")  # its bearer is from before
-    then = (await world.times())[digest]
+async def test_it_is_decided_at_the_exchange_and_ends_with_the_bearer(pulled: PulledWorld) -> None:
+    digest = await pulled.image(b"1", tag="v1")
+    await pulled.ignore("*")
+    await pulled.pull("v1")  # its bearer is from before
+    then = (await pulled.times())[digest]
     assert then is not None
-    world.install.clock.advance(120)
-    docker = await pusher(world.install, world.program, "acme/r")
+    pulled.install.clock.advance(120)
+    docker = await pulled.pusher()
     await docker.pull("v1")
-    assert (await world.times())[digest] == then
-    await world.ignore()
+    assert (await pulled.times())[digest] == then
+    await pulled.ignore()
     await docker.pull("v1")
-    assert (await world.times())[digest] == then
-    await (await pusher(world.install, world.program, "acme/r")).pull("v1")
-    assert (await world.times())[digest] == world.minute() > then
+    assert (await pulled.times())[digest] == then
+    await (await pulled.pusher()).pull("v1")
+    assert (await pulled.times())[digest] == pulled.minute() > then
 
 
-async def test_the_public_counts_unless_all_do_not(world: World) -> None:
-    digest = await world.docker.image(b"1", tag="v1")
-    await world.install.share(world.repository, world.account, let("*"))
+async def test_the_public_counts_unless_all_do_not(pulled: PulledWorld) -> None:
+    digest = await pulled.image(b"1", tag="v1")
+    await pulled.install.share(pulled.repository_id, pulled.account, let("*"))
 
     async def pull() -> None:
-        token = await world.install.exchange(None, "repository:acme/r:pull")
-        async with world.install.connect() as client:
+        token = await pulled.install.exchange(None, "repository:acme/app:pull")
+        async with pulled.install.connect() as client:
             client.headers.update(bearer(token))
-            await Pusher(client, "acme/r").pull("v1")
+            await Pusher(client, "acme/app").pull("v1")
 
-    await world.ignore("crn:iam::*:*")
+    await pulled.ignore("crn:iam::*:*")
     await pull()
-    then = (await world.times())[digest]
+    then = (await pulled.times())[digest]
     assert then is not None
-    world.install.clock.advance(120)
-    await world.ignore("*")
+    pulled.install.clock.advance(120)
+    await pulled.ignore("*")
     await pull()
-    assert (await world.times())[digest] == then
+    assert (await pulled.times())[digest] == then
 
 
-async def test_a_bearer_says_so_only_where_pulls_do_not_count(world: World) -> None:
-    partner = await world.install.add_account("partner")
-    await world.install.add_repository(partner, "r", let("acme"))
-    await world.ignore("*")
-    names = ("acme/r", "partner/r", "acme/absent", "nobody/r")
-    password = await world.install.login(world.program)
-    token = await world.install.exchange(
+async def test_a_bearer_says_so_only_where_pulls_do_not_count(pulled: PulledWorld) -> None:
+    partner = await pulled.install.add_account("partner")
+    await pulled.install.add_repository(partner, "app", let("acme"))
+    await pulled.ignore("*")
+    names = ("acme/app", "partner/app", "acme/absent", "nobody/app")
+    password = (await pulled.control.post("/v1/authorization-token")).json()["password"]
+    token = await pulled.install.exchange(
         password, *(f"repository:{name}:pull" for name in names), "registry:catalog:*"
     )
     said = {each["name"]: each.get("uncounted") for each in _access(token)}
     assert said == {
-        "acme/r": True,
-        "partner/r": None,
+        "acme/app": True,
+        "partner/app": None,
         "acme/absent": True,
-        "nobody/r": None,
+        "nobody/app": None,
         "catalog": None,
     }
-    payload = world.install.tokens.verify(token).access
+    payload = pulled.install.tokens.verify(token).access
     assert sum(not entry.counts_pulls for entry in payload.values()) == 2
 
 
@@ -282,15 +267,15 @@ async def test_a_stop_that_cannot_record_the_last_pulls_is_no_failure(
     assert "stops without recording the last pulls: the database or disk is full" in caplog.text
 
 
-async def test_the_bearer_of_one_who_may_not_pull_tells_nothing_of_it(world: World) -> None:
+async def test_the_bearer_of_one_who_may_not_pull_tells_nothing_of_it(pulled: PulledWorld) -> None:
     """Else a bearer, which anyone can read, would tell that there is such an account."""
-    partner = await world.install.add_account("partner")
-    program = await world.install.add_program(partner, "scanner", ALLOW_ALL)
-    await world.ignore("*")
-    password = await world.install.login(program)
-    scopes = [f"repository:{name}:pull" for name in ("acme/r", "acme/absent", "nobody/r")]
+    partner = await pulled.install.add_account("partner")
+    program = await pulled.install.add_program(partner, "scanner", ALLOW_ALL)
+    await pulled.ignore("*")
+    password = await pulled.install.login(program)
+    scopes = [f"repository:{name}:pull" for name in ("acme/app", "acme/absent", "nobody/app")]
     for token in (
-        await world.install.exchange(password, *scopes),
-        await world.install.exchange(None, *scopes),
+        await pulled.install.exchange(password, *scopes),
+        await pulled.install.exchange(None, *scopes),
     ):
         assert [each.get("uncounted") for each in _access(token)] == [None] * 3

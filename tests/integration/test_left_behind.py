@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
@@ -29,11 +28,10 @@ from registry.services.pull_through.rules import create_rule
 from registry.services.repositories.details import delete_repository
 from tests.databases import on_both_databases
 from tests.inprocess import Answer
-from tests.integration.mirror_world import HANDLE, NAME, TTL, CachedWorld, open_cached
+from tests.integration.mirror_world import APP, HANDLE, NAME, TTL, CachedWorld
 from tests.manifest_upstream import CONFIG_TYPE, described
 
 pytestmark = on_both_databases
-APP: Final = "team/app"
 LAYER: Final = b"the layer"
 ANOTHER: Final = b"another"
 IMAGE: Final = json.dumps(
@@ -45,12 +43,6 @@ IMAGE: Final = json.dumps(
     }
 ).encode()
 _DELETE: Final = Statement(text("DELETE FROM pull_through_cache_rules"))
-
-
-@pytest.fixture
-async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
-    async with open_cached(metadata_url) as world:
-        yield world
 
 
 async def leave_behind(cached: CachedWorld) -> CacheRule:

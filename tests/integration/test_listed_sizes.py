@@ -9,10 +9,9 @@ import pytest
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests.databases import on_both_databases
-from tests.integration.mirror_world import CachedWorld, open_cached
+from tests.integration.mirror_world import APP, CachedWorld, open_cached
 from tests.manifest_upstream import CONFIG_TYPE, LAYER_TYPE, described
 
-APP: Final = "team/app"
 TIB: Final = 2**40
 
 

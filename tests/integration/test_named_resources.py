@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -19,10 +18,30 @@ from tests import described as resources
 from tests.certificates import uploaded
 from tests.integration.served_world import Served
 from tests.spec.operations import OPERATIONS, Operation
-from tests.tenants import Statement, allow, deny, document
+from tests.tenants import Statement, allow, deny
 
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 UUIDS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+
+
+_TRUST: Final = {"version": "1", "statements": [{"effect": "allow", "principals": ["<account>"]}]}
+KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "ip-pool": ("email:GetIPPool", {}),
+    "key": ("kms:UseKey", {}),
+    "template": ("email:GetTemplate", {"subject": "Hello", "text": "Hello."}),
+    "queue": ("queue:SendMessage", {}),
+    "certificate": ("certificate:GetCertificate", {}),
+    "security-group": ("network:GetSecurityGroup", {"vpc": "vpc-0"}),
+    "subnet": ("network:GetSubnet", {"vpc": "vpc-0", "cidr_ipv4": "10.0.200.0/24"}),
+    "route-table": ("network:GetRouteTable", {"vpc": "vpc-0"}),
+    "topic": ("notifications:Publish", {}),
+    "vpc": ("network:GetVpc", {"cidr_ipv4": "10.200.0.0/16"}),
+    "service-account": ("iam:AttachPolicy", {}),
+    "role": ("iam:AttachPolicy", {"trust_policy": _TRUST}),
+}
+"""The right that naming one needs, and the request that makes one, without its name."""
+IT: Final = "<it>"
+"""In the body of a request, what it names."""
 
 
 class Naming(NamedTuple):
@@ -32,289 +51,135 @@ class Naming(NamedTuple):
     field: str
     kind: str
     """Of `KINDS`."""
-    action: str
-    """The right to what is named."""
-    body: Callable[[str], dict[str, Any]]
     needed: str = ""
     """The action of the operation itself, if it is another one."""
+    more: Mapping[str, Any] = {}
+    """Of the body, besides the field; or with it, if it is below another."""
+    right: str = ""
+    """The right to what is named, if not that of its kind."""
     on: str = "*"
     """The resource of the operation itself."""
     forms: tuple[str, ...] = ("name", "id", "crn")
     is_across_accounts: bool = False
     """True if it may name what is another account's."""
 
+    @property
+    def action(self) -> str:
+        """Return the right to what is named."""
+        return self.right or KINDS[self.kind][0]
 
-KINDS: Final = {
-    "ip-pool": "crn:email:local:{}:ip-pool/",
-    "key": "crn:kms:local:{}:key/",
-    "template": "crn:email:local:{}:template/",
-    "queue": "crn:queue:local:{}:queue/",
-    "certificate": "crn:certificate:local:{}:certificate/",
-    "security-group": "crn:network:local:{}:security-group/",
-    "subnet": "crn:network:local:{}:subnet/",
-    "route-table": "crn:network:local:{}:route-table/",
-    "topic": "crn:notifications:local:{}:topic/",
-    "vpc": "crn:network:local:{}:vpc/",
-    "service-account": "crn:iam::{}:service-account/",
-    "role": "crn:iam::{}:role/",
-}
-_KEY: Final = ("kms_key", "key", "kms:UseKey")
-_POOL: Final = ("ip_pool", "ip-pool", "email:GetIPPool")
-_REDRIVE: Final = ("redrive_policy.dead_letter_queue", "queue", "queue:SendMessage")
+    def crn(self, account: str, name: str) -> str:
+        """Return the CRN of what is named; both may be patterns."""
+        service = KINDS[self.kind][0].partition(":")[0]
+        return f"crn:{service}:{'' if service == 'iam' else 'local'}:{account}:{self.kind}/{name}"
 
-
-def _redrive(value: str) -> dict[str, Any]:
-    return {"dead_letter_queue": value, "max_leases": 3}
+    def body(self, value: str) -> dict[str, Any]:
+        """Return a body that names `value`."""
+        made = (
+            self.more if "." in self.field or "[]" in self.field else {self.field: IT, **self.more}
+        )
+        body: dict[str, Any] = json.loads(json.dumps(made).replace(IT, value))
+        return body
 
 
+_NEW: Final = {"name": "new"}
+_POOL: Final = ("ip_pool", "ip-pool")
+_REDRIVE: Final = ("redrive_policy.dead_letter_queue", "queue")
+_REDRIVEN: Final = {"redrive_policy": {"dead_letter_queue": IT}}
+_QUEUE: Final = {"redrive_policy": {"dead_letter_queue": IT, "max_leases": 3}}
+_SUBSCRIPTIONS: Final = "POST /v1/topics/{topic_id}/subscriptions"
+_ATTACHMENTS: Final = "POST /v1/policies/{policy_id}/attachments"
+_ATTACH: Final = "iam:AttachPolicy"
+_POLICIES: Final = "crn:iam::*:policy/*"
 _WEB: Final = {"name": "web", "protocol": "http"}
-
-
-def _https(value: str) -> dict[str, Any]:
-    listener = {"port": 443, "protocol": "https", "backend": "web", "certificate": value}
-    return {"listeners": [listener], "backends": [_WEB]}
-
-
-_BALANCERS: Final = (
+_HTTP: Final = {"port": 80, "protocol": "http", "backend": "web"}
+_HTTPS: Final = {"port": 443, "protocol": "https", "backend": "web", "certificate": IT}
+_BALANCER: Final = "PATCH /v1/load-balancers/{load_balancer_id}"
+_CHANGED: Final = "loadbalancer:UpdateLoadBalancer"
+NAMING: Final = (
+    Naming("POST /v1/security-groups", "vpc", "vpc", "network:CreateSecurityGroup", _NEW),
+    Naming("POST /v1/route-tables", "vpc", "vpc", "network:CreateRouteTable", _NEW),
+    Naming("POST /v1/egress-only-gateways", "vpc", "vpc", "network:CreateEgressOnlyGateway", _NEW),
     Naming(
-        "POST /v1/load-balancers",
-        "subnet",
-        "subnet",
-        "network:GetSubnet",
-        lambda value: {
-            "name": "new",
-            "subnet": value,
-            "listeners": [{"port": 80, "protocol": "http", "backend": "web"}],
-            "backends": [_WEB],
-        },
-        "loadbalancer:CreateLoadBalancer",
-    ),
-    *(
-        Naming(
-            "PATCH /v1/load-balancers/{load_balancer_id}",
-            field,
-            kind,
-            action,
-            body,
-            "loadbalancer:UpdateLoadBalancer",
-        )
-        for field, kind, action, body in (
-            (
-                "security_groups[]",
-                "security-group",
-                "network:GetSecurityGroup",
-                lambda value: {"security_groups": [value]},
-            ),
-            (
-                "listeners[].certificate",
-                "certificate",
-                "certificate:GetCertificate",
-                _https,
-            ),
-        )
-    ),
-)
-_MESSAGE: Final = {"from": "ada@mail-0.example.com", "to": ["bob@example.com"]}
-
-
-def _in_vpc(more: dict[str, Any], value: str) -> dict[str, Any]:
-    return {"name": "new", "vpc": value, **more}
-
-
-_VPC: Final = ("vpc", "vpc", "network:GetVpc")
-_NETWORKS: Final = (
-    *(
-        Naming(
-            f"POST /v1/{noun}",
-            *_VPC,
-            partial(_in_vpc, more),
-            f"network:Create{made}",
-        )
-        for noun, made, more in (
-            ("security-groups", "SecurityGroup", {}),
-            ("route-tables", "RouteTable", {}),
-            ("egress-only-gateways", "EgressOnlyGateway", {}),
-            ("subnets", "Subnet", {"cidr_ipv4": "10.200.1.0/24"}),
-        )
+        *("POST /v1/subnets", "vpc", "vpc", "network:CreateSubnet"),
+        {**_NEW, "cidr_ipv4": "10.200.1.0/24"},
     ),
     Naming(
         "POST /v1/internet-gateways/{internet_gateway_id}/attach",
-        *_VPC,
-        lambda value: {"vpc": value},
-        "network:AttachInternetGateway",
+        *("vpc", "vpc", "network:AttachInternetGateway"),
+    ),
+    Naming("PATCH /v1/subnets/{subnet_id}", "route_table", "route-table", "network:UpdateSubnet"),
+    Naming("POST /v1/repositories", "kms_key", "key", "registry:CreateRepository", _NEW),
+    Naming("PUT /v1/encryption-binding", "kms_key", "key", "registry:PutEncryptionBinding"),
+    Naming(
+        "PUT /v1/repositories/{repository_id}/encryption-binding",
+        *("kms_key", "key", "registry:PutEncryptionBinding"),
+    ),
+    Naming("POST /v1/buckets", "kms_key", "key", "storage:CreateBucket", _NEW),
+    Naming("PATCH /v1/buckets/{bucket}", "kms_key", "key", "storage:UpdateBucket"),
+    Naming("POST /v1/queues", *_REDRIVE, "queue:CreateQueue", {**_NEW, **_QUEUE}),
+    Naming("PATCH /v1/queues/{queue_id}", *_REDRIVE, "queue:UpdateQueue", _QUEUE),
+    Naming(
+        *(_SUBSCRIPTIONS, "endpoint", "queue", "notifications:Subscribe"), {"protocol": "queue"}
     ),
     Naming(
-        "PATCH /v1/subnets/{subnet_id}",
-        "route_table",
-        "route-table",
-        "network:GetRouteTable",
-        lambda value: {"route_table": value},
-        "network:UpdateSubnet",
+        *(_SUBSCRIPTIONS, *_REDRIVE, "notifications:Subscribe"),
+        {"protocol": "https", "endpoint": "https://192.0.32.7/new", **_REDRIVEN},
+    ),
+    Naming(
+        "PATCH /v1/topics/{topic_id}/subscriptions/{subscription_id}",
+        *(*_REDRIVE, "notifications:UpdateSubscription", _REDRIVEN),
+    ),
+    Naming(
+        *("POST /v1/identities", *_POOL, "email:CreateIdentity"),
+        {"value": "new.example.com", "kind": "domain"},
+    ),
+    Naming("PATCH /v1/identities/{identity_id}", *_POOL, "email:UpdateIdentity"),
+    Naming("POST /v1/dedicated-ips", *_POOL, "email:RequestDedicatedIP"),
+    Naming("PATCH /v1/dedicated-ips/{dedicated_ip_id}", *_POOL, "email:UpdateDedicatedIP"),
+    Naming(
+        *("POST /v1/messages", "template", "template", "email:SendMessage"),
+        {"from": "ada@mail-0.example.com", "to": ["bob@example.com"]},
+    ),
+    Naming(
+        *("POST /v1/event-rules", "topic", "topic", "registry:PutEventRule"),
+        {"event_types": ["registry.tag.moved"]},
+    ),
+    Naming(_ATTACHMENTS, "service_account", "service-account", _ATTACH, on=_POLICIES),
+    Naming(_ATTACHMENTS, "role", "role", _ATTACH, on=_POLICIES),
+    Naming("POST /v1/assume-role", "role", "role", right="iam:AssumeRole", is_across_accounts=True),
+    Naming(
+        *("POST /v1/policy-simulations", "principal", "service-account"),
+        more={"actions": ["registry:PullImage"], "resource": IT},
+        right="iam:SimulatePolicy",
+        forms=("crn",),
+    ),
+    Naming(
+        *("POST /v1/load-balancers", "subnet", "subnet", "loadbalancer:CreateLoadBalancer"),
+        {**_NEW, "listeners": [_HTTP], "backends": [_WEB]},
+    ),
+    Naming(
+        *(_BALANCER, "security_groups[]", "security-group", _CHANGED), {"security_groups": [IT]}
+    ),
+    Naming(
+        *(_BALANCER, "listeners[].certificate", "certificate", _CHANGED),
+        {"listeners": [_HTTPS], "backends": [_WEB]},
     ),
 )
 OF_NETWORKS: Final = {
     ("POST /v1/subnets", "route_table"),
     *(
-        (operation, field)
-        for operations, fields in (
-            (
-                ("POST /v1/route-tables", "PATCH /v1/route-tables/{route_table_id}"),
-                ("routes[].destination", "routes[].target"),
-            ),
-            (
-                ("POST /v1/security-groups", "PATCH /v1/security-groups/{security_group_id}"),
-                ("rules[].destination", "rules[].source"),
-            ),
-            (
-                ("POST /v1/instance-pools", "PATCH /v1/instance-pools/{instance_pool_id}"),
-                ("security_groups[]", "command[]"),
-            ),
+        (f"{operation} /v1/{path}", field)
+        for noun, one, fields in (
+            ("route-tables", "route_table_id", ("routes[].destination", "routes[].target")),
+            ("security-groups", "security_group_id", ("rules[].destination", "rules[].source")),
+            ("instance-pools", "instance_pool_id", ("security_groups[]", "command[]")),
         )
-        for operation in operations
+        for operation, path in (("POST", noun), ("PATCH", f"{noun}/{{{one}}}"))
         for field in fields
     ),
 }
 """Asked after the right to the VPC or the subnet, by the tests of those; a command is none."""
-NAMING: Final = (
-    *_NETWORKS,
-    Naming(
-        "POST /v1/repositories",
-        *_KEY,
-        lambda value: {"name": "new", "kms_key": value},
-        "registry:CreateRepository",
-    ),
-    *(
-        Naming(operation, *_KEY, lambda value: {"kms_key": value}, "registry:PutEncryptionBinding")
-        for operation in (
-            "PUT /v1/encryption-binding",
-            "PUT /v1/repositories/{repository_id}/encryption-binding",
-        )
-    ),
-    Naming(
-        "POST /v1/buckets",
-        *_KEY,
-        lambda value: {"name": "new", "kms_key": value},
-        "storage:CreateBucket",
-    ),
-    Naming(
-        "PATCH /v1/buckets/{bucket}",
-        *_KEY,
-        lambda value: {"kms_key": value},
-        "storage:UpdateBucket",
-    ),
-    Naming(
-        "POST /v1/queues",
-        *_REDRIVE,
-        lambda value: {"name": "new", "redrive_policy": _redrive(value)},
-        "queue:CreateQueue",
-    ),
-    Naming(
-        "PATCH /v1/queues/{queue_id}",
-        *_REDRIVE,
-        lambda value: {"redrive_policy": _redrive(value)},
-        "queue:UpdateQueue",
-    ),
-    Naming(
-        "POST /v1/topics/{topic_id}/subscriptions",
-        "endpoint",
-        "queue",
-        "queue:SendMessage",
-        lambda value: {"protocol": "queue", "endpoint": value},
-        "notifications:Subscribe",
-    ),
-    Naming(
-        "POST /v1/topics/{topic_id}/subscriptions",
-        *_REDRIVE,
-        lambda value: {
-            "protocol": "https",
-            "endpoint": "https://192.0.32.7/new",
-            "redrive_policy": {"dead_letter_queue": value},
-        },
-        "notifications:Subscribe",
-    ),
-    Naming(
-        "PATCH /v1/topics/{topic_id}/subscriptions/{subscription_id}",
-        *_REDRIVE,
-        lambda value: {"redrive_policy": {"dead_letter_queue": value}},
-        "notifications:UpdateSubscription",
-    ),
-    Naming(
-        "POST /v1/identities",
-        *_POOL,
-        lambda value: {"value": "new.example.com", "kind": "domain", "ip_pool": value},
-        "email:CreateIdentity",
-    ),
-    Naming(
-        "PATCH /v1/identities/{identity_id}",
-        *_POOL,
-        lambda value: {"ip_pool": value},
-        "email:UpdateIdentity",
-    ),
-    Naming(
-        "POST /v1/dedicated-ips",
-        *_POOL,
-        lambda value: {"ip_pool": value},
-        "email:RequestDedicatedIP",
-    ),
-    Naming(
-        "PATCH /v1/dedicated-ips/{dedicated_ip_id}",
-        *_POOL,
-        lambda value: {"ip_pool": value},
-        "email:UpdateDedicatedIP",
-    ),
-    Naming(
-        "POST /v1/messages",
-        "template",
-        "template",
-        "email:GetTemplate",
-        lambda value: {**_MESSAGE, "template": value},
-        "email:SendMessage",
-    ),
-    Naming(
-        "POST /v1/event-rules",
-        "topic",
-        "topic",
-        "notifications:Publish",
-        lambda value: {"topic": value, "event_types": ["registry.tag.moved"]},
-        "registry:PutEventRule",
-    ),
-    *(
-        Naming(
-            "POST /v1/policies/{policy_id}/attachments",
-            kind.replace("-", "_"),
-            kind,
-            "iam:AttachPolicy",
-            body,
-            "iam:AttachPolicy",
-            "crn:iam::*:policy/*",
-        )
-        for kind, body in (
-            ("service-account", lambda value: {"service_account": value}),
-            ("role", lambda value: {"role": value}),
-        )
-    ),
-    Naming(
-        "POST /v1/assume-role",
-        "role",
-        "role",
-        "iam:AssumeRole",
-        lambda value: {"role": value},
-        is_across_accounts=True,
-    ),
-    Naming(
-        "POST /v1/policy-simulations",
-        "principal",
-        "service-account",
-        "iam:SimulatePolicy",
-        lambda value: {
-            "principal": value,
-            "actions": ["registry:PullImage"],
-            "resource": value.replace("service-account/there", "role/role"),
-        },
-        forms=("crn",),
-    ),
-    *_BALANCERS,
-)
 NAMES_NOTHING: Final = frozenset(
     {
         # What is made, or said of it.
@@ -412,58 +277,15 @@ def _texts(described: dict[str, Any], shape: dict[str, Any], path: str) -> Itera
 @pytest.fixture
 async def there(served: Served) -> dict[str, str]:
     """Make one thing of each kind, called ``there``; return the ids by kind."""
-    token = served.acme.program_token
-    trusted = {"effect": "allow", "principals": [served.acme.account_id]}
-    trust = {"version": "1", "statements": [trusted]}
-    made = {
-        "ip-pool": await served.make("/v1/ip-pools", {"name": "there"}, token=token),
-        "key": await served.make("/v1/keys", {"name": "there"}, token=token),
-        "template": await served.make(
-            "/v1/templates", {"name": "there", "subject": "Hello", "text": "Hello."}, token=token
-        ),
-        "queue": await served.make("/v1/queues", {"name": "there"}, token=token),
-        "certificate": await served.make(
-            "/v1/certificates/upload",
-            {"name": "there", **uploaded("there.test", served.clock())},
-            token=token,
-        ),
-        "security-group": await served.make(
-            "/v1/security-groups", {"name": "there", "vpc": "vpc-0"}, token=token
-        ),
-        "subnet": await served.make(
-            "/v1/subnets",
-            {"name": "there", "vpc": "vpc-0", "cidr_ipv4": "10.0.200.0/24"},
-            token=token,
-        ),
-        "route-table": await served.make(
-            "/v1/route-tables", {"name": "there", "vpc": "vpc-0"}, token=token
-        ),
-        "topic": await served.make("/v1/topics", {"name": "there"}, token=token),
-        "vpc": await served.make(
-            "/v1/vpcs", {"name": "there", "cidr_ipv4": "10.200.0.0/16"}, token=token
-        ),
-        "service-account": await served.make(
-            "/v1/service-accounts", {"name": "there"}, token=token
-        ),
-        "role": await served.make(
-            "/v1/roles", {"name": "there", "trust_policy": trust}, token=token
-        ),
-    }
-    assert made.keys() == KINDS.keys()
-    return {kind: record["id"] for kind, record in made.items()}
-
-
-async def add_program(served: Served, name: str, *statements: Statement) -> str:
-    """Return the token of a new program of acme that has these rights."""
-    token = served.acme.program_token
-    program = await served.make("/v1/service-accounts", {"name": name}, token=token)
-    path = f"/v1/service-accounts/{program['id']}"
-    key = await served.make(f"{path}/access-keys", {}, token=token)
-    policy = {"name": name, "document": document(*statements)}
-    made = await served.make("/v1/policies", policy, token=token)
-    attached = f"/v1/policies/{made['id']}/attachments"
-    await served.make(attached, {"service_account": program["id"]}, token=token)
-    return await served.program_token(key["access_key_id"], key["secret_access_key"])
+    token, account = served.acme.program_token, served.acme.account_id
+    ids = {}
+    for kind, (_, more) in KINDS.items():
+        made = json.loads(json.dumps({"name": "there", **more}).replace("<account>", account))
+        path = f"/v1/{kind}s"
+        if kind == "certificate":
+            path, made = f"{path}/upload", made | uploaded("there.test", served.clock())
+        ids[kind] = (await served.make(path, made, token=token))["id"]
+    return ids
 
 
 def path_of(served: Served, operation: str) -> tuple[str, str]:
@@ -478,8 +300,7 @@ def path_of(served: Served, operation: str) -> tuple[str, str]:
 
 def forms_of(naming: Naming, served: Served, name: str, its_id: str) -> dict[str, str]:
     """Return what means a thing, by form."""
-    prefix = KINDS[naming.kind].format(served.acme.account_id)
-    by_form = {"name": name, "id": its_id, "crn": prefix + name}
+    by_form = {"name": name, "id": its_id, "crn": naming.crn(served.acme.account_id, name)}
     return {form: value for form, value in by_form.items() if form in naming.forms}
 
 
@@ -505,8 +326,8 @@ def each_naming(test: Any) -> Any:  # noqa: ANN401 - a decorator
 async def test_who_may_not_use_it_is_told_the_same_whether_or_not_it_exists(
     served: Served, there: dict[str, str], naming: Naming
 ) -> None:
-    of_another = allow(naming.action, on=KINDS[naming.kind].format("*") + "mine-*")
-    token = await add_program(served, "caller", *own(naming), of_another)
+    of_another = allow(naming.action, on=naming.crn("*", "mine-*"))
+    token = await served.token_that_may(*own(naming), of_another, name="caller")
     exist = forms_of(naming, served, "there", there[naming.kind])
     absent = forms_of(naming, served, "nothing", UNKNOWN)
     for form, value in exist.items():
@@ -523,13 +344,9 @@ async def test_a_denial_tells_of_an_id_no_more_than_a_missing_right(
     served: Served, there: dict[str, str], naming: Naming
 ) -> None:
     """A name is in the caller's own policy, whether or not there is such a thing."""
-    denied = {
-        "effect": "deny",
-        "actions": [naming.action],
-        "resources": [KINDS[naming.kind].format("*") + "there"],
-    }
-    elsewhere = allow(naming.action, on=KINDS[naming.kind].format("*") + "mine-*")
-    token = await add_program(served, "caller", *own(naming), elsewhere, denied)
+    denied = deny(naming.action, on=naming.crn("*", "there"))
+    elsewhere = allow(naming.action, on=naming.crn("*", "mine-*"))
+    token = await served.token_that_may(*own(naming), elsewhere, denied, name="caller")
     for form in naming.forms:
         found = await ask(
             served, naming, token, forms_of(naming, served, "there", there[naming.kind])[form]
@@ -542,7 +359,7 @@ async def test_a_denial_tells_of_an_id_no_more_than_a_missing_right(
 async def test_who_may_use_it_is_told_that_it_is_missing(
     served: Served, there: dict[str, str], naming: Naming
 ) -> None:
-    token = await add_program(served, "caller", *own(naming), allow(naming.action))
+    token = await served.token_that_may(*own(naming), allow(naming.action), name="caller")
     for value in forms_of(naming, served, "nothing", UNKNOWN).values():
         status, said = await ask(served, naming, token, value)
         assert status == 404, said
@@ -554,11 +371,11 @@ async def test_who_may_use_it_is_told_that_it_is_missing(
 @each_naming
 async def test_what_is_malformed_or_foreign_is_told_to_all(served: Served, naming: Naming) -> None:
     """Without the right, too: it says nothing of what exists."""
-    elsewhere = allow(naming.action, on=KINDS[naming.kind].format("*") + "mine-*")
-    token = await add_program(served, "caller", *own(naming), elsewhere)
+    elsewhere = allow(naming.action, on=naming.crn("*", "mine-*"))
+    token = await served.token_that_may(*own(naming), elsewhere, name="caller")
     values = ["crn:nothing"]
     if not naming.is_across_accounts and naming.operation != "POST /v1/policy-simulations":
-        values.append(KINDS[naming.kind].format(served.globex.account_id) + "there")
+        values.append(naming.crn(served.globex.account_id, "there"))
     for value in values:
         status, said = await ask(served, naming, token, value)
         assert status == 400, said
@@ -577,7 +394,7 @@ async def test_a_key_whose_use_one_may_not_see_is_told_like_one_that_is_not_ther
 ) -> None:
     """It is asked of all repositories, since what a key protects may be anywhere."""
     some = allow("registry:DescribeKeyUsage", on="crn:registry:local:*:repository/mine-*")
-    token = await add_program(served, "caller", some, allow("kms:*"))
+    token = await served.token_that_may(some, allow("kms:*"), name="caller")
     own, theirs = there["key"], served.globex.ids["/v1/keys/{}"]
     answers = [
         await served.ask("GET", f"/v1/key-usage/{each}", token=token)
@@ -630,7 +447,9 @@ async def test_a_bucket_that_one_may_not_use_is_told_like_one_that_is_not_there(
     served: Served, operation: Operation
 ) -> None:
     assert operation.action is not None
-    token = await add_program(served, "caller", allow(operation.action, on=f"{BUCKET}mine-*"))
+    token = await served.token_that_may(
+        allow(operation.action, on=f"{BUCKET}mine-*"), name="caller"
+    )
     upload = served.acme.ids["/v1/buckets/{}/multipart-uploads/{}"]
     own, theirs = f"bucket-of-{served.acme.handle}", f"bucket-of-{served.globex.handle}"
     answers = [
@@ -666,10 +485,12 @@ async def test_an_upload_that_one_may_not_use_is_told_like_one_that_is_not_there
     denied = deny(operation.action, on=f"{BUCKET}{own}/key-of-acme")
     upload = served.acme.ids["/v1/buckets/{}/multipart-uploads/{}"]
     for name, statements in (("one", (elsewhere,)), ("two", (elsewhere, denied))):
-        token = await add_program(served, name, *statements)
+        token = await served.token_that_may(*statements, name=name)
         found = await ask_bucket(served, operation, token, own, upload)
         assert found[0] == 403
         assert await ask_bucket(served, operation, token, own) == found
-    token = await add_program(served, "three", allow(operation.action, on=f"{BUCKET}{own}/*"))
+    token = await served.token_that_may(
+        allow(operation.action, on=f"{BUCKET}{own}/*"), name="three"
+    )
     status, said = await ask_bucket(served, operation, token, own)
     assert (status, "upload_not_found" in said) == (404, True), said

@@ -10,7 +10,7 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from tests.integration.repositories_world import PATH, refused
+from tests.integration.pushing import PATH, refused
 from tests.tenants import ALLOW_ALL, allow, bearer, document, let, open_install, refuse
 
 PULL: Final = "registry:PullImage"

@@ -19,8 +19,7 @@ from registry.services.pull_through.remote import credential_of
 from registry.services.pull_through.upstream_states import record_failure, record_success
 from registry.upstream.base import Credential, RateLimit, UpstreamLimited, UpstreamRefused
 from tests.databases import on_both_databases
-from tests.integration.layered_images import pusher
-from tests.integration.repositories_world import client_of, create, refused
+from tests.integration.pushing import client_of, create, pusher, refused, signed_in
 from tests.tenants import ALLOW_ALL, Install, allow
 
 PATH: Final = "/v1/pull-through-cache-rules"
@@ -49,8 +48,9 @@ async def make(client: httpx.AsyncClient, prefix: str, **fields: Any) -> dict[st
 
 
 @on_both_databases
-async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_rule_from_its_making_to_its_end(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     rule = await make(client, "mirrors/quay", keep_unpulled_days=30)
     account = rule["crn"].split(":")[3]
     assert rule["crn"] == f"crn:registry:local:{account}:pull-through-cache-rule/mirrors/quay"
@@ -96,8 +96,9 @@ async def test_a_rule_from_its_making_to_its_end(install: Install) -> None:
 
 
 @on_both_databases
-async def test_a_secret_is_never_shown_nor_sent_to_another_upstream(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_secret_is_never_shown_nor_sent_to_another_upstream(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     given = {"username": "robot", "secret": CANARY}
     rule = await make(client, "quay", credential=given)
     assert rule["credential"] == {"username": "robot", "has_secret": True}
@@ -122,8 +123,9 @@ async def test_a_secret_is_never_shown_nor_sent_to_another_upstream(install: Ins
     assert await stored() is None
 
 
-async def test_a_sealed_secret_opens_for_its_own_rule_alone(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_sealed_secret_opens_for_its_own_rule_alone(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     given = {"username": "robot", "secret": CANARY}
     for prefix in ("one", "two"):
         await make(client, prefix, credential=given)
@@ -162,8 +164,7 @@ _WRONG: Final = (
 )
 
 
-async def test_what_is_no_rule_is_refused(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_what_is_no_rule_is_refused(client: httpx.AsyncClient) -> None:
     one = f"{PATH}/{(await make(client, 'mirror'))['id']}"
     for field, value in _WRONG:
         changed = {field.partition(".")[0]: value}
@@ -174,8 +175,7 @@ async def test_what_is_no_rule_is_refused(install: Install) -> None:
 
 
 @on_both_databases
-async def test_prefixes_do_not_overlap(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_prefixes_do_not_overlap(install: Install, client: httpx.AsyncClient) -> None:
     await make(client, "a/b")
     for prefix in ("a/b", "a", "a/b/c"):
         answer = await client.post(PATH, json={"prefix": prefix, "upstream_url": QUAY})
@@ -190,8 +190,7 @@ async def test_names_of_a_rule_are_its_own(install: Install) -> None:
     """No rule comes over a pushed repository, and no repository under a rule."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    client = install.connect()
-    client.headers["authorization"] = f"Bearer {program.access_token}"
+    client = signed_in(install, program)
     there = await create(client, "quay/app")
     body = {"prefix": "quay", "upstream_url": QUAY}
     refused(await client.post(PATH, json=body), 409, "CONFLICT")
@@ -203,7 +202,7 @@ async def test_names_of_a_rule_are_its_own(install: Install) -> None:
     assert "pull-through" in restored.json()["error"]["message"]
     refused(await client.post("/v1/repositories", json={"name": "quay/x"}), 409, "CONFLICT")
     pushing = await pusher(install, program, "acme/quay/x")
-    answer = await pushing.client.post("/v2/acme/quay/x/blobs/uploads/")
+    answer = await pushing.docker.post("/v2/acme/quay/x/blobs/uploads/")
     assert answer.status_code == 405, answer.text
     assert answer.json()["errors"][0]["code"] == "UNSUPPORTED"
     assert (await client.get("/v1/repositories")).json()["repositories"] == []
@@ -215,8 +214,7 @@ async def test_names_of_a_rule_are_its_own(install: Install) -> None:
 
 
 @on_both_databases
-async def test_a_rule_and_a_repository_at_once_never_both_stand(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_rule_and_a_repository_at_once_never_both_stand(client: httpx.AsyncClient) -> None:
     for number in range(5):
         prefix = f"p{number}"
         answers = await asyncio.gather(
@@ -230,16 +228,14 @@ async def test_a_rule_and_a_repository_at_once_never_both_stand(install: Install
 async def test_a_new_rule_takes_over_what_an_earlier_one_cached(install: Install) -> None:
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    client = install.connect()
-    client.headers["authorization"] = f"Bearer {program.access_token}"
+    client = signed_in(install, program)
     await (await pusher(install, program, "acme/quay/app")).image(b"layer", tag="v1")
     await cache(install, "quay/app")
     rule = await make(client, "quay")
     assert (rule["stats"]["cached_images"], rule["stats"]["cached_bytes"]) == (1, 7)
 
 
-async def test_a_rule_too_many_is_refused(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_rule_too_many_is_refused(client: httpx.AsyncClient) -> None:
     for number in range(CACHE_RULES.default):
         await make(client, f"p{number}")
     answer = await client.post(PATH, json={"prefix": "more", "upstream_url": QUAY})
@@ -259,8 +255,7 @@ async def test_a_policy_can_name_a_rule_by_its_prefix(install: Install) -> None:
     assert found is not None
     some = allow("registry:*", on=f"crn:registry:*:{account}:pull-through-cache-rule/g*")
     program = await install.add_program(found, "some", some)
-    client = install.connect()
-    client.headers["authorization"] = f"Bearer {program.access_token}"
+    client = signed_in(install, program)
     assert (await client.get(f"{PATH}/{rule['id']}")).status_code == 200
     refused(await client.get(PATH), 403, "ACCESS_DENIED")
     body = {"prefix": "hub", "upstream_url": QUAY}
@@ -268,8 +263,7 @@ async def test_a_policy_can_name_a_rule_by_its_prefix(install: Install) -> None:
     assert (await client.post(PATH, json=body | {"prefix": "g2"})).status_code == 201
 
 
-async def test_an_upstream_that_no_one_finds_is_told(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_an_upstream_that_no_one_finds_is_told(client: httpx.AsyncClient) -> None:
     rule = await make(client, "mirror", upstream_url="https://upstream.invalid")
     asked = f"{PATH}/{rule['id']}/test"
     answer = await client.post(asked)
@@ -287,8 +281,9 @@ async def test_an_upstream_that_no_one_finds_is_told(install: Install) -> None:
 
 
 @on_both_databases
-async def test_faults_and_the_budget_of_the_upstream_are_shown(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_faults_and_the_budget_of_the_upstream_are_shown(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     rule = await make(client, "quay")
     refusal = UpstreamRefused("quay.io refuses the credential")
     refusal.http_status = 401
@@ -321,9 +316,8 @@ async def test_faults_and_the_budget_of_the_upstream_are_shown(install: Install)
     ],
 )
 async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_told_to(
-    install: Install, fields: dict[str, Any], are_kept: bool
+    install: Install, client: httpx.AsyncClient, fields: dict[str, Any], are_kept: bool
 ) -> None:
-    client = await client_of(install, "acme")
     rule_id = (await make(client, "quay"))["id"]
     until = install.clock() + 3600_000_000
     limited = UpstreamLimited("quay.io wants fewer requests (status 429)", until)
@@ -339,9 +333,8 @@ async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_tol
 @on_both_databases
 @pytest.mark.parametrize(("seconds", "is_kept"), [(59, False), (60, True), (61, True)])
 async def test_what_is_not_upstream_is_asked_for_anew_once_it_is_remembered_for_less(
-    install: Install, seconds: int, is_kept: bool
+    install: Install, client: httpx.AsyncClient, seconds: int, is_kept: bool
 ) -> None:
-    client = await client_of(install, "acme")
     rule_id = (await make(client, "quay"))["id"]
     until = install.clock() + 60_000_000
     await install.database.write(lookups.note_absence, rule_id, "quay/app", "1", until)

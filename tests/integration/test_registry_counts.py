@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.quotas.limits import EVERY_ACCOUNT, Counted, put_limit, remove_limit
 from registry.metadata.blobs import upload_quota
 from registry.metadata.quotas import COUNTED_RESOURCES
@@ -20,8 +19,8 @@ from registry.oci.media_types import OCI_MANIFEST
 from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, open_registry
-from tests.integration.repositories_world import create
-from tests.integration.restoration_world import open_shop
+from tests.integration.pushing import create
+from tests.integration.restoration_world import UndoWorld
 from tests.memory_store import MemoryStore
 from tests.recount import check_counters, querying
 from tests.tenants import ALLOW_ALL, Install, bearer
@@ -224,19 +223,17 @@ async def test_what_is_created_and_restored_on_v1_is_refused_alike(install: Inst
 @on_both_databases
 @pytest.mark.parametrize("quota", ["images", "tags"])
 async def test_images_are_not_restored_beyond_what_the_account_may_have(
-    install: Install, quota: str
+    undo: UndoWorld, quota: str
 ) -> None:
-    async with open_shop(install) as shop:
-        account_id = (await install.database.read(find_account_ids, ["acme"]))["acme"]
-        digest = await shop.push("one", "v1")
-        await shop.delete(digest)
-        await shop.push("two", "v2")
-        await install.database.write(put_limit, account_id, quota, 1, 1)
-        path = f"{shop.path}/images/restore"
-        answer = await shop.client.post(path, json={"digests": [digest]})
-        assert answer.status_code == 403
-        params = {"quota": quota, "limit": 1, "used": 1}
-        assert answer.json()["error"]["params"] == params
-        assert [each["digest"] for each in await shop.deleted()] == [digest]
-        await install.database.write(put_limit, account_id, quota, 2, 1)
-        assert (await shop.restore(digest))["failures"] == []
+    account_id = undo.account.id
+    digest = await undo.image(b"one", tag="v1")
+    await undo.delete(digest)
+    await undo.image(b"two", tag="v2")
+    await undo.install.database.write(put_limit, account_id, quota, 1, 1)
+    answer = await undo.control.post(f"{undo.images}/restore", json={"digests": [digest]})
+    assert answer.status_code == 403
+    params = {"quota": quota, "limit": 1, "used": 1}
+    assert answer.json()["error"]["params"] == params
+    assert [each["digest"] for each in await undo.deleted()] == [digest]
+    await undo.install.database.write(put_limit, account_id, quota, 2, 1)
+    assert (await undo.restore(digest))["failures"] == []

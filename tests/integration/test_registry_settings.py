@@ -11,8 +11,7 @@ import pytest
 from cloudcore.identity.rows.accounts import find_account_ids
 from registry.metadata.settings import AccountSettings, find_settings
 from tests.databases import on_both_databases
-from tests.integration.pushing import make_world
-from tests.integration.repositories_world import client_of, refused
+from tests.integration.pushing import client_of, make_world, refused
 from tests.tenants import Install, allow, deny
 
 PATH: Final = "/v1/registry-settings"
@@ -25,8 +24,9 @@ async def read(client: httpx.AsyncClient) -> dict[str, Any]:
     return found
 
 
-async def test_settings_begin_with_defaults_and_change_by_parts(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_settings_begin_with_defaults_and_change_by_parts(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     other = await client_of(install, "other")
     begin = {
         "undelete_days": 7,
@@ -51,8 +51,7 @@ async def test_settings_begin_with_defaults_and_change_by_parts(install: Install
     assert await read(other) == begin
 
 
-async def test_null_gives_the_defaults_back(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_null_gives_the_defaults_back(client: httpx.AsyncClient) -> None:
     began = (await client.get(PATH)).json()["registry_settings"]
     changed = {"undelete_days": 30, "uncounted_pullers": ["*"], "access_key_login": True}
     assert (await client.patch(PATH, json=changed)).status_code == 200
@@ -61,8 +60,7 @@ async def test_null_gives_the_defaults_back(install: Install) -> None:
 
 
 @on_both_databases
-async def test_changes_at_once_lose_nothing(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_changes_at_once_lose_nothing(client: httpx.AsyncClient) -> None:
     changes = [{"undelete_days": 3}, {"uncounted_pullers": ["*"]}]
     answers = await asyncio.gather(*(client.patch(PATH, json=body) for body in changes * 5))
     assert {answer.status_code for answer in answers} == {200}
@@ -121,17 +119,15 @@ async def test_handles_are_kept_as_ids(install: Install, handle: str) -> None:
     ],
 )
 async def test_what_cannot_be_a_setting_changes_nothing(
-    install: Install, body: object, field: str
+    client: httpx.AsyncClient, body: object, field: str
 ) -> None:
-    client = await client_of(install, "acme")
     before = await client.patch(PATH, json={"undelete_days": 3})
     refused(await client.patch(PATH, json=body), 400, "INVALID_INPUT", field)
     assert await read(client) == before.json()["registry_settings"]
 
 
 @pytest.mark.parametrize("days", [0, 90])
-async def test_the_ends_of_the_range_are_in_it(install: Install, days: int) -> None:
-    client = await client_of(install, "acme")
+async def test_the_ends_of_the_range_are_in_it(client: httpx.AsyncClient, days: int) -> None:
     answer = await client.patch(PATH, json={"undelete_days": days})
     assert answer.json()["registry_settings"]["undelete_days"] == days
 

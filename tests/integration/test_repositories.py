@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
 from registry.gc.purge import discard_expired_uploads, purge_deleted_repositories
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
-from tests.integration.repositories_world import (
-    PATH,
-    client_of,
-    create,
-    push_index,
-    refused,
-)
+from tests.integration.pushing import PATH, client_of, create, push_index, refused
 from tests.memory_store import MemoryStore
 from tests.recount import querying
 from tests.tenants import HOST, Install, allow, bearer
 
 
 @on_both_databases
-async def test_a_repository_from_its_making_to_its_end(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_repository_from_its_making_to_its_end(client: httpx.AsyncClient) -> None:
     made = await create(
         client,
         "web/app",
@@ -83,9 +77,8 @@ async def test_a_repository_from_its_making_to_its_end(install: Install) -> None
     ],
 )
 async def test_what_cannot_be_a_repository(
-    install: Install, body: dict[str, Any], field: str
+    client: httpx.AsyncClient, body: dict[str, Any], field: str
 ) -> None:
-    client = await client_of(install, "acme")
     answer = await client.post(PATH, json=body)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["params"]["field"].startswith(field)
@@ -93,8 +86,9 @@ async def test_what_cannot_be_a_repository(
 
 
 @on_both_databases
-async def test_the_list_is_filtered_and_paged_by_name(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_the_list_is_filtered_and_paged_by_name(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     other = await client_of(install, "other")
     await create(other, "web/z")
     for name in ("web/c", "db", "web/a", "web", "web/b", "webb"):
@@ -126,9 +120,8 @@ async def test_the_list_is_filtered_and_paged_by_name(install: Install) -> None:
 @pytest.mark.parametrize("text", ["é", "a b", "a\n", "a" * 211, "\0"])
 @pytest.mark.parametrize("field", ["name", "name_prefix"])
 async def test_what_no_name_holds_is_not_looked_for(
-    install: Install, field: str, text: str
+    client: httpx.AsyncClient, field: str, text: str
 ) -> None:
-    client = await client_of(install, "acme")
     refused(await client.get(PATH, params={field: text}), 400, "INVALID_INPUT", field)
 
 
@@ -156,9 +149,8 @@ async def test_rights_over_names_of_one_length_are_none_over_a_list(install: Ins
 
 
 async def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
-    install: Install, database_url: str
+    install: Install, client: httpx.AsyncClient, database_url: str
 ) -> None:
-    client = await client_of(install, "acme")
     made = await create(client, "r")
     one = f"{PATH}/{made['id']}"
     password = (await client.post("/v1/authorization-token")).json()["password"]
@@ -195,8 +187,9 @@ async def test_a_repository_with_images_goes_only_by_force_and_takes_them_along(
         assert [row[0] for row in query("SELECT id FROM repositories")] == [new["id"]]
 
 
-async def test_a_blob_that_ends_after_its_repository_is_not_kept(install: Install) -> None:
-    client = await client_of(install, "acme")
+async def test_a_blob_that_ends_after_its_repository_is_not_kept(
+    install: Install, client: httpx.AsyncClient
+) -> None:
     made = await create(client, "r")
     password = (await client.post("/v1/authorization-token")).json()["password"]
     token = await install.exchange(password, "repository:acme/r:pull,push")

@@ -6,17 +6,16 @@ Driven by the table of operations: one that is added is asked here by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx
 import pytest
 
 from registry.services.resource_kinds import REPOSITORY_RULES
-from tests.integration.pushing import World
+from tests.integration.pushing import World, signed_in
 from tests.spec.operations import OPERATIONS, Operation
-from tests.tenants import ALLOW_ALL, Program, allow, bearer, let, refuse
+from tests.tenants import ALLOW_ALL, allow, let, refuse
 
 _REPOSITORY: Final = "/v1/repositories/{id}"
 _NEITHER: Final = allow("registry:GetAuthorizationToken")
@@ -38,14 +37,6 @@ def operations() -> Iterator[Operation]:
             yield operation
 
 
-@asynccontextmanager
-async def signed_in(world: World, program: Program) -> AsyncIterator[httpx.AsyncClient]:
-    """Connect as a program."""
-    async with world.install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        yield client
-
-
 async def ask(client: httpx.AsyncClient, world: World, operation: Operation, digest: str) -> int:
     """Return the status of the operation on the world's image, which has the tag ``v1``."""
     known = {"id": world.repository_id, "digest": digest, "tag": "v1"}
@@ -58,12 +49,12 @@ async def test_whom_a_repository_denies_is_denied_everywhere(world: World) -> No
     digest = (await world.push_image("one", "v1"))["digest"]
     program = await world.install.add_program(world.account, "denied", ALLOW_ALL)
     denied = refuse(program.crn, actions=sorted(REPOSITORY_RULES.actions))
-    async with signed_in(world, program) as client:
-        for operation in operations():
-            assert await ask(client, world, operation, digest) in operation.success, operation
-        await world.install.share(world.repository_id, world.account, denied)
-        for operation in operations():
-            assert await ask(client, world, operation, digest) == 403, operation
+    client = signed_in(world.install, program)
+    for operation in operations():
+        assert await ask(client, world, operation, digest) in operation.success, operation
+    await world.install.share(world.repository_id, world.account, denied)
+    for operation in operations():
+        assert await ask(client, world, operation, digest) == 403, operation
 
 
 @pytest.mark.parametrize("whom", ["program", "account"])
@@ -73,13 +64,13 @@ async def test_whom_of_its_account_a_repository_lets_in_needs_nothing_else(
     digest = (await world.push_image("one", "v1"))["digest"]
     program = await world.install.add_program(world.account, "let", _NEITHER)
     principal = program.crn if whom == "program" else world.account.id
-    async with signed_in(world, program) as client:
-        for operation in operations():
-            assert await ask(client, world, operation, digest) == 403, operation
-        policy = let(principal, actions=sorted(REPOSITORY_RULES.actions))
-        await world.install.share(world.repository_id, world.account, policy)
-        for operation in operations():
-            assert await ask(client, world, operation, digest) in operation.success, operation
+    client = signed_in(world.install, program)
+    for operation in operations():
+        assert await ask(client, world, operation, digest) == 403, operation
+    policy = let(principal, actions=sorted(REPOSITORY_RULES.actions))
+    await world.install.share(world.repository_id, world.account, policy)
+    for operation in operations():
+        assert await ask(client, world, operation, digest) in operation.success, operation
 
 
 @pytest.mark.parametrize("identity", [ALLOW_ALL, _NEITHER], ids=["both", "the repository's alone"])
@@ -91,12 +82,12 @@ async def test_a_partner_needs_both_and_is_not_told_what_is_the_accounts_own(
     program = await world.install.add_program(partner, "ci", identity)
     policy = let("partner", actions=sorted(REPOSITORY_RULES.actions))
     await world.install.share(world.repository_id, world.account, policy)
-    async with signed_in(world, program) as client:
-        for operation in operations():
-            status = await ask(client, world, operation, digest)
-            if identity is _NEITHER:
-                assert status == 403, operation
-            elif operation.path in OWN:
-                assert status == 404, operation
-            else:
-                assert status in operation.success, operation
+    client = signed_in(world.install, program)
+    for operation in operations():
+        status = await ask(client, world, operation, digest)
+        if identity is _NEITHER:
+            assert status == 403, operation
+        elif operation.path in OWN:
+            assert status == 404, operation
+        else:
+            assert status in operation.success, operation

@@ -15,7 +15,7 @@ from registry.services.lifecycle.rules import LifecycleRule
 from registry.services.repositories import policies as resource_policies
 from registry.services.repositories.details import delete_repository
 from tests.databases import on_both_databases
-from tests.integration.repositories_world import PATH, client_of, create, refused
+from tests.integration.pushing import PATH, client_of, create, refused
 from tests.tenants import (
     ALLOW_ALL,
     Install,

@@ -10,8 +10,8 @@ from registry.metadata.repositories.search_index import list_unsettled, settle_b
 from registry.services.repositories import search
 from registry.services.resource_kinds import REPOSITORY
 from tests.databases import on_both_databases
-from tests.integration.pushing import World, make_world, refused
-from tests.tenants import allow, bearer
+from tests.integration.pushing import World, make_world, refused, signed_in
+from tests.tenants import allow
 
 pytestmark = on_both_databases
 
@@ -131,8 +131,7 @@ async def test_a_search_needs_both_actions_on_all_repositories(world: World) -> 
         ("both", [allow("registry:DescribeRepositories", "registry:DescribeImages")], 200),
     ):
         program = await world.install.add_program(world.account, name, *statements)
-        client = world.install.connect()
-        client.headers.update(bearer(program.access_token))
+        client = signed_in(world.install, program)
         answer = await client.get("/v1/repositories/search", params={"text": "a"})
         assert answer.status_code == status, answer.text
 
@@ -142,8 +141,7 @@ async def test_a_caller_learns_what_it_may_do(world: World) -> None:
     assert everything == sorted(REPOSITORY.actions)
     reading = allow("registry:DescribeRepositories", "registry:PullImage")
     program = await world.install.add_program(world.account, "reader", reading)
-    client = world.install.connect()
-    client.headers.update(bearer(program.access_token))
+    client = signed_in(world.install, program)
     path = f"{world.path}/allowed-actions"
     told = (await client.get(path)).json()["actions"]
     assert told == ["registry:DescribeRepositories", "registry:PullImage"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from registry.metadata.repositories.details import find_repository_details
 from registry.metadata.repositories.repository import find_account, find_repository
@@ -13,19 +10,12 @@ from registry.oci.digest import digest_of
 from registry.services.images.restoration import restore_images
 from registry.services.pull_through.references import size_in_manifests
 from tests.databases import on_both_databases
-from tests.integration.mirror_world import HANDLE, NAME, CachedWorld, open_cached
+from tests.integration.mirror_world import APP, HANDLE, NAME, CachedWorld
 
 pytestmark = on_both_databases
-APP = "team/app"
 ONE, TWO, CONFIG = b"one" * 100, b"two" * 200, b"{}"
 SIZES = "SELECT digest, size_bytes FROM manifests"
 EDGES = "SELECT digest FROM manifest_blobs"
-
-
-@pytest.fixture
-async def cached(metadata_url: str) -> AsyncIterator[CachedWorld]:
-    async with open_cached(metadata_url) as world:
-        yield world
 
 
 async def test_an_image_has_its_size_before_its_blobs(cached: CachedWorld) -> None:

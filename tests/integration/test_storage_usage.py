@@ -21,8 +21,7 @@ from registry.metadata.repositories.repository import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
 from tests.databases import on_both_databases
-from tests.integration.layered_images import CONFIG, Pusher, pusher
-from tests.integration.repositories_world import PATH, refused
+from tests.integration.pushing import CONFIG, PATH, Pusher, pusher, refused, signed_in
 from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
@@ -77,8 +76,7 @@ async def world(install: Install) -> World:
     """Return the account ``acme`` in an install."""
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
-    client = install.connect()
-    client.headers.update(bearer(program.access_token))
+    client = signed_in(install, program)
     return World(install, account, program, client)
 
 
@@ -227,7 +225,7 @@ async def test_what_deduplication_saves(world: World, monkeypatch: pytest.Monkey
     first, second = await one.image(BASE, b"1"), await one.image(BASE, b"22")
     await one.index(first, second)
     await two.image(BASE, b"333")
-    loose = await two.client.post(
+    loose = await two.docker.post(
         "/v2/acme/two/blobs/uploads/?digest=" + digest_of(b"l" * 500), content=b"l" * 500
     )
     assert loose.status_code == 201
@@ -285,13 +283,12 @@ async def test_partners_and_strangers_learn_nothing(world: World) -> None:
     program = await world.install.add_program(partner, "ci", ALLOW_ALL)
     seen = let("partner", actions=["registry:DescribeImages"])
     await world.install.share(world.ids["r"], world.account, seen)
-    async with world.install.connect() as client:
-        client.headers.update(bearer(program.access_token))
-        one = f"{PATH}/{world.ids['r']}"
-        assert (await client.get(f"{one}/images/{digest}")).status_code == 200
-        refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
-        refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
-        assert (await client.get("/v1/storage-usage")).json()["storage_usage"]["stored_bytes"] == 0
+    client = signed_in(world.install, program)
+    one = f"{PATH}/{world.ids['r']}"
+    assert (await client.get(f"{one}/images/{digest}")).status_code == 200
+    refused(await client.get(f"{one}/images/{digest}/storage"), 404, "NOT_FOUND")
+    refused(await client.get(f"{one}/storage"), 404, "NOT_FOUND")
+    assert (await client.get("/v1/storage-usage")).json()["storage_usage"]["stored_bytes"] == 0
 
 
 @pytest.mark.parametrize("name", ["sha256:" + "0" * 64, "v1", "sha256:xyz", "md5:" + "0" * 32])

@@ -109,132 +109,114 @@ def raw(text: bytes) -> Made:
 HTML: Final = b"<html><body>Sign in to the hotel's network</body></html>"
 OTHER: Final = b'{"schemaVersion": 2, "mediaType": "%s"}' % MANIFEST.encode()
 
+
+def everywhere(make: Made, kind: type[Exception]) -> Fault:
+    """Return a fault that is told of every question."""
+    return Fault(make, kind, kind, kind)
+
+
+def in_bodies(make: Made, kind: type[Exception]) -> Fault:
+    """Return a fault that only who gets a body can tell."""
+    return Fault(make, kind, kind)
+
+
 FAULTS: Final = {
-    "cut before the first byte": Fault(
-        cut(lambda _n: 0, End.CLOSE), UpstreamUnreachable, UpstreamUnreachable
-    ),
-    "cut in the middle": Fault(
-        cut(lambda n: n // 2, End.CLOSE), UpstreamUnreachable, UpstreamUnreachable
-    ),
-    "cut before the last byte": Fault(
-        cut(lambda n: n - 1, End.CLOSE), UpstreamUnreachable, UpstreamUnreachable
-    ),
-    "reset in the middle": Fault(
-        cut(lambda n: n // 2, End.RESET), UpstreamUnreachable, UpstreamUnreachable
-    ),
-    "reset before the head": Fault(
-        raw(b""), UpstreamUnreachable, UpstreamUnreachable, UpstreamUnreachable
-    ),
-    "cut within the head": Fault(
-        raw(b"HTTP/1.1 200 OK\r\nContent-Le"),
-        *(UpstreamUnreachable, UpstreamUnreachable, UpstreamUnreachable),
-    ),
+    "cut before the first byte": in_bodies(cut(lambda _n: 0, End.CLOSE), UpstreamUnreachable),
+    "cut in the middle": in_bodies(cut(lambda n: n // 2, End.CLOSE), UpstreamUnreachable),
+    "cut before the last byte": in_bodies(cut(lambda n: n - 1, End.CLOSE), UpstreamUnreachable),
+    "reset in the middle": in_bodies(cut(lambda n: n // 2, End.RESET), UpstreamUnreachable),
+    "reset before the head": everywhere(raw(b""), UpstreamUnreachable),
+    "cut within the head": everywhere(raw(b"HTTP/1.1 200 OK\r\nContent-Le"), UpstreamUnreachable),
     "cut without a length": Fault(
         cut(lambda n: n // 2, End.CLOSE, length=False), None, UpstreamBroken
     ),
-    "cut within a chunk": Fault(
-        lambda _asked, answer: chunked(answer, b"ff\r\nabc"),
-        *(UpstreamUnreachable, UpstreamUnreachable),
+    "cut within a chunk": in_bodies(
+        lambda _asked, answer: chunked(answer, b"ff\r\nabc"), UpstreamUnreachable
     ),
-    "without the last chunk": Fault(
-        lambda _asked, answer: chunked(answer, b"3\r\nabc\r\n"),
-        *(UpstreamUnreachable, UpstreamUnreachable),
+    "without the last chunk": in_bodies(
+        lambda _asked, answer: chunked(answer, b"3\r\nabc\r\n"), UpstreamUnreachable
     ),
-    "a chunk of no size": Fault(
-        lambda _asked, answer: chunked(answer, b"zz\r\nabc\r\n"), UpstreamBroken, UpstreamBroken
+    "a chunk of no size": in_bodies(
+        lambda _asked, answer: chunked(answer, b"zz\r\nabc\r\n"), UpstreamBroken
     ),
     "a shorter body under its own length": Fault(
         lambda _asked, answer: changed(answer, {}, truth(answer)[:-1]), None, UpstreamBroken
     ),
     "a longer body than its length": Fault(longer, None, None),
     "a longer body, whose rest comes later": Fault(longer_later, None, None),
-    "two lengths": Fault(
+    "two lengths": everywhere(
         raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd"),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+        UpstreamBroken,
     ),
-    "a length that is no number": Fault(
-        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3x\r\n\r\nabc"),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    "a length that is no number": everywhere(
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 3x\r\n\r\nabc"), UpstreamBroken
     ),
-    "length and chunks": Fault(
+    "length and chunks": everywhere(
         raw(
             b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
             b"3\r\nabc\r\n0\r\n\r\n"
         ),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+        UpstreamBroken,
     ),
     "an endless length": Fault(
         lambda _asked, answer: Answer(
             200, {**answer.headers, "Content-Length": "9" * 17}, (truth(answer), End.CLOSE)
         ),
-        *(UpstreamUnreachable, UpstreamBroken),
+        UpstreamUnreachable,
+        UpstreamBroken,
     ),
     "other bytes": Fault(lambda _asked, answer: changed(answer, {}, OTHER), None, UpstreamBroken),
     "another digest in the header": Fault(
         lambda _asked, answer: changed(answer, {"Docker-Content-Digest": digest_of(b"")}),
-        *(None, UpstreamBroken),
+        None,
+        UpstreamBroken,
     ),
     "a digest that is none": Fault(
         lambda _asked, answer: changed(answer, {"Docker-Content-Digest": "sha256:../../x"}),
-        *(None, None),
+        None,
+        None,
     ),
     "a page instead": Fault(
         always(Answer(200, {"Content-Type": "text/html; charset=utf-8"}, HTML)),
-        *(None, UpstreamBroken),
+        None,
+        UpstreamBroken,
     ),
-    "gzip": Fault(
+    "gzip": in_bodies(
         lambda _asked, answer: changed(
             answer, {"Content-Encoding": "gzip"}, gzip.compress(truth(answer))
         ),
-        *(UpstreamBroken, UpstreamBroken),
+        UpstreamBroken,
     ),
-    "truncated gzip": Fault(
+    "truncated gzip": in_bodies(
         lambda _asked, answer: changed(
             answer, {"Content-Encoding": "gzip"}, gzip.compress(truth(answer))[:-8]
         ),
-        *(UpstreamBroken, UpstreamBroken),
+        UpstreamBroken,
     ),
-    "nothing after the first bytes": Fault(held, UpstreamUnreachable, UpstreamUnreachable),
-    "no answer": Fault(lambda _asked, _answer: _silent(), UpstreamUnreachable, UpstreamUnreachable),
-    "429": Fault(
-        always(error(429, "TOOMANYREQUESTS", {"Retry-After": "7"})),
-        *(UpstreamLimited, UpstreamLimited, UpstreamLimited),
+    "nothing after the first bytes": in_bodies(held, UpstreamUnreachable),
+    "no answer": in_bodies(lambda _asked, _answer: _silent(), UpstreamUnreachable),
+    "429": everywhere(always(error(429, "TOOMANYREQUESTS", {"Retry-After": "7"})), UpstreamLimited),
+    "500": everywhere(always(error(500, "UNKNOWN")), UpstreamBroken),
+    "503": everywhere(always(error(503, "UNAVAILABLE")), UpstreamBroken),
+    "401 again and again": everywhere(
+        always(error(401, "UNAUTHORIZED", {"WWW-Authenticate": 'Basic realm="a"'})), UpstreamRefused
     ),
-    "500": Fault(always(error(500, "UNKNOWN")), UpstreamBroken, UpstreamBroken, UpstreamBroken),
-    "503": Fault(always(error(503, "UNAVAILABLE")), UpstreamBroken, UpstreamBroken, UpstreamBroken),
-    "401 again and again": Fault(
-        always(error(401, "UNAUTHORIZED", {"WWW-Authenticate": 'Basic realm="a"'})),
-        *(UpstreamRefused, UpstreamRefused, UpstreamRefused),
+    "403": everywhere(always(error(403, "DENIED")), UpstreamRefused),
+    "404": everywhere(always(error(404, "UNKNOWN")), NotUpstream),
+    "a redirect to itself": everywhere(
+        lambda asked, _answer: Answer(307, {"Location": asked.target}), UpstreamBroken
     ),
-    "403": Fault(always(error(403, "DENIED")), UpstreamRefused, UpstreamRefused, UpstreamRefused),
-    "404": Fault(always(error(404, "UNKNOWN")), NotUpstream, NotUpstream, NotUpstream),
-    "a redirect to itself": Fault(
-        lambda asked, _answer: Answer(307, {"Location": asked.target}),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
-    ),
-    "a redirect to nowhere": Fault(
-        always(Answer(302)), UpstreamBroken, UpstreamBroken, UpstreamBroken
-    ),
-    "a status that nobody asked for": Fault(
-        always(Answer(226, {}, b"abc")), UpstreamBroken, UpstreamBroken, UpstreamBroken
-    ),
-    "unchanged, though nothing was compared": Fault(
-        always(Answer(304)), UpstreamBroken, UpstreamBroken, UpstreamBroken
-    ),
-    "another protocol": Fault(
-        raw(b"SSH-2.0-OpenSSH_9.2\r\n"), UpstreamBroken, UpstreamBroken, UpstreamBroken
-    ),
-    "a switch of protocols": Fault(
+    "a redirect to nowhere": everywhere(always(Answer(302)), UpstreamBroken),
+    "a status that nobody asked for": everywhere(always(Answer(226, {}, b"abc")), UpstreamBroken),
+    "unchanged, though nothing was compared": everywhere(always(Answer(304)), UpstreamBroken),
+    "another protocol": everywhere(raw(b"SSH-2.0-OpenSSH_9.2\r\n"), UpstreamBroken),
+    "a switch of protocols": everywhere(
         raw(b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+        UpstreamBroken,
     ),
-    "a long head": Fault(
-        always(Answer(200, {"X": "a" * 70_000}, b"abc")),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
-    ),
-    "many interim answers": Fault(
-        raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20),
-        *(UpstreamBroken, UpstreamBroken, UpstreamBroken),
+    "a long head": everywhere(always(Answer(200, {"X": "a" * 70_000}, b"abc")), UpstreamBroken),
+    "many interim answers": everywhere(
+        raw(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 20), UpstreamBroken
     ),
 }
 

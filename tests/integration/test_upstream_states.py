@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from sqlalchemy import bindparam, text
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
+from registry.metadata.pull_through.rules import add_rule
 from registry.metadata.pull_through.tables import pull_through_cache_rules
 from registry.services.pull_through import upstream_states
 from registry.services.pull_through.rules import update_rule
@@ -35,24 +35,11 @@ from registry.upstream.base import (
 )
 from tests.databases import add_account, on_both_databases
 from tests.scripted_upstream import Answer, error, scripted_upstream
-from tests.upstream_world import NOW, ask_of
+from tests.upstream_world import NOW, ask_of, rule_of
 
 RULE = "00000000-0000-7000-8000-000000000001"
 REMOTE = Remote(RULE, "https://hub.example.com", "library/alpine", None)
 
-_ADD_RULE = Statement(
-    pull_through_cache_rules.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        prefix=text("'hub'"),
-        upstream_url=text("'https://hub.example.com'"),
-        tag_ttl_seconds=text("60"),
-        negative_ttl_seconds=text("60"),
-        enabled=text("true"),
-        created_at=text("0"),
-        updated_at=text("0"),
-    )
-)
 _DELETE_RULES = Statement(pull_through_cache_rules.delete())
 _LAST_SUCCESS = Statement(pull_through_cache_rules.select())
 
@@ -84,7 +71,7 @@ class Install:
 @pytest.fixture
 async def shared(database: Database) -> Install:
     account = await database.write(add_account, "acme")
-    await database.write(lambda tx: tx.execute(_ADD_RULE, id=RULE, account_id=account))
+    await database.write(add_rule, rule_of(account, id=RULE, upstream_url=REMOTE.origin))
     return Install(database, account)
 
 

@@ -22,17 +22,17 @@ from registry.services.pull_through.concurrency import (
     UpstreamSlots,
 )
 from registry.services.pull_through.feed import Feed
-from registry.services.pull_through.fills import Fills, Source
+from registry.services.pull_through.fills import Fills, FillSource
 from registry.upstream.base import Remote
 
 pytestmark = pytest.mark.anyio
 
 
-def source(account: str, number: int, at: str = "slow", size: int | None = 1) -> Source:
+def source(account: str, number: int, at: str = "slow", size: int | None = 1) -> FillSource:
     """Return a blob of an account at an upstream."""
     remote = Remote(f"rule of {account}", f"https://{at}.example", "app", None)
     digest = digest_of(str(number).encode())
-    return Source(Name(account, "hub/app"), f"of {account}", account, digest, remote, size)
+    return FillSource(Name(account, "hub/app"), f"of {account}", account, digest, remote, size)
 
 
 class Running:
@@ -46,7 +46,7 @@ class Running:
         self.go_on = asyncio.Event()
         self._change = asyncio.Event()
 
-    def join(self, wanted: Source) -> Feed:
+    def join(self, wanted: FillSource) -> Feed:
         """Want a blob."""
 
         async def run(feed: Feed) -> None:

@@ -1,6 +1,8 @@
 """``/v1/encryption-binding``, and that of a repository: the KMS key that seals new blobs.
 
 Runs of ``…/encryption-binding/rewrap`` move the blobs of a repository to its key.
+``/v1/key-usage/{key_id}`` lists the blobs, images, repositories and buckets under a key; it is not
+part of ``/v1/keys``, since the family of keys knows nothing of the registry.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
+from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import Reply, RequestContext
@@ -42,8 +45,10 @@ from registry.services.encryption_bindings import (
     BindingStatus,
     EffectiveBinding,
     KeyToBind,
+    KeyUsage,
     bind_key,
     effective_binding,
+    key_usage,
     status_of,
     unbind,
 )
@@ -177,11 +182,11 @@ async def _bind(
         new,
         ctx.clock(),
         wrap=lambda bound: _one(ctx, repository, bound),
-        told=_told,
+        told=_audit_details,
     )
 
 
-def _told(bound: EffectiveBinding) -> Mapping[str, object] | None:
+def _audit_details(bound: EffectiveBinding) -> Mapping[str, object] | None:
     """Return what the audit log says of a new binding, or None if nothing was changed."""
     return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
 
@@ -313,3 +318,85 @@ async def get_rewrap_run(
     """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
     repository = await authorized_repository(ctx, repository_id)
     return OneRewrapRun(run=run_record(RewrapRun, await read_run(ctx, KIND, repository.id, run_id)))
+
+
+class ProtectedImage(ResponseBody):
+    """An image with blobs under a key."""
+
+    repository: ResourceRef
+    digest: str
+
+
+class KeyUsageAnswer(ResponseBody):
+    """What a key protects; when the key is deleted, all that only it opens is shredded."""
+
+    kms_key: KeyReference
+    is_account_default: bool
+    """True if it seals what is pushed to repositories without a key of their own."""
+    repository_count: int
+    """Repositories that are bound to it themselves."""
+    repositories: Sequence[ResourceRef]
+    """The first 100 of them, by name."""
+    blob_count: int
+    """Blobs that it opens; of a deleted key, blobs that it opened."""
+    exclusive_blob_count: int
+    """Those that no other key opens, or only keys that are to be deleted too: its deletion shreds
+    them."""
+    exclusive_bytes: int
+    """Their size."""
+    image_count: int
+    """Images with blobs that are read through it: without it they cannot be pulled."""
+    images: Sequence[ProtectedImage]
+    """The first 100 of them, by repository."""
+    bucket_count: int
+    """Buckets that are bound to it themselves."""
+    buckets: Sequence[ResourceRef]
+    """The first 100 of them, by name."""
+    object_count: int
+    """Objects of buckets with bytes that it opens: its deletion shreds them. Of a deleted key,
+    objects that it opened."""
+    object_bytes: int
+    """The size of these bytes, and of parts of uploads."""
+    is_partial: bool
+    """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
+
+
+class OneKeyUsage(ResponseBody):
+    """What a key protects, wrapped."""
+
+    key_usage: KeyUsageAnswer
+
+
+@get("/v1/key-usage/{key_id:str}", opt={"action": "registry:DescribeKeyUsage"})
+async def get_key_usage(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneKeyUsage:
+    """Return which blobs, images and objects a key protects: what its deletion would shred."""
+    account_id, region = authorized_for_all(ctx), ctx.settings.region
+    return _usage(ctx, await ctx.database.read(key_usage, account_id, region, key_id))
+
+
+def _usage(ctx: RequestContext, found: KeyUsage) -> OneKeyUsage:
+    account_id, region = found.key.account_id, ctx.settings.region
+    reference = partial(reference_of, ctx, account_id)
+    return OneKeyUsage(
+        key_usage=answer_of(
+            KeyUsageAnswer,
+            found,
+            kms_key=reference_to(found.key),
+            repositories=[reference(*each) for each in found.repositories],
+            blob_count=found.blobs.total,
+            exclusive_blob_count=found.blobs.exclusive_count,
+            exclusive_bytes=found.blobs.exclusive_bytes,
+            images=[
+                ProtectedImage(
+                    repository=reference(each.repository_id, each.repository), digest=each.digest
+                )
+                for each in found.images
+            ],
+            buckets=[
+                ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
+                for each, name in found.buckets
+            ],
+            object_count=found.pieces.objects,
+            object_bytes=found.pieces.size,
+        )
+    )

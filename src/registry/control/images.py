@@ -1,4 +1,4 @@
-"""``/v1/repositories/{id}/images``: bodies of images, referrers and deletion."""
+"""``/v1/repositories/{id}/images``: bodies of images, referrers and deletion, with children too."""
 
 from __future__ import annotations
 
@@ -20,11 +20,18 @@ from cloudcore.web.pagination import PageMeta, UuidPage
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
 from registry.control.bodies import answer_of
-from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
+from registry.control.visible_repositories import (
+    PATH,
+    authorized_own,
+    authorized_visible_repository,
+    change_of,
+)
 from registry.metadata.images.details import NEWEST, ImageRow
 from registry.oci.image_contents import Configuration, Execution
 from registry.services.images import details as images
+from registry.services.images import index_deletion
 from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
+from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
 
 
 class BuildStep(ResponseBody):
@@ -185,6 +192,54 @@ class BatchDeletion(ResponseBody):
     failures: Sequence[FailedDeletion]
 
 
+class KeptImage(ResponseBody):
+    """An image under an index that stays when the index is deleted."""
+
+    image: ImageAnswer
+    reason: KeptReason
+    """It has a tag or a pin, another index lists it, or a referrer of it stays."""
+
+
+class DeletionPreview(ResponseBody):
+    """What deleting an image with its children would do now."""
+
+    deleted: Sequence[ImageAnswer]
+    """The image, then the children that nothing else needs, each after the indexes that list it."""
+    kept: Sequence[KeptImage]
+    """Images under it that would stay."""
+    listed_by: Sequence[str]
+    """Digests of indexes in the repository that list the image, at most 20; delete them first."""
+    freed_bytes: int
+    """Bytes freed once none of the deleted images can be restored."""
+
+
+class OneDeletionPreview(ResponseBody):
+    """A preview, wrapped."""
+
+    deletion: DeletionPreview
+
+
+class DeleteWithChildren(RequestBody):
+    """The children that may be deleted with an index."""
+
+    digests: Annotated[list[str], Meta(max_length=MAX_MEMBERS)] | None = None
+    """sha256 digests of the children to delete; null: all that nothing else needs."""
+
+
+class KeptDigest(ResponseBody):
+    """A child that stayed."""
+
+    digest: str
+    reason: KeptReason
+
+
+class IndexDeletion(BatchDeletion):
+    """The outcome for the index, and for each child that was to be deleted."""
+
+    kept: Sequence[KeptDigest]
+    """Children that stayed because something else needs them."""
+
+
 def image_answer(image: ImageRow) -> ImageAnswer:
     """Return the answer for an image."""
     subject = or_absent(image.subject_digest)
@@ -247,11 +302,17 @@ async def batch_delete_images(
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
     return await ctx.commit(
-        change, found, data.digests, data.tags, change_of(ctx), wrap=batch_answer, told=batch_counts
+        change,
+        found,
+        data.digests,
+        data.tags,
+        change_of(ctx),
+        wrap=_batch_answer,
+        told=_batch_counts,
     )
 
 
-def batch_answer(outcome: BatchOutcome) -> BatchDeletion:
+def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
     """Return the answer for a batch."""
     return BatchDeletion(
         deleted=[_deleted_answer(each) for each in outcome.deleted],
@@ -264,7 +325,7 @@ def _deleted_answer(item: DeletedItem) -> DeletedImage:
     return answer_of(DeletedImage, item, incomplete_indexes=incomplete or UNSET)
 
 
-def batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
+def _batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
     """Return the counts of a batch for the audit log, or None if nothing was deleted."""
     if not outcome.deleted:
         return None
@@ -275,3 +336,54 @@ def _failure_answer(failure: BatchFailure) -> FailedDeletion:
     error = failure.error
     shown = {"code": rendering(type(error))[1], "message": error.message}
     return answer_of(FailedDeletion, failure, **shown, params=error.params or UNSET)
+
+
+@get(f"{IMAGE}/deletion-preview", opt={"action": "registry:DescribeImages", "statuses": (409,)})
+async def preview_image_deletion(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> OneDeletionPreview:
+    """Return what would be deleted with an image, and which images under it would stay."""
+    found = await authorized_own(ctx, repository_id)
+    preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
+    return OneDeletionPreview(
+        deletion=answer_of(
+            DeletionPreview,
+            preview,
+            deleted=[image_answer(each) for each in preview.deleted],
+            kept=[
+                KeptImage(image=image_answer(each), reason=reason) for each, reason in preview.kept
+            ],
+        )
+    )
+
+
+@post(
+    f"{IMAGE}/delete-with-children",
+    status_code=200,
+    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
+)
+async def delete_image_with_children(
+    repository_id: FromPath[str],
+    digest: FromPath[str],
+    data: JSONBody[DeleteWithChildren],
+    ctx: NamedDependency[RequestContext],
+) -> Reply[IndexDeletion]:
+    """Delete an index with the children that nothing else needs; return what stayed, and why."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    force = ctx.query(DeleteImageQuery).force
+    only = None if data.digests is None else frozenset(data.digests)
+    change = partial(index_deletion.delete_with_children, force=force)
+    return await ctx.commit(
+        change,
+        found,
+        digest,
+        only,
+        change_of(ctx),
+        wrap=_tree_answer,
+        told=lambda outcome: _batch_counts(outcome.batch),
+    )
+
+
+def _tree_answer(outcome: TreeOutcome) -> IndexDeletion:
+    kept = [KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept]
+    return answer_of(IndexDeletion, _batch_answer(outcome.batch), kept=kept)

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.jobs.faults import Fault
-from cloudcore.resource_names import Crn, Uuid
+from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.callers import account_of
@@ -32,14 +32,10 @@ from registry.services.pull_through import rules
 from registry.services.pull_through.remote import Wanted, ask_upstream, credential_of, seal_secret
 from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
+from registry.services.resource_kinds import cache_rule_crn
 
 _PATH: Final = "/v1/pull-through-cache-rules"
 _ONE: Final = f"{_PATH}/{{pull_through_cache_rule_id:str}}"
-_KIND: Final = "pull-through-cache-rule"
-
-
-def _crn(ctx: RequestContext, account_id: str, prefix: str) -> str:
-    return str(Crn("registry", ctx.settings.region, account_id, _KIND, prefix))
 
 
 def _answer(ctx: RequestContext, shown: ShownRule) -> PullThroughCacheRuleAnswer:
@@ -51,7 +47,7 @@ def _answer(ctx: RequestContext, shown: ShownRule) -> PullThroughCacheRuleAnswer
     return answer_of(
         PullThroughCacheRuleAnswer,
         rule,
-        crn=_crn(ctx, rule.account_id, rule.prefix),
+        crn=cache_rule_crn(ctx.settings.region, rule.account_id, rule.prefix),
         uri=uri_of(ctx, found.handle, rule.prefix),
         credential=credential,
         stats=answer_of(
@@ -85,7 +81,7 @@ def _sealed(
     return given.username, seal_secret(ctx.keyring, rule_id, given.secret)
 
 
-def _told(shown: ShownRule) -> dict[str, object]:
+def _audit_details(shown: ShownRule) -> dict[str, object]:
     """Return what the audit log keeps of a change besides its rule."""
     rule = shown.details.rule
     return {
@@ -110,7 +106,7 @@ async def create_pull_through_cache_rule(
     account = await ctx.database.read(find_account, account_id)
     assert account is not None
     rules.check_prefix(account.handle, data.prefix)
-    ctx.authorize(_crn(ctx, account_id, data.prefix))
+    ctx.authorize(cache_rule_crn(ctx.settings.region, account_id, data.prefix))
     rules.check_upstream_prefix(data.upstream_prefix)
     now, rule_id = ctx.clock(), ctx.new_id()
     username, secret_sealed = _sealed(ctx, rule_id, data.credential)
@@ -132,7 +128,7 @@ async def create_pull_through_cache_rule(
         rule,
         wrap=partial(_one, ctx),
         location=lambda made: f"{_PATH}/{made.details.rule.id}",
-        told=_told,
+        told=_audit_details,
     )
 
 
@@ -142,7 +138,7 @@ async def list_pull_through_cache_rules(
 ) -> ManyPullThroughCacheRules:
     """List the account's pull-through cache rules, by prefix."""
     account_id = account_of(ctx)
-    ctx.authorize(_crn(ctx, account_id, "*"))
+    ctx.authorize(cache_rule_crn(ctx.settings.region, account_id, "*"))
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
@@ -187,7 +183,7 @@ async def update_pull_through_cache_rule(
         changes,
         ctx.clock(),
         wrap=partial(_one, ctx),
-        told=_told,
+        told=_audit_details,
     )
 
 
@@ -233,7 +229,7 @@ async def _authorized(ctx: RequestContext, rule_id: str) -> ShownRule:
     """Return a rule of the caller's account; raise `AccessDenied` unless policies allow it."""
     account_id = account_of(ctx)
     found = await ctx.database.read(rules.get_rule, account_id, rule_id, ctx.clock())
-    ctx.authorize(_crn(ctx, account_id, found.details.rule.prefix))
+    ctx.authorize(cache_rule_crn(ctx.settings.region, account_id, found.details.rule.prefix))
     return found
 
 

@@ -101,7 +101,7 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
         keep = None  # a rule that is made or enabled lets an upstream tell more
         told = await list_upstream_referrers(ctx, request.name, subject)
         if told is not None:
-            return _told(ctx, told, artifact_type)
+            return _upstream_referrers(ctx, told, artifact_type)
     answer = _index([_descriptor(*each) for each in page.referrers], artifact_type)
     if page.has_more:
         last = page.referrers[-1].referrer.id
@@ -112,7 +112,9 @@ async def get_referrers(ctx: ServiceContext, request: DataPlaneRequest) -> Respo
     return answer._replace(keep=keep)
 
 
-def _told(ctx: ServiceContext, told: UpstreamReferrers, artifact_type: str) -> Response:
+def _upstream_referrers(
+    ctx: ServiceContext, told: UpstreamReferrers, artifact_type: str
+) -> Response:
     """Return the upstream's referrers on one page of at most the maximum size of a manifest."""
     found = [each for each in told.listed if artifact_type in ("", each.artifact_type)]
     answer = _index(found, artifact_type)

@@ -26,7 +26,7 @@ from registry.services.access.tokens import (
     Bearer,
     BearerTokens,
     DecisionBudget,
-    Entry,
+    NameRights,
 )
 
 _MAX_VERIFIED: Final = 4096
@@ -280,7 +280,7 @@ def _scopes_of_mount(target: Name, source: Name) -> str:
     return f"repository:{target}:{PUSH.scope_actions} repository:{source}:{PULL.scope_actions}"
 
 
-def _refusal_words(entry: Entry, name: Name | None, need: Need) -> str:
+def _refusal_words(entry: NameRights, name: Name | None, need: Need) -> str:
     """Return why the action is denied; for another account's repository, only the general rule."""
     if name is None:
         return f"none of your policies allows {DESCRIBE}"

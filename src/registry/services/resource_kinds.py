@@ -10,11 +10,11 @@ from cloudcore.iam.policy import ResourceRules
 from cloudcore.iam.templates import PolicyTemplate, TemplateStatement
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, GIB, Sku
+from cloudcore.resource_names import Crn
 from registry.oci.reference import REPOSITORY_PATTERN
 
 if TYPE_CHECKING:
     from cloudcore.db.base import Connection
-    from cloudcore.resource_names import Crn
 
 REPOSITORY_RULES: Final = ResourceRules(
     noun="a repository",
@@ -131,6 +131,11 @@ REPOSITORY: Final = ResourceKind(
         "registry:GetRepositoryPolicy",
     ),
 )
+
+
+def cache_rule_crn(region: str, account_id: str, prefix: str) -> str:
+    """Return the CRN of a pull-through cache rule, which need not exist."""
+    return str(Crn("registry", region, account_id, "pull-through-cache-rule", prefix))
 
 
 def _template(name: str, summary: str, sid: str, actions: tuple[str, ...]) -> PolicyTemplate:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
@@ -19,6 +20,8 @@ from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
 from registry.services.images.details import get_manifest_row
 from registry.services.images.index_deletion import read_division
+
+_ObjectList = Callable[[Connection, str, str, int], list[MeasuredObject]]
 
 _SLICE: Final = 500
 """Links in one read, which takes some milliseconds."""
@@ -185,14 +188,16 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
     """
     sums = _Sums()
     after, limit = "", min(_FIRST, _SLICE)
-    while (part := await database.read(_read_slice, account_id, now, after, limit)).objects:
+    read = partial(_read_slice, storage.list_objects)
+    while (part := await database.read(read, account_id, now, after, limit)).objects:
         sums.add(part)
         after = part.objects[-1].digest
         # Base layers may be in every repository: read as many objects as have about `_SLICE` links.
         limit = max(1, len(part.objects) * _SLICE // max(len(part.objects), len(part.uses)))
         await _yield()
     after = ""
-    while (part := await database.read(_read_replaced, account_id, now, after, _FIRST)).objects:
+    read = partial(_read_slice, storage.list_replaced_objects)
+    while (part := await database.read(read, account_id, now, after, _FIRST)).objects:
         sums.add(part)
         after = part.objects[-1].id
         await _yield()
@@ -221,15 +226,10 @@ class _Slice(NamedTuple):
     """The ids of those without a use that a restorable image or repository needs."""
 
 
-def _read_slice(tx: Connection, account_id: str, now: int, after: str, limit: int) -> _Slice:
-    return _slice(tx, account_id, now, storage.list_objects(tx, account_id, after, limit))
-
-
-def _read_replaced(tx: Connection, account_id: str, now: int, after: str, limit: int) -> _Slice:
-    return _slice(tx, account_id, now, storage.list_replaced_objects(tx, account_id, after, limit))
-
-
-def _slice(tx: Connection, account_id: str, now: int, objects: Sequence[MeasuredObject]) -> _Slice:
+def _read_slice(
+    read: _ObjectList, tx: Connection, account_id: str, now: int, after: str, limit: int
+) -> _Slice:
+    objects = read(tx, account_id, after, limit)
     uses = storage.uses_of(tx, account_id, [each.id for each in objects])
     used = {use.object_id for use in uses}
     unused = [each.id for each in objects if each.id not in used]

@@ -32,50 +32,25 @@ class Case:
     """The refusal may end the upload session it was about."""
 
 
-def refused(
+def asked(
     name: str,
     request: str,
-    status: int,
-    code: str,
-    *,
+    *expected: int | str,
     headers: Mapping[str, str] | None = None,
     body: Body = b"",
     answer: Mapping[str, str] | None = None,
     ends_upload: bool = False,
 ) -> Case:
-    """Return a case that is refused with one status and one code; `request` is "METHOD target"."""
+    """Return a case; `request` is "METHOD target", `expected` are statuses and error codes."""
     method, _, target = request.partition(" ")
     return Case(
         name,
         method,
         target,
-        frozenset({status}),
-        frozenset({code}),
+        frozenset(each for each in expected if isinstance(each, int)),
+        frozenset(each for each in expected if isinstance(each, str)),
         headers or {},
         body,
         answer or {},
         ends_upload,
-    )
-
-
-def answered(
-    name: str,
-    request: str,
-    *statuses: int,
-    codes: tuple[str, ...] = (),
-    headers: Mapping[str, str] | None = None,
-    body: Body = b"",
-    answer: Mapping[str, str] | None = None,
-) -> Case:
-    """Return a case with several right statuses, or one that is no refusal at all."""
-    method, _, target = request.partition(" ")
-    return Case(
-        name,
-        method,
-        target,
-        frozenset(statuses),
-        frozenset(codes),
-        headers or {},
-        body,
-        answer or {},
     )

@@ -14,7 +14,7 @@ from tests.conformance.content import (
     Content,
     blob,
 )
-from tests.integration.bad_input.case import Body, Case, answered, refused
+from tests.integration.bad_input.case import Body, Case, asked
 from tests.integration.bad_input.world import ABSENT, World
 
 TYPE = {"Content-Type": OCI_MANIFEST}
@@ -51,7 +51,7 @@ def _image(world: World) -> bytes:
 
 def _invalid(case: str, body: Body, content_type: str | None = OCI_MANIFEST) -> Case:
     headers = {} if content_type is None else {"Content-Type": content_type}
-    return refused(case, BAD, 400, "MANIFEST_INVALID", headers=headers, body=body)
+    return asked(case, BAD, 400, "MANIFEST_INVALID", headers=headers, body=body)
 
 
 def _not_json() -> Iterator[Case]:
@@ -128,7 +128,7 @@ def _not_a_manifest() -> Iterator[Case]:
 
 
 def _types() -> Iterator[Case]:
-    yield answered("M11-no-content-type", GOOD, 201, body=_image)
+    yield asked("M11-no-content-type", GOOD, 201, body=_image)
     yield _invalid("M12-nothing-tells", b'{"schemaVersion":2}', None)
     yield _invalid("M13-other-than-the-body", _image, DOCKER_MANIFEST)
     yield _invalid("M13-index-for-image", _image, OCI_INDEX)
@@ -156,8 +156,8 @@ def _absent_parts() -> Iterator[Case]:
         ),
     }
     for case, (headers, body) in bodies.items():
-        yield refused(case, BAD, 404, "MANIFEST_BLOB_UNKNOWN", headers=headers, body=body)
-    yield refused("M41-manifest-as-blob", "GET /v2/{repo}/blobs/{image}", 404, "BLOB_UNKNOWN")
+        yield asked(case, BAD, 404, "MANIFEST_BLOB_UNKNOWN", headers=headers, body=body)
+    yield asked("M41-manifest-as-blob", "GET /v2/{repo}/blobs/{image}", 404, "BLOB_UNKNOWN")
 
 
 def _with_layer(world: World, layer: Content, **changes: object) -> bytes:
@@ -192,8 +192,8 @@ def _accepted() -> Iterator[Case]:
         "M37-data-of-other-bytes": lambda world: _with_layer(world, world.layer, data="AAAA"),
     }
     for case, body in bodies.items():
-        yield answered(case, GOOD, 201, headers=TYPE, body=body)
-    yield answered(
+        yield asked(case, GOOD, 201, headers=TYPE, body=body)
+    yield asked(
         "M28-child-that-is-a-blob",
         GOOD,
         201,
@@ -201,7 +201,7 @@ def _accepted() -> Iterator[Case]:
         body=lambda world: _index([world.layer]),
     )
     subject = {"mediaType": OCI_MANIFEST, "size": 1, "digest": ABSENT}
-    yield answered(
+    yield asked(
         "M26-absent-subject",
         GOOD,
         201,
@@ -225,21 +225,21 @@ def _either() -> Iterator[Case]:
         "M40-1e999": b'"x":1e999',
     }
     for case, field in fields.items():
-        yield answered(
+        yield asked(
             case,
             GOOD,
             201,
             400,
-            codes=("MANIFEST_INVALID",),
+            "MANIFEST_INVALID",
             headers=TYPE,
             body=_referring(field),
         )
-    yield answered(
+    yield asked(
         "M14-junk",
         GOOD,
         201,
         400,
-        codes=("MANIFEST_INVALID",),
+        "MANIFEST_INVALID",
         headers={"Content-Type": "; ="},
         body=_image,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.integration.bad_input.case import Case, answered, refused
+from tests.integration.bad_input.case import Case, asked
 from tests.integration.bad_input.world import World
 
 MANIFEST = {"Content-Type": "application/vnd.oci.image.manifest.v1+json"}
@@ -42,9 +42,9 @@ NAMES = {
 def name_cases() -> Iterator[Case]:
     """Yield the cases of names (N): each name when listing, and when about to be created."""
     for case, name in NAMES.items():
-        yield refused(f"{case}-get", f"GET /v2/{name}/tags/list", 400, "NAME_INVALID")
-        yield refused(f"{case}-post", f"POST /v2/{name}/blobs/uploads/", 400, "NAME_INVALID")
-    yield answered("N27-no-slash", "GET /v2", 200)
+        yield asked(f"{case}-get", f"GET /v2/{name}/tags/list", 400, "NAME_INVALID")
+        yield asked(f"{case}-post", f"POST /v2/{name}/blobs/uploads/", 400, "NAME_INVALID")
+    yield asked("N27-no-slash", "GET /v2", 200)
 
 
 def _image(world: World) -> bytes:
@@ -52,7 +52,7 @@ def _image(world: World) -> bytes:
 
 
 def _refused_put(case: str, target: str, code: str) -> Case:
-    return refused(f"{case}-put", f"PUT {target}", 400, code, headers=MANIFEST, body=_image)
+    return asked(f"{case}-put", f"PUT {target}", 400, code, headers=MANIFEST, body=_image)
 
 
 def tag_cases() -> Iterator[Case]:
@@ -67,19 +67,19 @@ def tag_cases() -> Iterator[Case]:
     }
     for case, tag in bad_tags.items():
         target = "/v2/{repo}/manifests/" + tag
-        yield refused(
+        yield asked(
             f"{case}-put", f"PUT {target}", 400, "MANIFEST_INVALID", headers=MANIFEST, body=_image
         )
-        yield refused(f"{case}-get", f"GET {target}", 404, "MANIFEST_UNKNOWN")
-        yield refused(f"{case}-delete", f"DELETE {target}", 404, "MANIFEST_UNKNOWN")
-    yield answered(
+        yield asked(f"{case}-get", f"GET {target}", 404, "MANIFEST_UNKNOWN")
+        yield asked(f"{case}-delete", f"DELETE {target}", 404, "MANIFEST_UNKNOWN")
+    yield asked(
         "T3-128-characters",
         "PUT /v2/{scratch}/manifests/" + "t" * 128,
         201,
         headers=MANIFEST,
         body=_image,
     )
-    yield refused(
+    yield asked(
         "T4-invalid-name",
         "GET /v2/{repo}/manifests/.INVALID_MANIFEST_NAME",
         404,
@@ -100,9 +100,9 @@ def tag_cases() -> Iterator[Case]:
     }
     for case, digest in bad_digests.items():
         target = "/v2/{repo}/manifests/" + digest
-        yield refused(
+        yield asked(
             f"{case}-put", f"PUT {target}", 400, "DIGEST_INVALID", headers=MANIFEST, body=_image
         )
-        yield refused(f"{case}-get", f"GET {target}", 400, "DIGEST_INVALID")
-        yield refused(f"{case}-delete", f"DELETE {target}", 400, "DIGEST_INVALID")
+        yield asked(f"{case}-get", f"GET {target}", 400, "DIGEST_INVALID")
+        yield asked(f"{case}-delete", f"DELETE {target}", 400, "DIGEST_INVALID")
     yield _refused_put("T9-other-bytes", "/v2/{repo}/manifests/{absent}", "DIGEST_INVALID")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from tests.integration.bad_input.case import Case, answered, refused
+from tests.integration.bad_input.case import Case, asked
 
 UPLOAD = "/v2/{repo}/blobs/uploads/{upload}"
 UNKNOWN = "BLOB_UPLOAD_UNKNOWN"
@@ -20,6 +20,19 @@ def upload_cases() -> Iterator[Case]:
     yield from _bodies()
 
 
+def _ranged(
+    case: str,
+    request: str,
+    value: str,
+    *expected: int | str,
+    body: bytes = TEN,
+    answer: Mapping[str, str] | None = None,
+) -> Case:
+    """Return the case of a chunk with a ``Content-Range``."""
+    place = {"Content-Range": value}
+    return asked(case, request, *expected, headers=place, body=body, answer=answer)
+
+
 def _digests() -> Iterator[Case]:
     bad = {
         "U1-no-digest": "",
@@ -32,25 +45,26 @@ def _digests() -> Iterator[Case]:
         "U5-twice": "?digest={absent}&digest={free}",
     }
     for case, query in bad.items():
-        yield refused(case, f"PUT {UPLOAD}{query}", 400, "DIGEST_INVALID")
-    yield answered(
+        yield asked(case, f"PUT {UPLOAD}{query}", 400, "DIGEST_INVALID")
+    yield asked(
         "U3-not-utf-8",
         f"PUT {UPLOAD}?digest=sha256:%FF",
         400,
-        codes=("DIGEST_INVALID", "UNSUPPORTED"),
+        "DIGEST_INVALID",
+        "UNSUPPORTED",
     )
-    yield refused(
+    yield asked(
         "U2-other-bytes", f"PUT {UPLOAD}?digest={{absent}}", 400, "DIGEST_INVALID", ends_upload=True
     )
     single = "POST /v2/{repo}/blobs/uploads/?digest="
     for case, value in {"gap": "5-14", "far": "9" * 18 + "-" + "9" * 18}.items():
         for query in ("digest={absent}", "mount={absent}&from={other}&digest={absent}"):
-            yield refused(
+            yield _ranged(
                 f"U30-{case}-{query[:5]}",
                 "POST /v2/{repo}/blobs/uploads/?" + query,
+                value,
                 416,
                 "BLOB_UPLOAD_INVALID",
-                headers={"Content-Range": value},
                 body=TEN if case == "gap" else b"x",
             )
     for case, value, code in (
@@ -58,20 +72,13 @@ def _digests() -> Iterator[Case]:
         ("short", "0-8", "SIZE_INVALID"),
         ("junk", "bytes 0-9/10", "BLOB_UPLOAD_INVALID"),
     ):
-        yield refused(
-            f"U30-span-{case}",
-            single + "{absent}",
-            400,
-            code,
-            headers={"Content-Range": value},
-            body=TEN,
-        )
-    yield refused("U30-other-bytes", single + "{absent}", 400, "DIGEST_INVALID", body=TEN)
-    yield refused("U30-nonsense", single + "nonsense", 400, "DIGEST_INVALID", body=TEN)
-    yield refused("U30-md5", single + "md5:" + "0" * 32, 400, "DIGEST_INVALID", body=TEN)
+        yield _ranged(f"U30-span-{case}", single + "{absent}", value, 400, code)
+    yield asked("U30-other-bytes", single + "{absent}", 400, "DIGEST_INVALID", body=TEN)
+    yield asked("U30-nonsense", single + "nonsense", 400, "DIGEST_INVALID", body=TEN)
+    yield asked("U30-md5", single + "md5:" + "0" * 32, 400, "DIGEST_INVALID", body=TEN)
     hint = "POST /v2/{repo}/blobs/uploads/?digest-algorithm="
     for case, value in {"md5": "md5", "empty": "", "nul": "%00", "long": "s" * 9000}.items():
-        yield refused(f"U4-hint-{case}", hint + value, 400, "DIGEST_INVALID")
+        yield asked(f"U4-hint-{case}", hint + value, 400, "DIGEST_INVALID")
 
 
 def _ranges() -> Iterator[Case]:
@@ -80,13 +87,12 @@ def _ranges() -> Iterator[Case]:
     out_of_order = {"U7-replay": "0-9", "U8-gap": "11-20", "U8-overlap": "9-18", "U8-far": far}
     for case, value in out_of_order.items():
         for method, target in (("PATCH", UPLOAD), ("PUT", UPLOAD + "?digest={absent}")):
-            yield refused(
+            yield _ranged(
                 f"{case}-{method.lower()}",
                 f"{method} {target}",
+                value,
                 416,
                 "BLOB_UPLOAD_INVALID",
-                headers={"Content-Range": value},
-                body=TEN,
                 answer=now,
             )
     malformed = ["bytes 10-19/20", "bytes=10-19", "10-", "-19", "ten", "10-19,20-29", "+10-19", ""]
@@ -98,13 +104,8 @@ def _ranges() -> Iterator[Case]:
         "-0-9",
     ]
     for number, value in enumerate(malformed):
-        yield refused(
-            f"U9-malformed-{number}",
-            f"PATCH {UPLOAD}",
-            400,
-            "BLOB_UPLOAD_INVALID",
-            headers={"Content-Range": value},
-            body=TEN,
+        yield _ranged(
+            f"U9-malformed-{number}", f"PATCH {UPLOAD}", value, 400, "BLOB_UPLOAD_INVALID"
         )
     either = ("BLOB_UPLOAD_INVALID", "SIZE_INVALID")
     doubtful = {
@@ -116,14 +117,7 @@ def _ranges() -> Iterator[Case]:
         "U14-leading-zeros": ("0" * 5000 + "-9", 400, 416),
     }
     for case, (value, *statuses) in doubtful.items():
-        yield answered(
-            case,
-            f"PATCH {UPLOAD}",
-            *statuses,
-            codes=either,
-            headers={"Content-Range": value},
-            body=TEN,
-        )
+        yield _ranged(case, f"PATCH {UPLOAD}", value, *statuses, *either)
 
 
 def _sessions() -> Iterator[Case]:
@@ -140,7 +134,7 @@ def _sessions() -> Iterator[Case]:
             ("U24-random", "repo", "0193a1b2-7c4d-7e8f-9a0b-1c2d3e4f5a6b"),
             ("U27-cancelled", "repo", "{cancelled}"),
         ):
-            yield refused(
+            yield asked(
                 f"{case}-{method.lower()}",
                 f"{method} /v2/{{{repository}}}/blobs/uploads/{session}{query}",
                 404,
@@ -161,18 +155,14 @@ def _sessions() -> Iterator[Case]:
         "long": "a" * 5000,
     }
     for case, spelling in spellings.items():
-        yield answered(
-            f"U25-{case}",
-            f"GET /v2/{{repo}}/blobs/uploads/{spelling}",
-            400 if case == "not-utf-8" else 404,
-            codes=("NAME_INVALID",) if case == "not-utf-8" else (UNKNOWN,),
-        )
-    yield answered("U26-tampered-state", f"GET {UPLOAD}?_state=AAAA&offset=-1", 204)
+        expected = (400, "NAME_INVALID") if case == "not-utf-8" else (404, UNKNOWN)
+        yield asked(f"U25-{case}", f"GET /v2/{{repo}}/blobs/uploads/{spelling}", *expected)
+    yield asked("U26-tampered-state", f"GET {UPLOAD}?_state=AAAA&offset=-1", 204)
 
 
 def _bodies() -> Iterator[Case]:
     chunked = {"Transfer-Encoding": "chunked"}
-    yield answered(
+    yield asked(
         "U17-chunked", f"PATCH {UPLOAD}", 202, headers=chunked, body=b"5\r\nhello\r\n0\r\n\r\n"
     )
     over = {"Content-Length": OVER_LIMIT}
@@ -187,4 +177,4 @@ def _bodies() -> Iterator[Case]:
         ("U29-bad-name", "POST /v2/{repo}/R/blobs/uploads/?digest={absent}", 400, "NAME_INVALID"),
         ("U29-no-such-method", "PUT /v2/{repo}/tags/list", 405, "UNSUPPORTED"),
     ):
-        yield refused(case, request, status, code, headers=over, answer={"connection": "close"})
+        yield asked(case, request, status, code, headers=over, answer={"connection": "close"})

@@ -85,7 +85,7 @@ class DecisionBudget:
             await asyncio.sleep(0)
 
 
-class Entry(NamedTuple):
+class NameRights(NamedTuple):
     """A bearer's rights on one name: the requested actions, granted or denied."""
 
     granted: tuple[str, ...]
@@ -104,7 +104,7 @@ class Bearer(NamedTuple):
     token_id: str
     login_id: str | None
     expires_at: int
-    access: Mapping[Name, Entry]
+    access: Mapping[Name, NameRights]
     access_key_id: str | None = None
     """The access key that it was exchanged for, if not a login."""
     source: SourceIdentity | None = None
@@ -122,7 +122,7 @@ class IssuedBearer(NamedTuple):
     subject: str
     """CRN of the principal; empty for an unauthenticated client."""
     issued_at: int
-    access: Mapping[Name, Entry]
+    access: Mapping[Name, NameRights]
     source: SourceIdentity | None = None
 
 
@@ -195,7 +195,7 @@ class BearerTokens:
             claims["src"] = source
         return IssuedBearer(self.signer.issue_bearer(claims), claims["sub"], now, granted, source)
 
-    async def rights_of(self, login: Login | None, name: Name) -> Entry:
+    async def rights_of(self, login: Login | None, name: Name) -> NameRights:
         """Return a role's rights to pull from a repository, by the same policies as `exchange`.
 
         For workloads that run as a role on a machine of the platform: their `login` is in no table
@@ -337,7 +337,7 @@ class BearerTokens:
 
     async def _entries(
         self, subject: AccessSubject, requested: Mapping[Name, tuple[str, ...]], now: int
-    ) -> dict[Name, Entry]:
+    ) -> dict[Name, NameRights]:
         names = [name for name in requested if name != CATALOG]
         targets, uncounted = await self.database.read(_targets_and_uncounted, names)
         crn = "" if subject.principal is None else subject.principal.crn
@@ -358,7 +358,7 @@ class BearerTokens:
             entries[name] = _entry_of(verdicts, counts, is_own=_is_own(subject, target))
         if CATALOG in requested:
             may_list = could_allow(subject.policies, DESCRIBE, subject.source_ip, now)
-            entries[CATALOG] = Entry(("*",), ()) if may_list else Entry((), ("*",))
+            entries[CATALOG] = NameRights(("*",), ()) if may_list else NameRights((), ("*",))
         return entries
 
 
@@ -366,12 +366,12 @@ def _is_own(subject: AccessSubject, target: Target) -> bool:
     return subject.principal is not None and subject.principal.account_id == target.account_id
 
 
-def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> Entry:  # noqa: FBT001
+def _entry_of(verdicts: Mapping[str, Verdict], counts: bool, *, is_own: bool) -> NameRights:  # noqa: FBT001
     """Return an entry; with reasons only for the own account, since they reveal what exists."""
     granted = tuple(action for action, verdict in verdicts.items() if verdict.is_allowed)
     denied = tuple(action for action in verdicts if action not in granted)
     reasons = tuple(verdicts[action].name.lower() for action in denied) if is_own else ()
-    return Entry(granted, denied, counts, reasons)
+    return NameRights(granted, denied, counts, reasons)
 
 
 def _counts(crn: str, uncounted_pullers: Sequence[str], work: StepBudget) -> bool:
@@ -394,7 +394,7 @@ def _targets_and_uncounted(
     return targets, settings.uncounted_pullers_of(tx, accounts)
 
 
-def _claim(name: Name, entry: Entry) -> dict[str, object]:
+def _claim(name: Name, entry: NameRights) -> dict[str, object]:
     kind, text = ("registry", "catalog") if name == CATALOG else ("repository", str(name))
     uncounted = {} if entry.counts_pulls else {"uncounted": True}
     reasons = {"reasons": entry.reasons} if entry.reasons else {}
@@ -408,8 +408,8 @@ def _claim(name: Name, entry: Entry) -> dict[str, object]:
     }
 
 
-def _entry(claim: Mapping[str, Any]) -> tuple[Name, Entry]:
+def _entry(claim: Mapping[str, Any]) -> tuple[Name, NameRights]:
     name = CATALOG if claim["type"] == "registry" else parse_name(claim["name"])
     counts = "uncounted" not in claim
     reasons = tuple(claim.get("reasons", ()))
-    return name, Entry(tuple(claim["actions"]), tuple(claim["denied"]), counts, reasons)
+    return name, NameRights(tuple(claim["actions"]), tuple(claim["denied"]), counts, reasons)

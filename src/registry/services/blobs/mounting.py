@@ -50,7 +50,7 @@ class _Rewrapped(NamedTuple):
     wrapped: bytes
 
 
-class _Source(NamedTuple):
+class _MountSource(NamedTuple):
     """A blob to mount."""
 
     link: Link
@@ -63,7 +63,7 @@ class _Source(NamedTuple):
 class _NotWrappedError(Exception):
     """The data key of a blob must be wrapped under the target's KMS key."""
 
-    def __init__(self, source: _Source) -> None:
+    def __init__(self, source: _MountSource) -> None:
         super().__init__()
         self.source = source
 
@@ -132,7 +132,7 @@ async def _mount_wrapped(
     return None
 
 
-async def _wrap(ctx: ServiceContext, source: _Source) -> _Rewrapped | None:
+async def _wrap(ctx: ServiceContext, source: _MountSource) -> _Rewrapped | None:
     """Wrap the data key of a blob under the target's KMS key; None if that is not possible."""
     link, key_id = source.link, source.kms_key_id
     try:
@@ -147,7 +147,7 @@ async def _wrap(ctx: ServiceContext, source: _Source) -> _Rewrapped | None:
 
 def _find_source(
     tx: Connection, name: Name, digest: Digest, find_link: _FindLink
-) -> _Source | None:
+) -> _MountSource | None:
     """Return the blob to mount, or None if there is none."""
     target = repositories.find_repository(tx, name.handle, name.repository)
     canonical = blobs.canonical_digest(tx, name.handle, digest)
@@ -155,13 +155,13 @@ def _find_source(
         return None
     link = find_link(tx, target.account_id, name, canonical)
     if link is None or link.encoding == PLAIN:
-        return link and _Source(link)
+        return link and _MountSource(link)
     return _to_wrap(tx, target.id, link)
 
 
-def _to_wrap(tx: Connection, repository_id: str, link: Link) -> _Source:
+def _to_wrap(tx: Connection, repository_id: str, link: Link) -> _MountSource:
     key = effective_key(tx, link.account_id, repository_id)
-    return _Source(link, key.kms_key_id, find_wraps(tx, link.account_id, link.object_id))
+    return _MountSource(link, key.kms_key_id, find_wraps(tx, link.account_id, link.object_id))
 
 
 def _mount(

@@ -54,7 +54,7 @@ class Cursor(msgspec.Struct, frozen=True):
     after: key_moves.Position = key_moves.FIRST
 
 
-class _Use(NamedTuple):
+class _WrappedUse(NamedTuple):
     """A link, or the blob of a deleted image, with the wraps of its object that may be opened."""
 
     blob: BlobUse
@@ -110,7 +110,7 @@ async def run_step(ctx: ServiceContext, run: Run, job: Job) -> Next | Done:
     return await steps.run_step(ctx.database, anew, run, job, _read, _write, unusable)
 
 
-def _read(tx: Connection, run: Run, at: object) -> UsePage[_Use]:
+def _read(tx: Connection, run: Run, at: object) -> UsePage[_WrappedUse]:
     cursor = None if at is None else msgspec.convert(at, Cursor)
     _check_live(tx, run)
     key = effective_key(tx, run.account_id, run.scope_id)
@@ -127,7 +127,7 @@ def _read(tx: Connection, run: Run, at: object) -> UsePage[_Use]:
     return UsePage(target, uses, len(found), following, total)
 
 
-def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_Use]:
+def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> list[_WrappedUse]:
     """Return uses with the wraps of their objects, the one under a use's own key first.
 
     An existing wrap under the new key is replaced too: it may be broken, and the wrap that opens
@@ -137,7 +137,7 @@ def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> li
     for each in key_moves.usable_wraps(tx, account_id, sorted({use.object_id for use in found})):
         wraps[each.object_id].append(each)
     return [
-        _Use(
+        _WrappedUse(
             use,
             [
                 WrappedKey(each.kms_key_id, each.wrapped, use.stored_id)
@@ -151,7 +151,7 @@ def _with_wraps(tx: Connection, account_id: str, found: Sequence[BlobUse]) -> li
 
 
 def _write(
-    tx: Connection, run: Run, target: str, uses: Sequence[_Use], wraps: Mapping[str, bytes]
+    tx: Connection, run: Run, target: str, uses: Sequence[_WrappedUse], wraps: Mapping[str, bytes]
 ) -> int:
     """Write the wraps and move the uses; return how many.
 

@@ -39,6 +39,23 @@ class Session(NamedTuple):
     """Stored bytes of its account and their limit, if they were read; None without a limit."""
 
 
+def new_upload(upload_id: str, ids: RepositoryIds, algorithm: str | None) -> Upload:
+    """Return a session that has no row yet, and has received nothing."""
+    return Upload(
+        id=upload_id,
+        repository_id=ids.repository_id,
+        account_id=ids.account_id,
+        algorithm=algorithm,
+        received_bytes=0,
+        digests={},
+        stage_id=upload_id,
+        stage_shared=False,
+        lease_holder=None,
+        lease_token=0,
+        leased_until=None,
+    )
+
+
 def unknown(upload_id: str) -> UploadUnknown:
     """Return the error for a session that does not exist or has ended."""
     return UploadUnknown("there is no such upload here, or it has ended", upload=upload_id)

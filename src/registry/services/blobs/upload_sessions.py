@@ -9,11 +9,18 @@ from cloudcore.quotas.limits import QuotaUse
 from registry.errors import TooManyUploads, UploadBusy
 from registry.metadata.blobs import new_blobs, upload_quota, uploads
 from registry.metadata.blobs.upload_quota import Room
-from registry.metadata.blobs.uploads import Ending, Lease, Upload
+from registry.metadata.blobs.uploads import Ending, Lease
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
-from registry.services.blobs.upload_ids import RepositoryIds, Session, busy, started_at, unknown
+from registry.services.blobs.upload_ids import (
+    RepositoryIds,
+    Session,
+    busy,
+    new_upload,
+    started_at,
+    unknown,
+)
 from registry.services.context import ServiceContext
 
 _RETRY_SECONDS: Final = 60
@@ -46,20 +53,7 @@ def unwritten_session(
     given = ctx.upload_ids.read(upload_id, ids)
     if given is None or given.started_at + ctx.limits.upload_idle <= now:
         return None
-    upload = Upload(
-        id=upload_id,
-        repository_id=ids.repository_id,
-        account_id=ids.account_id,
-        algorithm=given.algorithm,
-        received_bytes=0,
-        digests={},
-        stage_id=upload_id,
-        stage_shared=False,
-        lease_holder=None,
-        lease_token=0,
-        leased_until=None,
-    )
-    return Session(upload, is_written=False)
+    return Session(new_upload(upload_id, ids, given.algorithm), is_written=False)
 
 
 def check_room(

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, ConstraintViolated
 from cloudcore.errors import Unavailable
-from cloudcore.resource_names import Crn
 from registry.errors import DigestMismatch, ManifestInvalid, ManifestUnknown, NameUnknown
 from registry.metadata.images.manifests import KeptBody, StoredManifest
 from registry.metadata.pull_through import lookups
@@ -38,6 +37,7 @@ from registry.services.images.manifests import ManifestPut, read_pushed
 from registry.services.pull_through.remote import as_error, remote_of
 from registry.services.pull_through.upstream_states import record_failure
 from registry.services.repositories.names import name_unknown
+from registry.services.resource_kinds import cache_rule_crn
 from registry.upstream.base import (
     FetchedManifest,
     NotUpstream,
@@ -47,13 +47,10 @@ from registry.upstream.base import (
     UpstreamFailed,
 )
 
-_KIND: Final = "pull-through-cache-rule"
-
 
 def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
     """Return the context of a change by the cache; its actor is the rule, not the client."""
-    crn = Crn("registry", ctx.registry_host.region, rule.account_id, _KIND, rule.prefix)
-    return ctx.change_by(str(crn))
+    return ctx.change_by(cache_rule_crn(ctx.registry_host.region, rule.account_id, rule.prefix))
 
 
 async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:

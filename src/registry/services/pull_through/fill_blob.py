@@ -32,13 +32,13 @@ from registry.services.blobs.staged_uploads import (
     open_stage,
     record_staged,
 )
-from registry.services.blobs.upload_ids import Session
+from registry.services.blobs.upload_ids import RepositoryIds, Session, new_upload
 from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.writing_keys import UploadKeys
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed, Stage
 from registry.services.pull_through.fill_staging import FillStage
-from registry.services.pull_through.fills import FillPace, FillUnread, Source, TooSlow
+from registry.services.pull_through.fills import FillPace, FillSource, FillUnread, TooSlow
 from registry.upstream.base import (
     BlobStream,
     NotUpstream,
@@ -70,7 +70,7 @@ class AnotherLength(UpstreamBroken):
     """The upstream now states another length than that of the staged bytes, which are dropped."""
 
 
-async def fill(ctx: ServiceContext, source: Source, feed: Feed, found: Fill | None) -> None:
+async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill | None) -> None:
     """Fetch a blob, feed its readers and record it; go on with a fill that was `found`, if any.
 
     If the upstream fails, the staged bytes stay for the next request, if a manifest lists the blob.
@@ -115,26 +115,15 @@ async def _drop(ctx: ServiceContext, hold: UploadHold) -> None:
             await ctx.writer.discard(hold.stage_id)
 
 
-def _new_upload(ctx: ServiceContext, source: Source) -> Upload:
-    fill_id, algorithm = ctx.new_id(), source.digest.algorithm
-    return Upload(
-        id=fill_id,
-        repository_id=source.repository_id,
-        account_id=source.account_id,
-        algorithm=None if algorithm == "sha256" else algorithm,
-        received_bytes=0,
-        digests={},
-        stage_id=fill_id,
-        stage_shared=False,
-        lease_holder=None,
-        lease_token=0,
-        leased_until=None,
-    )
+def _new_upload(ctx: ServiceContext, source: FillSource) -> Upload:
+    algorithm = source.digest.algorithm
+    ids = RepositoryIds(source.repository_id, source.account_id)
+    return new_upload(ctx.new_id(), ids, None if algorithm == "sha256" else algorithm)
 
 
 def _claim(
     ctx: ServiceContext,
-    source: Source,
+    source: FillSource,
     is_new: bool,  # noqa: FBT001 - called by the transaction that takes the lease
     tx: Connection,
     upload: Upload,
@@ -177,7 +166,12 @@ class _Fetch:
     """A fetch by the holder of the fill's lease."""
 
     def __init__(
-        self, ctx: ServiceContext, source: Source, feed: Feed, hold: UploadHold, size: int | None
+        self,
+        ctx: ServiceContext,
+        source: FillSource,
+        feed: Feed,
+        hold: UploadHold,
+        size: int | None,
     ) -> None:
         self._ctx = ctx
         self._source = source

@@ -22,7 +22,7 @@ from registry.services.blobs.upload_leases import UploadLeaseLost, has_run_out
 from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import Feed, Stage
 from registry.services.pull_through.fill_blob import AlreadyThere, FillTaken, fill
-from registry.services.pull_through.fills import FillUnread, Source
+from registry.services.pull_through.fills import FillSource, FillUnread
 from registry.services.pull_through.remote import as_error
 from registry.services.pull_through.upstream_states import record_failure
 from registry.upstream.base import NotUpstream, UpstreamBroken, UpstreamFailed
@@ -39,7 +39,7 @@ _WATCH_SECONDS: Final = 0.5
 """Between looks whether the other worker is still there."""
 
 
-async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
+async def bring_blob(ctx: ServiceContext, source: FillSource, feed: Feed) -> None:
     """Feed a blob to its readers until all bytes are there, or fail the feed; never raise.
 
     If another worker has stored them already, the feed finishes without bytes.
@@ -70,14 +70,14 @@ async def bring_blob(ctx: ServiceContext, source: Source, feed: Feed) -> None:
         feed.fail(failure)
 
 
-async def _note(ctx: ServiceContext, source: Source, failure: UpstreamFailed) -> None:
+async def _note(ctx: ServiceContext, source: FillSource, failure: UpstreamFailed) -> None:
     """Count a fault of the upstream that was found after all its bytes had arrived."""
     with suppress(Unavailable):  # readers are told all the same
         rule_id = source.remote.rule_id
         await ctx.database.write_relaxed(record_failure, rule_id, failure, ctx.clock())
 
 
-async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+async def _is_there(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Return True once the verified bytes are there; False if workers keep taking over the fill."""
     for _ in range(_ROUNDS):
         found = await ctx.database.read(rows.find_fill, source.account_id, source.key)
@@ -102,14 +102,14 @@ async def _is_there(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     return False
 
 
-async def _confirmed(ctx: ServiceContext, source: Source) -> Source:
+async def _confirmed(ctx: ServiceContext, source: FillSource) -> FillSource:
     """Return the source of a blob as known to its upstream; raise NotUpstream or UpstreamFailed."""
     assert ctx.upstream is not None
     await ctx.upstream.head_blob(source.remote, source.digest)
     return source._replace(is_known=True)
 
 
-async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+async def _has_come(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Return True if the blob is stored by now; readers then get its rest from the store.
 
     Readers may have bytes of an abandoned fill. Unless those are of the same stored bytes, their
@@ -123,7 +123,7 @@ async def _has_come(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
     return True
 
 
-def _held_as(tx: Connection, source: Source) -> str | None:
+def _held_as(tx: Connection, source: FillSource) -> str | None:
     """Return the id of the blob's bytes if the repository may have them, and they are undamaged.
 
     It may if it has them, or if another one of its rule has and the upstream is known to have it.
@@ -139,7 +139,7 @@ def _held_as(tx: Connection, source: Source) -> str | None:
     return next((link.stored_id for link in held if link.damage is None), None)
 
 
-def _may_go_on(ctx: ServiceContext, source: Source, found: Fill) -> bool:
+def _may_go_on(ctx: ServiceContext, source: FillSource, found: Fill) -> bool:
     """Return True if an abandoned fill is for the same repository and has not expired."""
     is_same = found.upload.repository_id == source.repository_id
     return is_same and found.expires_at > ctx.clock()
@@ -160,7 +160,7 @@ async def _end(ctx: ServiceContext, found: Fill) -> None:
     await ctx.database.write(uploads.remove_upload, ending, now)
 
 
-def may_follow(source: Source, found: Fill) -> bool:
+def may_follow(source: FillSource, found: Fill) -> bool:
     """Return True if a fill is for the same repository, or its upstream is known to have the blob.
 
     Otherwise the upstream of another repository would answer for this one's.
@@ -176,7 +176,7 @@ def is_free(ctx: ServiceContext, found: Fill) -> bool:
     return ctx.leases.is_abandoned(upload) or has_run_out(upload, ctx.clock())
 
 
-async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
+async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     """Feed readers the bytes that another worker fetches; return True once they are verified.
 
     Return False if the other worker has ended in some way, or died.
@@ -202,7 +202,7 @@ async def follow(ctx: ServiceContext, source: Source, feed: Feed) -> bool:
         pause = min(pause * 1.2, _LONGEST_LOOK_SECONDS)
 
 
-async def _find(ctx: ServiceContext, source: Source) -> Fill | None:
+async def _find(ctx: ServiceContext, source: FillSource) -> Fill | None:
     """Return the fill if another worker fetches it now, and this repository may use it."""
     found = await ctx.database.read(fills.find_fill, source.account_id, source.key)
     if found is None or is_free(ctx, found) or not may_follow(source, found):
@@ -218,7 +218,7 @@ def _is_copied(upload: Upload) -> bool:
     return upload.stage_id == upload.id and upload.lease_token != FIRST_TOKEN
 
 
-async def _feed(ctx: ServiceContext, source: Source, feed: Feed, found: Fill) -> bool:
+async def _feed(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill) -> bool:
     upload = found.upload
     stage = Stage(upload.stage_id, await _open_key(ctx, upload))
     async with aclosing(await ctx.reader.open_staged(*stage)) as opened:

@@ -28,7 +28,7 @@ _SLOT_SECONDS: Final = 30
 """Seconds for which a fill waits for a slot."""
 
 
-class Source(NamedTuple):
+class FillSource(NamedTuple):
     """A blob of an upstream repository, and the cached repository to fill."""
 
     name: Name
@@ -160,7 +160,7 @@ class Fills:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = UpstreamSlots(_SLOT_SECONDS)
 
-    def join(self, source: Source, run: Callable[[Feed], Coroutine[Any, Any, None]]) -> Feed:
+    def join(self, source: FillSource, run: Callable[[Feed], Coroutine[Any, Any, None]]) -> Feed:
         """Return the feed of a repository's blob; start `run` once there is a slot, if it is new.
 
         The feed fails if no slot is free in time.
@@ -186,7 +186,7 @@ class Fills:
         await self.settled()
 
     async def _run(
-        self, source: Source, feed: Feed, run: Callable[[Feed], Coroutine[Any, Any, None]]
+        self, source: FillSource, feed: Feed, run: Callable[[Feed], Coroutine[Any, Any, None]]
     ) -> None:
         is_listed = source.size is not None
         try:

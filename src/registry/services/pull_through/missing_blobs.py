@@ -29,7 +29,7 @@ from registry.services.context import ServiceContext
 from registry.services.pull_through.feed import FeedReader
 from registry.services.pull_through.fetched_manifests import cached_repository
 from registry.services.pull_through.fill_or_follow import bring_blob
-from registry.services.pull_through.fills import Source, fill_key
+from registry.services.pull_through.fills import FillSource, fill_key
 from registry.services.pull_through.references import size_in_manifests
 from registry.services.pull_through.remote import as_error, remote_of
 from registry.upstream.base import NotUpstream, Remote, UpstreamFailed
@@ -84,7 +84,7 @@ async def get_missing_blob(
         if place.is_held and await link_held_blob(ctx, name, digest) is not None:
             return await reading.stat_blob(ctx, name, digest)
         of, account_id = place.repository_id, place.rule.account_id
-        source = Source(name, of, account_id, digest, remote, place.size, is_known)
+        source = FillSource(name, of, account_id, digest, remote, place.size, is_known)
         feed = ctx.fills.join(source, partial(bring_blob, ctx, source))
         reader = FeedReader(feed, ctx.reader, partial(_open_stored, ctx, name, digest))
         try:
