@@ -10,12 +10,16 @@ if TYPE_CHECKING:
 
 
 class MailRefused(Exception):
-    """A message was not accepted; the text has the reason, without credentials."""
+    """A message was not sent; the text has the reason, without credentials."""
 
-    def __init__(self, message: str, *, is_permanent: bool) -> None:
+    def __init__(
+        self, message: str, *, is_permanent: bool = False, refuses_address: bool = False
+    ) -> None:
         super().__init__(message)
         self.is_permanent = is_permanent
         """True if a retry would not help."""
+        self.refuses_address = refuses_address
+        """True if the address gets no mail at all, whatever the message says."""
 
 
 class Mail(Protocol):

@@ -174,19 +174,16 @@ async def _addition(opening: Opening) -> PrepareAddition:
 async def _mail(opening: Opening) -> Mail | None:
     """Return the sender of the platform's mail, by the settings, or None."""
     settings = (await opening.get(STORES)).settings
-    if settings.smarthost is None:
-        sending = await opening.get(email.SENDING)
-        if sending.sender is None or not settings.smtp_from:
-            return None
-        from registry.composition.mail import DirectMail  # noqa: PLC0415 - few installs send mail
+    if settings.smarthost is not None:
+        from registry.composition.mail import smarthost_mail  # noqa: PLC0415 - few installs do
 
-        return DirectMail(sending.sender, settings.smtp_from)
-    from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
-    from registry.composition.mail import SmarthostMail  # noqa: PLC0415
+        return smarthost_mail(settings.smarthost, settings.mail_host_name, settings.smtp_from)
+    sending = await opening.get(email.SENDING)
+    if sending.sender is None or not settings.smtp_from:
+        return None
+    from registry.composition.mail import PlatformMail  # noqa: PLC0415 - few installs send mail
 
-    client = SmtpClient(settings.smarthost)
-    opening.resources.callback(client.close)
-    return SmarthostMail(client, settings.smtp_from)
+    return PlatformMail(sending.sender, settings.smtp_from)
 
 
 async def _processor(opening: Opening) -> Processor:

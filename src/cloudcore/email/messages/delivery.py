@@ -36,7 +36,8 @@ from cloudcore.email.warm_up import counted_again, note_outcome
 from cloudcore.errors import NotFound
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
 from cloudcore.jobs.queue import Job, later
-from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope, TransferFailed
+from cloudcore.outbound.mail import MailRefused
+from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope
 from cloudcore.threads import DOCUMENTS
 
 FIRST_RETRY_SECONDS: Final = 60.0
@@ -165,7 +166,7 @@ class Postman:
             due = await self._counted_today(due)
             envelope = await DOCUMENTS.run(due.message.account_id, self._envelope, due)
             await self.needs.sending.sender.send(envelope)
-        except TransferFailed as error:
+        except MailRefused as error:
             return Outcome(str(error), error.is_permanent, error.refuses_address)
         except Exception:  # noqa: BLE001 - its record must say that there was an attempt
             _log.exception("an attempt to send message %s failed", due.message.id)
