@@ -14,7 +14,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
-from cloudcore.jobs.background import BesideRequests, running
+from cloudcore.jobs.background import BackgroundTask, running
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
@@ -67,7 +67,7 @@ async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> Non
 async def test_all_are_told_to_stop_before_one_is_waited_for() -> None:
     told: list[str] = []
 
-    class Waiting(BesideRequests):
+    class Waiting(BackgroundTask):
         def __init__(self, name: str, stopped: asyncio.Event) -> None:
             super().__init__()
             self.name = name

@@ -651,7 +651,7 @@ async def test_the_console_shows_messages_with_what_became_of_each_recipient(
         assert made not in none
         account_id, database = shop.served.acme.account_id, shop.served.database
         (to,) = await database.read(rows.list_recipients, account_id, made)
-        refused = delivery.Outcome("550 <b>no</b>")
+        refused = delivery.DeliveryOutcome("550 <b>no</b>")
         now = shop.served.clock()
         change = partial(delivery.record, shop.served.email)
         await database.write(change, to, refused, None, now)

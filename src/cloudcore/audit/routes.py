@@ -18,7 +18,7 @@ from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resource_names import UUID_PATTERN, Crn, Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ActingSource
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import Limit, Marker, PageQuery
 from cloudcore.web.query import PLUS

@@ -17,7 +17,7 @@ from cloudcore.errors import NotFound
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.resource_names import UUID_PATTERN, Crn
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 
 _ROLES: Final = ("owner", "billing")

@@ -20,7 +20,7 @@ from cloudcore.metering.usage import HOUR, Sum, UsageSelection, count_sums, list
 from cloudcore.resource_names import UUID_PATTERN, Crn
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import Limit, PageMeta, PageQuery
 from cloudcore.web.query import PLUS

@@ -36,7 +36,7 @@ from cloudcore.resource_names import UUID_PATTERN, Uuid, check_name
 from cloudcore.resource_references import Authorize
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.web.revisions import Revision

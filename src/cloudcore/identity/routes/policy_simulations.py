@@ -32,7 +32,7 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.resource_names import Crn, parse_uuid
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 
