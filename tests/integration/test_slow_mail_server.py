@@ -8,7 +8,7 @@ from email.message import EmailMessage
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from cloudcore.outbound.mail import MailRefused, Smarthost
-from registry.composition.mail import CONNECTIONS, smarthost_mail
+from cloudcore.outbound.mail_transfer import CONNECTIONS, smarthost_mail
 
 SECONDS = 2.0
 """What a message may take, also one that is taken at once on a busy machine."""
