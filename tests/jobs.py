@@ -6,19 +6,19 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from sqlalchemy import Column, Integer, MetaData, Table, Text, bindparam, func, insert, select
 from sqlalchemy import text as sql
 
 import cloudcore.identity.tables  # noqa: F401 - jobs refer to accounts
-from cloudcore.clock import MICROSECONDS
+from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import columns
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs import queue
-from cloudcore.jobs.kinds import Done, JobKind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next, Step, StepFailed
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
 from cloudcore.jobs.runs import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
@@ -114,6 +114,30 @@ async def count_steps(job: Job) -> Next | Done:
 COUNTING: Final = JobKind(name=COUNT, step=count_steps)
 
 
+class Hang:
+    """A step that does not end; it knows that it has begun, and that it was cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _job: Job) -> Done:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled.set()
+        raise AssertionError
+
+
+def failing(code: str = "REFUSED", *, is_permanent: bool = False) -> Step:
+    """Return a step that fails, and says at which attempt."""
+
+    async def step(job: Job) -> Done:
+        raise StepFailed(code, f"attempt {job.attempts}", is_permanent=is_permanent)
+
+    return step
+
+
 def enqueue_counts(tx: Connection, count: int, steps: int, now: int) -> list[str]:
     return [enqueue(tx, NewJob(COUNT, steps), now) for _ in range(count)]
 
@@ -176,6 +200,14 @@ async def run_due(
 
     async with running(JobWorker(database, kinds, pace=pace, clock=clock)):
         await until(is_idle)
+
+
+async def run_one(database: Database, step: Step, **options: Any) -> Job:  # noqa: ANN401
+    """Run one job of a kind with this step and these options until it has ended; return it."""
+    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
+    async with running(JobWorker(database, [JobKind(name=COUNT, step=step, **options)])):
+        await until_finished(database)
+    return await get(database, identity)
 
 
 async def until_finished(database: Database) -> None:

@@ -52,12 +52,6 @@ class Rows(NamedTuple):
     sequences: dict[str, int]
 
 
-def shape_of(url: str) -> str:
-    """Return what tells whether two copies of a template have the same tables and settings."""
-    with psycopg.connect(url) as connection:
-        return _shape(connection)
-
-
 def rows_of(url: str) -> Rows:
     """Return the rows of a database."""
     with psycopg.connect(url) as connection:

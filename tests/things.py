@@ -380,6 +380,12 @@ async def unasked_commit(ctx: NamedDependency[RequestContext]) -> Reply[OneThing
     )
 
 
+@get("/v1/starved", opt={"action": None})
+async def starved() -> None:
+    """Need more memory than there is."""
+    raise MemoryError
+
+
 @get("/v1/broken", opt={"action": None})
 async def broken() -> None:
     """Fail in a way nobody foresaw."""
@@ -430,4 +436,4 @@ THINGS: Final = Family[object](
         ),
     ),
 )
-FAULTY: Final[list[HTTPRouteHandler]] = [unasked, uncommitted, unasked_commit, broken]
+FAULTY: Final[list[HTTPRouteHandler]] = [unasked, uncommitted, unasked_commit, broken, starved]

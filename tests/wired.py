@@ -17,7 +17,7 @@ from cloudcore.serving.http.protocol import HttpProtocol
 from cloudcore.serving.http.worker import Observer, ServerWorker
 from cloudcore.serving.kept_answers import KeptAnswers
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 from registry.composition.planes import PLANES, dispatcher
 from registry.distribution.app import DataPlane
 from registry.services.context import ServiceContext

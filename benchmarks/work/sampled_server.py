@@ -36,7 +36,7 @@ LAYERS: Final = (
     ("cloudcore.serving.processes.server", EVENT_LOOP),
     ("cloudcore.serving.logs", "access log, metrics"),
     ("cloudcore.serving.counters", "access log, metrics"),
-    ("cloudcore.serving.record", "access log, metrics"),
+    ("cloudcore.serving.request_record", "access log, metrics"),
     ("cloudcore.serving.dispatch", "dispatch"),
     ("cloudcore.serving.planes", "dispatch"),
     ("cloudcore.serving", "protocol"),

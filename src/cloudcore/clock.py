@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 Clock = Callable[[], int]
@@ -20,6 +21,11 @@ _AT_ONCE: Final = 256
 def system_clock() -> int:
     """Return the system's time in microseconds since the epoch."""
     return time.time_ns() // 1000
+
+
+def time_after(length: timedelta) -> str:
+    """Return the time that is `length` from now, as ``/v1`` reads it."""
+    return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def uuid7(now: int | None = None) -> str:

@@ -134,3 +134,10 @@ class Unavailable(PlatformError):
     def __init__(self, message: str, *, retry_after: int = 30) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class OutOfMemory(Unavailable):
+    """A process has too little memory for a request now: large ones at once need much."""
+
+    def __init__(self) -> None:
+        super().__init__("the server has too little memory for this now; try again")

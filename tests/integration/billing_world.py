@@ -17,9 +17,8 @@ from cloudcore.billing.charging import job_kind
 from cloudcore.billing.closing import close_months
 from cloudcore.billing.invoice_routes import shown
 from cloudcore.billing.needs import BillingNeeds, Prices
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.identity.names import iam_crn
 from cloudcore.metering import usage
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
 from cloudcore.wire import moment_of
@@ -58,14 +57,7 @@ class World:
 
     def token(self, tenant: Tenant | None = None) -> str:
         """Return an access token of a tenant's program, which is good for an hour from now."""
-        of, now = tenant or self.acme, self.served.clock()
-        return self.served.tokens.issue(
-            iam_crn(of.account_id, "service-account", "program"),
-            uuid7(),
-            now + HOUR * MICROSECONDS,
-            account_id=of.account_id,
-            access_key_id=of.access_key_id,
-        )
+        return self.served.fresh_token(tenant)
 
     def at(self, year: int, month: int, day: int = 1, hour: int = 0) -> None:
         """Let it be this time."""

@@ -18,14 +18,13 @@ from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import Chain, Issuers, TxtRecords
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.rows import ROWS
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.identity.names import iam_crn
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.tables import jobs
 from tests.certificates import uploaded
-from tests.integration.served_world import HOUR, Served, open_served
+from tests.integration.served_world import Served, open_served
 from tests.jobs import find_job, run_due
 from tests.name_server import NameServer, name_server
 
@@ -89,14 +88,7 @@ class World:
 
     def token(self) -> str:
         """Return an access token of acme's program that is valid now."""
-        acme, clock = self.served.acme, self.served.clock
-        return self.served.tokens.issue(
-            iam_crn(acme.account_id, "service-account", "program"),
-            uuid7(clock()),
-            clock() + HOUR,
-            account_id=acme.account_id,
-            access_key_id=acme.access_key_id,
-        )
+        return self.served.fresh_token()
 
     async def ask(
         self, method: str, path: str, body: object = None, **headers: str

@@ -180,22 +180,26 @@ async def open_shop(data: Path, **changes: Any) -> AsyncIterator[Shop]:  # noqa:
             calls.append(scope["path"])
             await served.app(scope, receive, send)
 
-        once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
-        console = Console(
-            counted,
-            ConsoleSettings(URL, HOST, "local", FAMILIES, changes.get("founders", "anyone")),
-            keyring=served.keyring,
-            clock=served.clock,
-            once=once,
-        )
+        app = console_over(served, counted, changes.get("founders", "anyone"))
+        async with browser_with(served, app, acme.program_token) as browser:
+            yield Shop(served, bearer, made["id"], browser, app, calls)
 
-        async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
-            scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
-            await console(scope, receive, send)
 
-        token = acme.program_token
-        async with browser_with(served, answered, token) as browser:
-            yield Shop(served, bearer, made["id"], browser, answered, calls)
+def console_over(served: Served, app: Any, founders: Any = "anyone") -> Any:  # noqa: ANN401 - ASGI
+    """Return the console of an install, over an application that answers ``/v1``."""
+    console = Console(
+        app,
+        ConsoleSettings(URL, HOST, "local", FAMILIES, founders),
+        keyring=served.keyring,
+        clock=served.clock,
+        once=RunOnce(served.database, served.keyring, served.clock, lambda: "unused"),
+    )
+
+    async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
+        scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
+        await console(scope, receive, send)
+
+    return answered
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,16 +11,14 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
-from aiosmtpd.smtp import SMTP
 
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import MICROSECONDS
 from cloudcore.email.family import EMAIL
 from cloudcore.email.identity_verification import check_due
 from cloudcore.email.resources import SendingIdentity
 from cloudcore.email.sender_rows import IDENTITY_ROWS
-from cloudcore.identity.names import iam_crn
-from tests.integration.notifications_world import Mailbox
-from tests.integration.served_world import HOUR, Served, Tenant, open_served
+from tests.integration.notifications_world import Mailbox, mail_server
+from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due
 from tests.name_server import NameServer, name_server
 
@@ -36,14 +33,7 @@ class World:
 
     def token(self, tenant: Tenant | None = None) -> str:
         """Return an access token of a tenant's program that is valid now; by default acme's."""
-        of, clock = tenant or self.served.acme, self.served.clock
-        return self.served.tokens.issue(
-            iam_crn(of.account_id, "service-account", "program"),
-            uuid7(clock()),
-            clock() + HOUR,
-            account_id=of.account_id,
-            access_key_id=of.access_key_id,
-        )
+        return self.served.fresh_token(tenant)
 
     async def ask(
         self, method: str, path: str, body: object = None, *, of: Tenant | None = None
@@ -87,9 +77,7 @@ class World:
 
     async def confirm(self, token: str) -> httpx.Response:
         """Press the button of the page that a link leads to."""
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        body = f"token={token}".encode()
-        return await self.served.ask("POST", "/v1/identity-confirmations", body, headers=form)
+        return await self.served.submit("/v1/identity-confirmations", f"token={token}")
 
     async def row(self, made: dict[str, Any], *, of: Tenant | None = None) -> SendingIdentity:
         """Return the row of an identity."""
@@ -109,21 +97,15 @@ class World:
 @asynccontextmanager
 async def open_world(data: Path, database_url: str) -> AsyncIterator[World]:
     """Open an install whose name server and mail server are the test's."""
-    mailbox = Mailbox()
-    loop = asyncio.get_running_loop()
-    mail_server = await loop.create_server(lambda: SMTP(mailbox), "127.0.0.1", 0)
-    port = mail_server.sockets[0].getsockname()[1]
-    try:
-        async with (
-            name_server() as names,
-            open_served(
-                data,
-                database_url,
-                dns_resolver=names.address,
-                smtp_url=f"smtp://127.0.0.1:{port}",
-                smtp_from="platform@registry.test",
-            ) as served,
-        ):
-            yield World(served, names, mailbox)
-    finally:
-        mail_server.close()
+    async with (
+        mail_server() as (mailbox, url),
+        name_server() as names,
+        open_served(
+            data,
+            database_url,
+            dns_resolver=names.address,
+            smtp_url=url,
+            smtp_from="platform@registry.test",
+        ) as served,
+    ):
+        yield World(served, names, mailbox)

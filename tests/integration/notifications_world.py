@@ -15,12 +15,11 @@ from typing import Any
 import httpx
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.identity.names import iam_crn
+from cloudcore.clock import MICROSECONDS
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.worker import JobPace
 from cloudcore.notifications.family import NOTIFICATIONS
-from tests.integration.served_world import HOUR, Served, Tenant, open_served
+from tests.integration.served_world import Served, Tenant, open_served
 from tests.jobs import run_due
 from tests.webhook_receiver import Receiver, webhook_receiver
 
@@ -44,6 +43,15 @@ class Mailbox:
         assert isinstance(mail, EmailMessage)
         self.mails.append(mail)
         return "250 taken"
+
+
+@asynccontextmanager
+async def mail_server() -> AsyncIterator[tuple[Mailbox, str]]:
+    """Run a mail server; return its mailbox and its URL."""
+    mailbox = Mailbox()
+    loop = asyncio.get_running_loop()
+    async with await loop.create_server(lambda: SMTP(mailbox), "127.0.0.1", 0) as server:
+        yield mailbox, f"smtp://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 @dataclass
@@ -72,14 +80,7 @@ class World:
 
     def token(self) -> str:
         """Return an access token of acme's program that is valid now."""
-        acme, clock = self.acme, self.served.clock
-        return self.served.tokens.issue(
-            iam_crn(acme.account_id, "service-account", "program"),
-            uuid7(clock()),
-            clock() + HOUR,
-            account_id=acme.account_id,
-            access_key_id=acme.access_key_id,
-        )
+        return self.served.fresh_token()
 
     async def topic(self, name: str = "t", **fields: Any) -> dict[str, Any]:  # noqa: ANN401
         """Create a topic."""
@@ -161,21 +162,15 @@ class World:
 @asynccontextmanager
 async def open_world(data: Path, database_url: str) -> AsyncIterator[World]:
     """Open an install whose webhook and mail server are the test's."""
-    mailbox = Mailbox()
-    loop = asyncio.get_running_loop()
-    mail_server = await loop.create_server(lambda: SMTP(mailbox), "127.0.0.1", 0)
-    port = mail_server.sockets[0].getsockname()[1]
-    try:
-        async with (
-            webhook_receiver() as hook,
-            open_served(
-                data,
-                database_url,
-                webhook_allowed=hook.url,
-                smtp_url=f"smtp://127.0.0.1:{port}",
-                smtp_from="news@registry.test",
-            ) as served,
-        ):
-            yield World(served, hook, mailbox)
-    finally:
-        mail_server.close()
+    async with (
+        mail_server() as (mailbox, url),
+        webhook_receiver() as hook,
+        open_served(
+            data,
+            database_url,
+            webhook_allowed=hook.url,
+            smtp_url=url,
+            smtp_from="news@registry.test",
+        ) as served,
+    ):
+        yield World(served, hook, mailbox)

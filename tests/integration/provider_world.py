@@ -110,10 +110,7 @@ class ProviderWorld:
 
     async def ask_token(self, form: dict[str, str]) -> httpx.Response:
         """Send a form to the token endpoint."""
-        headers = {"Content-Type": "application/x-www-form-urlencoded"}
-        return await self.served.ask(
-            "POST", "/v1/oauth/token", urlencode(form).encode(), headers=headers
-        )
+        return await self.served.submit("/v1/oauth/token", urlencode(form))
 
     async def redeem(self, page: httpx.Response) -> dict[str, Any]:
         """Exchange the code that a page shows, and return the person."""

@@ -168,6 +168,12 @@ class Served:
         assert answer.status_code < 500, (method, path, answer.text)
         return answer
 
+    async def submit(self, path: str, fields: str | bytes, **headers: str) -> httpx.Response:
+        """Post a form, as nobody."""
+        body = fields.encode() if isinstance(fields, str) else fields
+        kind = {"Content-Type": "application/x-www-form-urlencoded"}
+        return await self.ask("POST", path, body, headers=kind | headers)
+
     _port: int = 0
 
     async def make(self, path: str, body: object, *, token: str) -> Any:  # noqa: ANN401
@@ -176,6 +182,17 @@ class Served:
         assert answer.status_code == 201, (path, answer.text)
         (record,) = answer.json().values()
         return record
+
+    def fresh_token(self, tenant: Tenant | None = None) -> str:
+        """Return a token of a tenant's program, by default acme's, for an hour from now."""
+        of, now = tenant or self.acme, self.clock()
+        return self.tokens.issue(
+            iam_crn(of.account_id, "service-account", "program"),
+            uuid7(now),
+            now + HOUR,
+            account_id=of.account_id,
+            access_key_id=of.access_key_id,
+        )
 
     async def program_token(self, access_key_id: str, secret: str) -> str:
         """Return the access token of an access key."""

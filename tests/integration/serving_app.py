@@ -41,7 +41,7 @@ from cloudcore.serving.http.worker import ServerWorker
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import Planes
 from cloudcore.serving.processes.server import http_protocol
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 from cloudcore.serving.tls.files import ServedTls, load_tls
 from cloudcore.serving.tls.paths import TlsFiles
 from cloudcore.serving.tls.validation import Validations

@@ -18,14 +18,10 @@ import pytest
 from cloudcore.db.base import Connection
 from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.names import iam_crn, person_crn
-from cloudcore.web.idempotency import RunOnce
-from registry.composition.families import FAMILIES
-from registry.console.app import Console
-from registry.console.page_request import ConsoleSettings
-from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
 from registry.oci.media_types import OCI_MANIFEST
 from tests.integration.acting_persons import EMAIL, assume, bearer, set_password
-from tests.integration.served_world import HOST, HOUR, URL, Served, Tenant, open_served
+from tests.integration.console_shop import browser_with, console_over
+from tests.integration.served_world import Served, Tenant, open_served
 
 PATH: Final = "/v1/audit-events"
 VERIFIER: Final = "correct-horse-battery-staple_0123456789.~ABC"
@@ -203,11 +199,8 @@ async def test_an_event_tells_of_the_try_that_was_committed(
 
 async def token_of(served: Served, secret: str) -> httpx.Response:
     """Ask for an access token for a key pair."""
-    body = f"grant_type=client_credentials&client_id={served.acme.access_key_id}".encode()
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    return await served.ask(
-        "POST", "/v1/oauth/token", body + f"&client_secret={secret}".encode(), headers=kind
-    )
+    pair = f"client_id={served.acme.access_key_id}&client_secret={secret}"
+    return await served.submit("/v1/oauth/token", f"grant_type=client_credentials&{pair}")
 
 
 async def test_programs_sign_in_and_out_and_wrong_secrets_are_counted(served: Served) -> None:
@@ -222,10 +215,8 @@ async def test_programs_sign_in_and_out_and_wrong_secrets_are_counted(served: Se
     await served.auditor.flush()
     (refused,) = await events(served, acme, action="iam:SignIn", outcome="refused")
     assert (refused["times"], refused["principal"]) == (3, crn)
-    body = f"token={answer.json()['access_token']}".encode()
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
     for _ in range(2):  # the second ends nothing
-        await served.ask("POST", "/v1/oauth/revoke", body, headers=kind)
+        await served.submit("/v1/oauth/revoke", f"token={answer.json()['access_token']}")
     (ended,) = await events(served, acme, action="iam:SignOut")
     assert (ended["principal"], ended["details"]) == (crn, {"ended": "token"})
     assert answer.json()["access_token"] not in json.dumps(await events(served, acme, limit=200))
@@ -245,11 +236,8 @@ async def sign_in(served: Served, password: str) -> httpx.Response:
     found = re.search(r'name="form" value="([^"]*)"', page.text)
     assert found is not None
     sent = httpx.QueryParams(form=html.unescape(found[1]), email=EMAIL, password=password)
-    headers = {
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Cookie": page.headers["set-cookie"].partition(";")[0],
-    }
-    return await served.ask("POST", "/v1/oauth/authorize", str(sent).encode(), headers=headers)
+    cookie = page.headers["set-cookie"].partition(";")[0]
+    return await served.submit("/v1/oauth/authorize", str(sent), Cookie=cookie)
 
 
 async def test_people_sign_in_and_out_where_their_organizations_see_it(served: Served) -> None:
@@ -268,11 +256,9 @@ async def test_people_sign_in_and_out_where_their_organizations_see_it(served: S
         code=code[1],
         code_verifier=VERIFIER,
     )
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = await served.ask("POST", "/v1/oauth/token", str(form).encode(), headers=kind)
+    answer = await served.submit("/v1/oauth/token", str(form))
     assert answer.status_code == 200, answer.text
-    token = httpx.QueryParams(token=answer.json()["refresh_token"])
-    await served.ask("POST", "/v1/oauth/revoke", str(token).encode(), headers=kind)
+    await served.submit("/v1/oauth/revoke", f"token={answer.json()['refresh_token']}")
     await served.auditor.flush()
     crn = person_crn(acme.person.organization_id, acme.person.id)
     found = await of_organization(served, acme, who=EMAIL, action="iam:Sign*")
@@ -447,22 +433,8 @@ async def test_a_mistyped_action_names_the_nearest(served: Served) -> None:
 
 async def test_the_console_shows_and_filters_events(served: Served) -> None:
     """A page over ``/v1`` with a GET form; the link to older events keeps the filter."""
-    acme, end = served.acme, served.clock() + HOUR
-    once = RunOnce(served.database, served.keyring, served.clock, lambda: "unused")
-    settings = ConsoleSettings(URL, HOST, "local", FAMILIES)
-    console = Console(served.app, settings, keyring=served.keyring, clock=served.clock, once=once)
-    token = Token(acme.program_token, end)
-    acting = Acting("1", "admin", acme.account_id, "acme", token)
-    session = ConsoleSession("1", "a@example.org", "csrf", end, token, "", acting)
-    cookie = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
-
-    async def answered(scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401 - ASGI
-        scope["state"] = {"request_id": "00000000-0000-4000-8000-000000000000"}
-        await console(scope, receive, send)
-
-    transport = httpx.ASGITransport(answered)
-    headers = {"Cookie": cookie}
-    async with httpx.AsyncClient(transport=transport, base_url=URL, headers=headers) as browser:
+    app = console_over(served, served.app)
+    async with browser_with(served, app, served.acme.program_token) as browser:
         page = await browser.get("/console/audit?action=registry:*&since=2020-01-01")
         assert page.status_code == 200, page.text
         assert '<td class="wraps" data-label="Action">registry:<wbr>CreateRepository' in page.text

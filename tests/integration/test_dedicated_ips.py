@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from cloudcore.clock import uuid7
 from cloudcore.db.base import Row
 from cloudcore.db.statement import Statement
 from cloudcore.email import dedicated_ips
@@ -32,11 +31,10 @@ from cloudcore.email.dedicated_ip import (
 )
 from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.warm_up import note_outcome, sources_of
-from cloudcore.identity.names import iam_crn
 from registry.settings.email import EmailSettings
 from registry.settings.texts import SettingsError
 from tests.databases import on_both_databases
-from tests.integration.served_world import HOUR, Served, Tenant, open_served
+from tests.integration.served_world import Served, Tenant, open_served
 
 INVENTORY: Final = ("127.0.0.11", "127.0.0.12", "2001:db8::13")
 PATH: Final = "/v1/dedicated-ips"
@@ -50,14 +48,7 @@ class World:
     served: Served
 
     def token(self, of: Tenant | None = None) -> str:
-        tenant, clock = of or self.served.acme, self.served.clock
-        return self.served.tokens.issue(
-            iam_crn(tenant.account_id, "service-account", "program"),
-            uuid7(clock()),
-            clock() + HOUR,
-            account_id=tenant.account_id,
-            access_key_id=tenant.access_key_id,
-        )
+        return self.served.fresh_token(of)
 
     async def ask(
         self, method: str, path: str = "", body: object = None, of: Tenant | None = None

@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
-from cloudcore.identity.names import iam_crn
 from cloudcore.kms.chores import delete_due_keys
 from cloudcore.notifications.family import NOTIFICATIONS
 from cloudcore.resource_names import Crn
@@ -25,7 +23,7 @@ from registry.services.events import topics_asking
 from tests import described
 from tests.databases import on_both_databases
 from tests.integration.s3_client import HOST, S3Client, client_of, texts
-from tests.integration.served_world import HOUR, open_served
+from tests.integration.served_world import open_served
 from tests.jobs import SWIFT, run_due
 
 BODY = b"some bytes"
@@ -41,15 +39,8 @@ class World:
 
     async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Any:  # noqa: ANN401
         """Send a request to `/v1`; return its document."""
-        served, acme = self.s3.served, self.s3.served.acme
-        token = served.tokens.issue(
-            iam_crn(acme.account_id, "service-account", "program"),
-            uuid7(served.clock()),
-            served.clock() + HOUR,
-            account_id=acme.account_id,
-            access_key_id=acme.access_key_id,
-        )
-        answer = await served.ask(method, path, body, token=token, headers=headers)
+        served = self.s3.served
+        answer = await served.ask(method, path, body, token=served.fresh_token(), headers=headers)
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 

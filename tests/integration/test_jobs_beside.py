@@ -14,7 +14,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, system_clock
 from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.jobs import outbox
-from cloudcore.jobs.background import BesideRequests, running
+from cloudcore.jobs.background import BackgroundTask, running
 from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import KEPT_SECONDS, Job, NewJob, enqueue
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
@@ -25,11 +25,14 @@ from tests.databases import add_account
 from tests.dying import PassingDatabase
 from tests.jobs import (
     COUNT,
+    COUNTING,
+    Hang,
     count_steps,
     enqueue_counts,
     get,
     unfinished,
     until,
+    until_finished,
     with_effects,
 )
 
@@ -52,20 +55,11 @@ async def test_a_step_under_way_may_finish(database: Database) -> None:
 
 
 async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> None:
-    begun, dropped = asyncio.Event(), asyncio.Event()
-
-    async def step(job: Job) -> Next | Done:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            dropped.set()
-        return await count_steps(job)
-
+    hang = Hang()
     (job,) = await database.write(enqueue_counts, 1, 2, system_clock())
-    async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
-        await begun.wait()
-    assert dropped.is_set()
+    async with running(JobWorker(database, [JobKind(name=COUNT, step=hang)])):
+        await hang.begun.wait()
+    assert hang.cancelled.is_set()
     left = await get(database, job)
     assert (left.state, left.cursor, left.fault) == ("running", None, None)
 
@@ -73,7 +67,7 @@ async def test_a_step_that_does_not_finish_is_dropped(database: Database) -> Non
 async def test_all_are_told_to_stop_before_one_is_waited_for() -> None:
     told: list[str] = []
 
-    class Waiting(BesideRequests):
+    class Waiting(BackgroundTask):
         def __init__(self, name: str, stopped: asyncio.Event) -> None:
             super().__init__()
             self.name = name
@@ -153,12 +147,8 @@ async def test_a_worker_that_failed_begins_again(
 ) -> None:
     await database.write(enqueue_counts, 1, 2, system_clock())
 
-    async def is_done() -> bool:
-        return not await database.read(unfinished)
-
-    kind = JobKind(name=COUNT, step=count_steps)
-    async with running(JobWorker(FailingOnce(database), [kind])):
-        await until(is_done)
+    async with running(JobWorker(FailingOnce(database), [COUNTING])):
+        await until_finished(database)
     (record,) = (each for each in caplog.records if each.name == "cloudcore.jobs.background")
     assert record.levelno == logging.ERROR
     assert "a bug" in str(record.exc_info)
@@ -172,13 +162,9 @@ async def test_a_registry_forgets_what_was_done_long_ago(
 
     await database.write(enqueue_counts, 1, 2, system_clock())
     await database.write(emit)
-    kinds = [JobKind(name=COUNT, step=count_steps), outbox.delivery(database, system_clock, [])]
-
-    async def is_done() -> bool:
-        return not await database.read(unfinished)
-
+    kinds = [COUNTING, outbox.delivery(database, system_clock, [])]
     async with running(JobWorker(database, kinds)):
-        await until(is_done)
+        await until_finished(database)
     for seconds, left in ((0, (2, 1)), (KEPT_SECONDS, (0, 0))):
         now = system_clock() + seconds * MICROSECONDS
         await forget_ended(database, lambda now=now: now, FAMILIES)  # type: ignore[misc]

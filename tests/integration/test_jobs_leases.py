@@ -21,6 +21,7 @@ from tests.jobs import (
     COUNTING,
     START,
     Clock,
+    Hang,
     all_jobs,
     count_steps,
     enqueue_counts,
@@ -32,8 +33,9 @@ from tests.jobs import (
     with_effects,
 )
 
+pytestmark = with_effects
 
-@with_effects
+
 @on_both_databases
 async def test_a_lease_is_renewed_while_a_long_step_runs(database: Database) -> None:
     """For more than two leases, under a clock that goes on with each renewal, however late."""
@@ -61,37 +63,25 @@ async def test_a_lease_is_renewed_while_a_long_step_runs(database: Database) -> 
     assert (await get(database, identity)).attempts == 1
 
 
-@with_effects
 @on_both_databases
 async def test_a_worker_whose_lease_was_taken_ends_its_step(database: Database) -> None:
     """It finds out at the next renewal; the step is cancelled and has no effect."""
-    cancelled = asyncio.Event()
-    began = asyncio.Event()
-
-    async def hang(job: Job) -> Done:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-        raise AssertionError
-
+    hang = Hang()
     clock = Clock()
     [identity] = await database.write(enqueue_counts, 1, 1, START)
     slow_pace = JobPace(lease_seconds=0.3, poll_seconds=3600)
     slow = JobWorker(database, [JobKind(name=COUNT, step=hang)], pace=slow_pace, clock=clock)
     async with running(slow):
-        await began.wait()
+        await hang.begun.wait()
         taken: Sequence[Job] = ()
         while not taken:  # unless it renews at that very moment
             clock.pass_seconds(1)
             terms = LeaseTerms("other", clock.now + 60_000_000, 1, {COUNT})
             taken = await database.write(lease, terms, clock.now)
-        await cancelled.wait()
+        await hang.cancelled.wait()
     assert (await get(database, identity)).lease_token == "other"
 
 
-@with_effects
 @on_both_databases
 async def test_a_stop_ends_the_step_under_way_and_begins_none(database: Database) -> None:
     at_step, may_end = asyncio.Event(), asyncio.Event()
@@ -121,24 +111,17 @@ async def test_a_stop_ends_the_step_under_way_and_begins_none(database: Database
     )
 
 
-@with_effects
 @on_both_databases
 async def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(
     database: Database,
 ) -> None:
-    began = asyncio.Event()
-
-    async def hang(job: Job) -> Done:
-        began.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
+    hang = Hang()
     clock = Clock()
     [identity] = await database.write(enqueue_counts, 1, 1, START)
     task = asyncio.create_task(
         JobWorker(database, [JobKind(name=COUNT, step=hang)], clock=clock).run()
     )
-    await began.wait()
+    await hang.begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -149,7 +132,6 @@ async def test_a_cancelled_worker_leaves_its_job_to_the_end_of_the_lease(
     assert (await get(database, identity)).attempts == 2
 
 
-@with_effects
 @pytest.mark.parametrize("lease_seconds", [60, 0.02])
 async def test_racing_workers_commit_each_step_once(
     database: Database, database_url: str, lease_seconds: float, caplog: pytest.LogCaptureFixture

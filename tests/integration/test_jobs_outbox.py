@@ -30,15 +30,7 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.databases import add_account, on_both_databases
 from tests.dying import PassingDatabase
-from tests.jobs import (
-    START,
-    Clock,
-    all_jobs,
-    running,
-    until,
-    until_finished,
-    with_effects,
-)
+from tests.jobs import START, Clock, all_jobs, running, until, until_finished, with_effects
 
 TYPE: Final = "registry.tag.moved"
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)

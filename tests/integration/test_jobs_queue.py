@@ -1,35 +1,25 @@
-"""The queue's transactions: joining, leasing, guarding by the token, failing, forgetting."""
+"""The queue under races, and the plans of its statements.
+
+What its transactions do one after the other: `tests/property/test_jobs_model.py`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
 from contextlib import closing
-from functools import partial
 from typing import Final
 
 import psycopg
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.statement import Statement
 from cloudcore.jobs import outbox, queue, runs, schedule_rows
-from cloudcore.jobs.queue import KEPT_SECONDS, Job, LeaseLost, LeaseTerms, NewJob, enqueue, lease
-from tests.databases import on_both_databases
-from tests.jobs import (
-    COUNT,
-    START,
-    add_effect,
-    all_jobs,
-    enqueue_counts,
-    get,
-    job_ids,
-    list_effects,
-    make_tables,
-    with_effects,
-)
+from cloudcore.jobs.queue import LeaseTerms, NewJob, enqueue, lease
+from tests.jobs import COUNT, START, enqueue_counts, job_ids, make_tables, with_effects
 
 LEASE: Final = 60_000_000
 STATEMENTS: Final = {
@@ -42,47 +32,6 @@ STATEMENTS: Final = {
 
 def terms(now: int, limit: int = 1) -> LeaseTerms:
     return LeaseTerms(uuid7(), now + LEASE, limit, {COUNT})
-
-
-async def lease_one(database: Database, now: int) -> Job:
-    [job] = await database.write(lease, terms(now), now)
-    return job
-
-
-@with_effects
-@on_both_databases
-async def test_a_job_is_there_if_and_only_if_its_change_is(database: Database) -> None:
-    def refused(tx: Connection) -> None:
-        enqueue(tx, NewJob(COUNT), START)
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        await database.write(refused)
-    assert await database.read(job_ids) == []
-    new = NewJob(COUNT, {"a": [1]}, resource="crn:x", delay_seconds=1.5)
-    identity = await database.write(enqueue, new, START)
-    job = await get(database, identity)
-    assert (job.state, job.arguments, job.cursor, job.resource, job.attempts) == (
-        ("queued", {"a": [1]}, None, "crn:x", 0)
-    )
-    assert job.due_at == START + 1_500_000
-
-
-@with_effects
-@on_both_databases
-async def test_a_start_joins_the_unfinished_job_of_its_key(database: Database) -> None:
-    new = NewJob(COUNT, dedup_key="k")
-    first = await database.write(enqueue, new, START)
-    assert await database.write(enqueue, new._replace(arguments=7), START + 1) == first
-    job = await lease_one(database, START + 1)
-    assert await database.write(enqueue, new, START + 2) == first
-    running = await get(database, first)
-    assert (running.arguments, running.lease_token) == (None, job.lease_token)
-    other = await database.write(enqueue, new._replace(dedup_key="other"), START)
-    await database.write(queue.succeed, job, START + 3)
-    again = await database.write(enqueue, new, START + 4)
-    assert len({first, other, again}) == 3
-    assert (await get(database, first)).state == "succeeded"
 
 
 @with_effects
@@ -111,86 +60,6 @@ async def test_no_two_leases_hold_one_job(database: Database, database_url: str)
     assert len(taken) == len(set(taken))
     rest = await database.write(lease, terms(START, 40), START)
     assert len(taken) + len(rest) == 40
-
-
-@with_effects
-@on_both_databases
-async def test_the_job_due_longest_is_leased_first(database: Database) -> None:
-    for delay in (3, 1, 2, 9):
-        await database.write(enqueue, NewJob(COUNT, delay, delay_seconds=delay), START)
-    assert await database.read(queue.first_due, {COUNT}) == START + 1_000_000
-    assert await database.read(queue.first_due, {"other"}) is None
-    now = START + 5_000_000
-    leased = [(await lease_one(database, now)).arguments for _ in range(3)]
-    assert leased == [1, 2, 3]
-    assert await database.write(lease, terms(now), now) == []
-
-
-@with_effects
-@on_both_databases
-async def test_who_lost_the_lease_changes_nothing(database: Database) -> None:
-    def late_step(job: Job, tx: Connection) -> None:
-        add_effect(job.id, 0, tx)
-        queue.advance(tx, job, 1, START, START, keep=True)
-
-    def late_end(job: Job, tx: Connection) -> None:
-        add_effect(job.id, 0, tx)
-        queue.succeed(tx, job, START)
-
-    def late_failure(job: Job, tx: Connection) -> None:
-        queue.record_failure(tx, job, "CODE", "message", lambda _: None, START)
-
-    await database.write(enqueue_counts, 1, 2, START)
-    slow = await lease_one(database, START)
-    assert await database.write(lease, terms(START), START + LEASE - 1) == []
-    assert await database.write(queue.renew, slow, START + LEASE + 1)
-    assert await database.write(lease, terms(START), START + LEASE) == []
-    now = START + LEASE + 1
-    taken = await lease_one(database, now)
-    assert (taken.id, taken.attempts) == (slow.id, 2)
-    for change in (late_step, late_end, late_failure):
-        with pytest.raises(LeaseLost):
-            await database.write(partial(change, slow))
-    assert not await database.write(queue.renew, slow, now + LEASE)
-    assert await database.read(list_effects) == []
-    assert await get(database, slow.id) == taken
-    await database.write(partial(late_end, taken))
-    assert await database.read(list_effects) == [(slow.id, 0)]
-
-
-@with_effects
-@on_both_databases
-async def test_faults_add_up_by_code_and_a_success_clears_them(database: Database) -> None:
-    async def fail(database: Database, code: str, now: int) -> Job:
-        job = await lease_one(database, now)
-        await database.write(queue.record_failure, job, code, f"at {now}", lambda _: 0.0, now)
-        return await get(database, job.id)
-
-    await database.write(enqueue_counts, 1, 1, START)
-    seen = [
-        (await fail(database, code, START + number)).fault
-        for number, code in enumerate(("A", "A", "A", "B", "A"))
-    ]
-    assert [(f.occurrences, f.first_at - START, f.last_at - START) for f in seen if f] == (
-        [(1, 0, 0), (2, 0, 1), (3, 0, 2), (1, 3, 3), (1, 4, 4)]
-    )
-    job = await lease_one(database, START + 9)
-    moved = await database.write(queue.advance, job, 1, START + 10, START + 9, keep=False)
-    assert (await get(database, job.id)) == moved
-    assert (moved.state, moved.fault, moved.attempts) == ("running", None, 0)
-
-
-@with_effects
-@on_both_databases
-async def test_only_jobs_finished_long_ago_are_forgotten(database: Database) -> None:
-    [done, waiting] = await database.write(enqueue_counts, 2, 1, START)
-    leased = await database.write(lease, terms(START, 2), START)
-    [job] = [job for job in leased if job.id == done]
-    await database.write(queue.succeed, job, START)
-    kept = KEPT_SECONDS * 1_000_000
-    assert await database.write(queue.forget_finished, START + kept - 1) == 0
-    assert await database.write(queue.forget_finished, START + kept) == 1
-    assert [job.id for job in await database.read(all_jobs)] == [waiting]
 
 
 class _Anything(dict[str, str]):

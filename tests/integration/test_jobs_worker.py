@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from functools import partial
 from typing import Final
@@ -13,7 +12,7 @@ import pytest
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
-from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
+from cloudcore.jobs.kinds import Done, JobKind, Next
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
 from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.databases import on_both_databases
@@ -23,23 +22,25 @@ from tests.jobs import (
     COUNTING,
     START,
     Clock,
+    Hang,
     add_effect,
     all_jobs,
     enqueue_counts,
+    failing,
     get,
     list_effects,
+    run_one,
     running,
     until,
     until_finished,
     with_effects,
 )
 
+pytestmark = [with_effects, on_both_databases]
 NEVER_POLLS: Final = JobPace(poll_seconds=3600)
 SECRET: Final = "s3cret"
 
 
-@with_effects
-@on_both_databases
 async def test_each_step_has_its_effect_once_and_in_order(database: Database) -> None:
     jobs = await database.write(enqueue_counts, 10, 3, system_clock())
     async with running(JobWorker(database, [COUNTING])):
@@ -52,10 +53,8 @@ async def test_each_step_has_its_effect_once_and_in_order(database: Database) ->
         assert job.finished_at is not None
 
 
-@with_effects
-@on_both_databases
 async def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
-    database: Database, caplog: pytest.LogCaptureFixture
+    database: Database,
 ) -> None:
     def refuse(job_id: str, tx: Connection) -> None:
         add_effect(job_id, 0, tx)
@@ -64,51 +63,36 @@ async def test_a_step_whose_change_fails_leaves_nothing_and_tells_no_secret(
     async def step(job: Job) -> Done:
         return Done(partial(refuse, job.id))
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        async with running(JobWorker(database, [JobKind(name=COUNT, step=step, max_attempts=1)])):
-            await until_finished(database)
-        job = await get(database, identity)
-        assert job.fault is not None
-        assert (job.state, job.fault.code) == ("failed", "INTERNAL_ERROR")
-        assert SECRET not in job.fault.message
-        assert await database.read(list_effects) == []
+    job = await run_one(database, step, max_attempts=1)
+    assert job.fault is not None
+    assert (job.state, job.fault.code) == ("failed", "INTERNAL_ERROR")
+    assert SECRET not in job.fault.message
+    assert await database.read(list_effects) == []
 
 
-@on_both_databases
 async def test_what_a_worker_gives_up_is_left_to_others(database: Database) -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
-
-    async def hang(_job: Job) -> Done:
-        begun.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return Done()
-
+    hang = Hang()
     first = await database.write(enqueue, NewJob(COUNT, {}), system_clock())
     worker = JobWorker(database, [JobKind(name=COUNT, step=hang)])
     task = asyncio.create_task(worker.run())
-    await begun.wait()
+    await hang.begun.wait()
     worker.give_up()
     await task
-    assert ended.is_set()
+    assert hang.cancelled.is_set()
     second = await database.write(enqueue, NewJob(COUNT, {}), system_clock())
     found = [await get(database, each) for each in (first, second)]
     assert [(each.state, each.attempts) for each in found] == [("running", 1), ("queued", 0)]
 
 
-@with_effects
-@on_both_databases
 async def test_retries_are_spaced_by_doubling_up_to_a_cap(database: Database) -> None:
     """Under a clock of our own and without chance, each pause is exact."""
     clock = Clock()
     tried: list[float] = []
+    fail = failing()
 
-    async def step(job: Job) -> Done:
+    async def step(job: Job) -> Next | Done:
         tried.append((clock.now - START) / 1_000_000)
-        raise StepFailed("REFUSED", f"attempt {job.attempts}")
+        return await fail(job)
 
     kind = JobKind(
         name=COUNT, step=step, max_attempts=7, first_retry_seconds=2, longest_retry_seconds=20
@@ -147,16 +131,8 @@ def test_chance_takes_up_to_half_of_a_pause(attempts: int, spread: float, second
     assert COUNTING.retry_seconds(attempts, spread) == seconds
 
 
-@with_effects
-@on_both_databases
 async def test_a_permanent_failure_is_not_tried_again(database: Database) -> None:
-    async def step(job: Job) -> Done:
-        raise StepFailed("GONE", "no such thing", is_permanent=True)
-
-    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-    async with running(JobWorker(database, [JobKind(name=COUNT, step=step)])):
-        await until_finished(database)
-    job = await get(database, identity)
+    job = await run_one(database, failing(is_permanent=True))
     assert (job.state, job.attempts) == ("failed", 1)
 
 
@@ -170,39 +146,24 @@ def note_end(tx: Connection, job: Job) -> Job:
     return job
 
 
-@with_effects
-@on_both_databases
 async def test_a_kind_says_what_it_commits_when_it_gives_up(database: Database) -> None:
     told: list[Job] = []
-
-    async def step(job: Job) -> Done:
-        raise StepFailed("REFUSED", "no")
-
-    kind = JobKind(
-        name=COUNT,
-        step=step,
+    job = await run_one(
+        database,
+        failing(),
         max_attempts=2,
         first_retry_seconds=0.001,
         gave_up=note_end,
         gave_up_committed=told.append,
     )
-
-    [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-    async with running(JobWorker(database, [kind])):
-        await until_finished(database)
-    job = await get(database, identity)
     assert told == [job]
     assert (job.state, job.attempts) == ("failed", 2)
     assert job.fault is not None
     assert (job.fault.code, job.fault.occurrences) == ("REFUSED", 2)
-    assert await database.read(list_effects) == [(identity, 2)]
+    assert await database.read(list_effects) == [(job.id, 2)]
 
 
-@with_effects
-@on_both_databases
-async def test_what_fails_after_a_commit_fails_no_step(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_fails_after_a_commit_fails_no_step(database: Database) -> None:
     told: list[object] = []
 
     def tell(result: object) -> None:
@@ -214,57 +175,39 @@ async def test_what_fails_after_a_commit_fails_no_step(
             return Next(1, partial(add_effect, job.id, 0), committed=tell)
         return Done(partial(add_effect, job.id, 1), committed=tell)
 
-    kind = JobKind(name=COUNT, step=step, max_attempts=1)
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        async with running(JobWorker(database, [kind])):
-            await until_finished(database)
-    job = await get(database, identity)
+    job = await run_one(database, step, max_attempts=1)
     assert (job.state, job.fault) == ("succeeded", None)
-    assert await database.read(list_effects) == [(identity, 0), (identity, 1)]
+    assert await database.read(list_effects) == [(job.id, 0), (job.id, 1)]
     assert told == [None, None]
 
 
-@with_effects
-@on_both_databases
-async def test_what_cannot_be_given_up_has_not_ended(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_cannot_be_given_up_has_not_ended(database: Database) -> None:
     """The job and what follows from its end are one transaction; it is tried after the lease."""
     refusals = [InterruptedError(SECRET)]
     clock = Clock()
-
-    async def step(job: Job) -> Done:
-        raise StepFailed("GONE", "no such thing", is_permanent=True)
 
     def gave_up(tx: Connection, job: Job) -> None:
         end_of(job, tx)
         if refusals:
             raise refusals.pop()
 
-    kind = JobKind(name=COUNT, step=step, max_attempts=1, gave_up=gave_up)
+    async def refused() -> bool:
+        return not refusals
 
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        [identity] = await database.write(enqueue_counts, 1, 1, START)
-        worker = JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)
-        async with running(worker):
-
-            async def refused() -> bool:
-                return not refusals
-
-            await until(refused)
-        job = await get(database, identity)
-        assert (job.state, job.fault) == ("running", None)
-        assert await database.read(list_effects) == []
-        clock.pass_seconds(60)
-        async with running(JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)):
-            await until_finished(database)
-        assert (await get(database, identity)).state == "failed"
-        assert len(await database.read(list_effects)) == 1
+    kind = JobKind(name=COUNT, step=failing(is_permanent=True), max_attempts=1, gave_up=gave_up)
+    [identity] = await database.write(enqueue_counts, 1, 1, START)
+    async with running(JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)):
+        await until(refused)
+    job = await get(database, identity)
+    assert (job.state, job.fault) == ("running", None)
+    assert await database.read(list_effects) == []
+    clock.pass_seconds(60)
+    async with running(JobWorker(database, [kind], pace=NEVER_POLLS, clock=clock)):
+        await until_finished(database)
+    assert (await get(database, identity)).state == "failed"
+    assert len(await database.read(list_effects)) == 1
 
 
-@with_effects
-@on_both_databases
 async def test_a_job_that_kills_its_workers_is_given_up(database: Database) -> None:
     """Whoever leases it after its last attempt ends it, and does no step of it."""
     steps = []
@@ -291,27 +234,12 @@ async def test_a_job_that_kills_its_workers_is_given_up(database: Database) -> N
     assert steps == []
 
 
-@with_effects
-@on_both_databases
-async def test_a_step_that_hangs_is_ended(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def step(job: Job) -> Done:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.worker"):
-        [identity] = await database.write(enqueue_counts, 1, 1, system_clock())
-        kind = JobKind(name=COUNT, step=step, max_attempts=1, step_seconds=0.01)
-        async with running(JobWorker(database, [kind])):
-            await until_finished(database)
-        fault = (await get(database, identity)).fault
-        assert fault is not None
-        assert fault.code == "TIMEOUT"
+async def test_a_step_that_hangs_is_ended(database: Database) -> None:
+    fault = (await run_one(database, Hang(), max_attempts=1, step_seconds=0.01)).fault
+    assert fault is not None
+    assert fault.code == "TIMEOUT"
 
 
-@with_effects
-@on_both_databases
 async def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
     database: Database,
 ) -> None:
@@ -326,7 +254,6 @@ async def test_a_commit_is_heard_of_and_a_coming_moment_is_kept_without_polling(
         assert len(counting.seen) <= 10, [one.sqlite for one in counting.seen]
 
 
-@with_effects
 async def test_work_of_another_process_is_found_by_polling(
     database: Database, database_url: str
 ) -> None:
@@ -338,8 +265,6 @@ async def test_work_of_another_process_is_found_by_polling(
         await other.close()
 
 
-@with_effects
-@on_both_databases
 async def test_a_delay_holds_no_worker(database: Database) -> None:
     async def step(job: Job) -> Next | Done:
         change = partial(add_effect, job.id, job.cursor or 0)
@@ -362,8 +287,6 @@ async def test_a_delay_holds_no_worker(database: Database) -> None:
     assert Counter(step for _, step in await database.read(list_effects)) == {0: 3, 1: 3}
 
 
-@with_effects
-@on_both_databases
 async def test_jobs_of_unknown_kinds_are_left_alone(database: Database) -> None:
     foreign = await database.write(enqueue, NewJob("foreign"), START)
     [known] = await database.write(enqueue_counts, 1, 1, START)

@@ -14,9 +14,9 @@ from sqlalchemy import bindparam, select
 
 from cloudcore.db.statement import Statement
 from cloudcore.serving.counters import Counters
-from cloudcore.serving.kept_answers import Keep, KeptAnswers
+from cloudcore.serving.kept_answers import KeepTerms, KeptAnswers
 from cloudcore.serving.logs import AccessLog, access_line
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 from registry.composition.planes import PLANES
 from registry.metadata.tables import repositories
 from registry.oci.digest import digest_of
@@ -180,7 +180,7 @@ async def test_counts_are_as_without(registry: Registry) -> None:
 async def test_a_full_memory_drops_what_was_used_least_recently(registry: Registry) -> None:
     kept = KeptAnswers(registry.ctx.database, registry.clock, 13_000)
     record = RequestRecord(0, 0, "the-id", "GET", b"/", b"", 200, 0, 0, "", 0)
-    keep = Keep(registry.clock() + 10**9)
+    keep = KeepTerms(registry.clock() + 10**9)
     heads = [b"head %d" % n for n in range(9)]
     for n, head in enumerate(heads):
         kept.keep(head, keep, b"", b"the-id %d" % n, record, None)
@@ -192,7 +192,7 @@ async def test_a_full_memory_drops_what_was_used_least_recently(registry: Regist
 async def test_equal_answers_are_one(registry: Registry) -> None:
     kept = KeptAnswers(registry.ctx.database, registry.clock, 10**6)
     record = RequestRecord(0, 0, "the-id", "GET", b"/", b"", 200, 0, 0, "", 0)
-    keep = Keep(registry.clock() + 10**9)
+    keep = KeepTerms(registry.clock() + 10**9)
     for n in range(10):
         kept.keep(b"head %d" % n, keep, b"", b"the-id " + b"a" * 50_000, record, None)
     assert kept.bytes < 80_000
@@ -257,7 +257,7 @@ async def test_what_has_ended_leaves_the_memory_unasked(
 async def test_the_path_and_query_of_a_record_count(registry: Registry) -> None:
     kept = KeptAnswers(registry.ctx.database, registry.clock, 10**6)
     record = RequestRecord(0, 0, "the-id", "GET", b"p" * 2000, b"q" * 2000, 200, 0, 0, "", 0)
-    kept.keep(b"h" * 4000, Keep(registry.clock() + 10**9), b"", b"the-id ", record, None)
+    kept.keep(b"h" * 4000, KeepTerms(registry.clock() + 10**9), b"", b"the-id ", record, None)
     assert kept.bytes > 10_000
 
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 import httpx
 import pytest
 
-from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.identity.names import iam_crn
 from cloudcore.kms.chores import delete_due_keys
 from cloudcore.kms.key import KEY, Key, KeySpec
 from cloudcore.kms.rows import KeyVersion, count_versions, find_platform_key
@@ -186,7 +184,7 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     await delete_due_keys(served.kms)
     assert await key_of(served, "GET", path) == pending
     served.clock.advance(7 * DAY)
-    served.acme.program_token = fresh_token(served)
+    served.acme.program_token = served.fresh_token()
     assert (await conflict(served, "POST", f"{path}/cancel-deletion"))["state"] == (
         "pending_deletion"
     )
@@ -230,17 +228,6 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     assert [(each["principal"], each["resources"], each["details"]) for each in events] == [
         (None, [pending["crn"]], {"key_id": key_id, "versions": 2})
     ]
-
-
-def fresh_token(served: Served) -> str:
-    """Return a token of acme's program that holds after time has passed."""
-    return served.tokens.issue(
-        iam_crn(served.acme.account_id, "service-account", "program"),
-        uuid7(),
-        served.clock() + 3600 * MICROSECONDS,
-        account_id=served.acme.account_id,
-        access_key_id=served.acme.access_key_id,
-    )
 
 
 async def test_a_deletion_is_cancelled_in_time(served: Served) -> None:

@@ -21,7 +21,7 @@ from cloudcore.jobs import tables
 from cloudcore.serving.asgi import Message
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import backup_times, noted_backup
 from registry.composition.dev import DEV

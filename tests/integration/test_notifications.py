@@ -218,12 +218,11 @@ async def test_head_and_the_prefetch_of_a_scanner_do_not_confirm(notified: World
         assert answer.status_code == 200
         assert "text/html" in answer.headers["content-type"]
     assert (await notified.show(topic, made["subscription"]))["status"] == "pending_confirmation"
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
-    query = path.partition("?")[2].encode()
-    clicked = await notified.served.ask("POST", path.partition("?")[0], query, headers=form)
+    page, _, query = path.partition("?")
+    clicked = await notified.served.submit(page, query)
     assert clicked.status_code == 200, clicked.text
     assert (await notified.show(topic, made["subscription"]))["status"] == "confirmed"
-    again = await notified.served.ask("POST", path.partition("?")[0], query, headers=form)
+    again = await notified.served.submit(page, query)
     assert again.status_code == 400
 
 
@@ -321,13 +320,12 @@ async def test_unsubscribing_is_one_click_and_its_page_changes_nothing(
     for method in ("GET", "HEAD"):
         assert (await notified.served.ask(method, path)).status_code == 200
     assert (await notified.show(topic, made))["status"] == "confirmed"
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
     click = b"List-Unsubscribe=One-Click"
     forged = path[:-1] + ("A" if path[-1] != "A" else "B")
-    refused = await notified.served.ask("POST", forged, click, headers=form)
+    refused = await notified.served.submit(forged, click)
     assert refused.status_code == 400
     for _ in range(2):
-        done = await notified.served.ask("POST", path, click, headers=form)
+        done = await notified.served.submit(path, click)
         assert done.status_code == 200, done.text
     listed = await notified.ask("GET", f"/v1/topics/{topic['id']}/subscriptions")
     assert listed.json()["subscriptions"] == []
@@ -345,8 +343,7 @@ async def test_confirmations_and_unsubscriptions_are_in_the_audit_log_with_their
     confirmed = await notified.confirm(envelope["token"], **agent)
     assert (await notified.confirm(envelope["token"], **agent)).status_code == 400
     path, _, query = envelope["unsubscribe_url"].removeprefix("http://registry.test").partition("?")
-    form = {"Content-Type": "application/x-www-form-urlencoded", **agent}
-    ended = [await notified.served.ask("POST", path, query.encode(), headers=form) for _ in "12"]
+    ended = [await notified.served.submit(path, query, **agent) for _ in "12"]
     assert [each.status_code for each in ended] == [200, 200]
     resource = f"&resource={quote(topic['crn'])}"
     found = (await notified.ask("GET", f"/v1/audit-events?limit=200{resource}")).json()["events"]

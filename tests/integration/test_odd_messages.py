@@ -8,15 +8,15 @@ from email.message import EmailMessage
 
 import pytest
 
+from cloudcore.outbound.mail_transfer import PlatformMail
 from tests.integration.notifications_world import World
 
 
-class FaultyMail:
+class FaultyMail(PlatformMail):
     """Sends all mail but one, at which it fails in a way that nobody foresaw."""
 
-    sender = "news@registry.test"
-
     def __init__(self) -> None:
+        self.sender = "news@registry.test"
         self.subjects: list[str] = []
 
     async def send(self, message: EmailMessage) -> None:

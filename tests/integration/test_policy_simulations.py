@@ -198,8 +198,7 @@ async def test_a_simulation_is_what_the_planes_do(served: Served) -> None:
             "client_secret": key["secret_access_key"],
         }
     )
-    kind = {"Content-Type": "application/x-www-form-urlencoded"}
-    granted = await served.ask("POST", "/v1/oauth/token", str(form).encode(), headers=kind)
+    granted = await served.submit("/v1/oauth/token", str(form))
     own = granted.json()["access_token"]
 
     (found,) = await ask(served, ci, "registry:GetAuthorizationToken", token=own)

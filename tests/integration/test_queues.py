@@ -266,9 +266,7 @@ async def test_a_right_that_is_taken_during_a_wait_gets_no_message(
     elif taken == "service account":
         answer = await served.ask("PATCH", program, {"status": "suspended"}, token=own)
     else:
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        body = f"token={token}".encode()
-        answer = await served.ask("POST", "/v1/oauth/revoke", body, headers=form)
+        answer = await served.submit("/v1/oauth/revoke", f"token={token}")
     assert answer.is_success, answer.text
     await done(served, "POST", f"{path}/messages", {"body": "a"})
     assert (await waiting).status_code == (403 if taken == "policy" else 401)

@@ -12,7 +12,7 @@ import pytest
 
 from cloudcore.serving.http.head import METHODS
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.request_record import TLS_HELLO, RequestRecord
 from tests.integration.serving_app import Client, RunningServer, serving
 
 HOST = b"Host: registry.test\r\n"

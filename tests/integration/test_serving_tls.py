@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cloudcore.serving.limits import MIB, ServerLimits
-from cloudcore.serving.record import PLAIN_HTTP
+from cloudcore.serving.request_record import PLAIN_HTTP
 from cloudcore.serving.tls.stream import TlsStream
 from cloudcore.serving.tls.transport import TlsAcceptor
 from tests.integration.serving_app import (

@@ -9,7 +9,7 @@ import pytest
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.http.protocol import HttpProtocol
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
-from cloudcore.serving.kept_answers import Keep
+from cloudcore.serving.kept_answers import KeepTerms
 from cloudcore.serving.limits import CUT, MIB, ServerLimits, Unsent
 from tests.integration.serving_app import (
     Client,
@@ -31,7 +31,9 @@ class LargeApplication(SampleApplication):
         await answer(send, 200, ANSWER)
 
     async def get_kept(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": [], KEEP: Keep(0)})
+        await send(
+            {"type": "http.response.start", "status": 200, "headers": [], KEEP: KeepTerms(0)}
+        )
         await send({"type": "http.response.body", "body": ANSWER})
 
 

@@ -7,8 +7,8 @@ from email.message import EmailMessage
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from cloudcore.outbound.mail import Smarthost
-from cloudcore.outbound.smtp import CONNECTIONS, SmtpClient, SmtpRefused
+from cloudcore.outbound.mail import MailRefused, Smarthost
+from cloudcore.outbound.mail_transfer import CONNECTIONS, smarthost_mail
 
 SECONDS = 2.0
 """What a message may take, also one that is taken at once on a busy machine."""
@@ -36,21 +36,20 @@ async def test_a_message_that_has_waited_for_others_has_all_its_time() -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: SMTP(handler), "127.0.0.1", 0)
     where = Smarthost("smtp", "127.0.0.1", server.sockets[0].getsockname()[1])
-    client = SmtpClient(where, seconds=SECONDS)
+    mail = smarthost_mail(where, "registry.test", "a@registry.test", SECONDS)
     async with server:
         began = loop.time()
         answers = await asyncio.gather(
-            *(client.send(_message()) for _ in range(2 * CONNECTIONS)), return_exceptions=True
+            *(mail.send(_message()) for _ in range(2 * CONNECTIONS)), return_exceptions=True
         )
         handler.never.set()
     assert loop.time() - began > SECONDS  # longer than one message may take
-    refused = [each for each in answers if isinstance(each, SmtpRefused)]
+    refused = [each for each in answers if isinstance(each, MailRefused)]
     assert len(refused) == CONNECTIONS
     assert {(str(each), each.is_permanent) for each in refused} == {
-        ("the mail server cannot be reached: it took too long", False)
+        ("the smarthost took too long", False)
     }
     assert answers.count(None) == CONNECTIONS
-    client.close()
 
 
 def _message() -> EmailMessage:

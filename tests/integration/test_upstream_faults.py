@@ -89,11 +89,6 @@ def held(_asked: Asked, answer: Answer) -> Answer:
     return Answer(answer.status, headers, (body[:3], NEVER(), body[3:]))
 
 
-def dripping(_asked: Asked, answer: Answer) -> Answer:
-    """Send the head but for its last line."""
-    return Answer(body=(b"",), raw=b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n")
-
-
 def chunked(answer: Answer, raw: bytes) -> Answer:
     return Answer(
         answer.status,

@@ -101,10 +101,6 @@ def _ask_control(path: bytes) -> None:
     asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
 
 
-def _head(line: bytes) -> bytes:
-    return b"GET / HTTP/1.1\r\nHost: a\r\n" + line + b"\r\n\r\n"
-
-
 def _page(marker: str) -> None:
     Pager(Keyring(bytes(32)), PageQuery(marker=marker), ("/v1/x",))
 

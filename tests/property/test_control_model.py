@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import initialize, invariant, rule
 
 from cloudcore.wire import rfc3339
 from registry.gc.purge import (
@@ -27,8 +26,9 @@ from tests.property.control_documents import BY_DIGEST, CONTENTS, DOCUMENTS, Doc
 from tests.property.control_model import ChangeContext, Outcome, Repository
 from tests.property.control_world import check_rows, open_world, work
 from tests.property.lifecycle_oracle import DAY
+from tests.property.machines import run_machine
 from tests.recount import check_counters
-from tests.soak import time_limit, times
+from tests.soak import time_limit
 
 EXCLUSION: Final = "moving-*"
 ORDER: Final = {digest: number for number, digest in enumerate(BY_DIGEST)}
@@ -486,12 +486,4 @@ def test_both_planes_are_their_model(
     request: pytest.FixtureRequest, kind: str, examples: int
 ) -> None:
     with open_world(request.getfixturevalue(f"{kind}_database")) as world:
-        run_state_machine_as_test(
-            lambda: ControlMachine(world),  # type: ignore[arg-type] # any factory will do
-            settings=settings(
-                max_examples=times(examples),
-                stateful_step_count=50,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        run_machine(lambda: ControlMachine(world), examples, 50)

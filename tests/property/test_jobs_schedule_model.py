@@ -1,33 +1,24 @@
-"""The turns of the schedule against a model: several workers, late and dead ones among them.
-
-``SOAK=20`` in the environment makes the machine run twenty times as many examples.
-"""
+"""The turns of the schedule against a model: several workers, late and dead ones among them."""
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from sqlalchemy import delete
+from hypothesis.stateful import invariant, rule
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection
-from cloudcore.db.opening import open_database
-from cloudcore.db.statement import Statement
 from cloudcore.jobs import schedule_rows
 from cloudcore.jobs.schedule_rows import TurnEnd
 from cloudcore.jobs.tables import schedules
 from tests.jobs import START
-from tests.schedules import Turn, all_turns
-from tests.soak import times
+from tests.property.machines import DatabaseMachine, run_machine
+from tests.schedules import all_turns
 
 NAMES: Final = ("a", "b", "c")
 LEASE: Final = 60_000_000
-_CLEAR: Final = Statement(delete(schedules))
 
 
 class Held(NamedTuple):
@@ -47,33 +38,14 @@ class Expected:
     fault: tuple[str, int] | None = None
 
 
-def clear(tx: Connection) -> None:
-    tx.execute(_CLEAR)
-
-
-class Turns(RuleBasedStateMachine):
+class Turns(DatabaseMachine):
     """Workers use every lease they ever had, however late."""
 
-    url: str
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.database = self.loop.run_until_complete(self.opened())
-        self.write(clear)
+    def __init__(self, url: str) -> None:
+        super().__init__(url, schedules)
         self.now = START
         self.model: dict[str, Expected] = {}
         self.held: list[Held] = []
-
-    async def opened(self) -> Any:  # noqa: ANN401 - either database
-        return open_database(self.url)
-
-    def teardown(self) -> None:
-        self.loop.run_until_complete(self.database.close())
-        self.loop.close()
-
-    def write(self, change: Any, *args: Any) -> Any:  # noqa: ANN401
-        return self.loop.run_until_complete(self.database.write(change, *args))
 
     @rule(names=st.sets(st.sampled_from(NAMES)), seconds=st.sampled_from([0, 30]))
     def insert(self, names: set[str], seconds: int) -> None:
@@ -151,7 +123,7 @@ class Turns(RuleBasedStateMachine):
 
     @invariant()
     def rows_are_the_model(self) -> None:
-        found: dict[str, Turn] = self.loop.run_until_complete(self.database.read(all_turns))
+        found = self.read(all_turns)
         rows = {
             name: Expected(
                 row.due_at,
@@ -162,22 +134,9 @@ class Turns(RuleBasedStateMachine):
             for name, row in found.items()
         }
         assert rows == self.model
-        listed = self.loop.run_until_complete(
-            self.database.read(schedule_rows.list_due, ["a", "c"])
-        )
+        listed = self.read(schedule_rows.list_due, ["a", "c"])
         assert listed == {n: row.due_at for n, row in self.model.items() if n in ("a", "c")}
 
 
 def test_the_schedule_is_its_model(database_url: str) -> None:
-    class OnThisDatabase(Turns):
-        url = database_url
-
-    run_state_machine_as_test(
-        OnThisDatabase,
-        settings=settings(
-            max_examples=times(20),
-            stateful_step_count=30,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(partial(Turns, database_url), 20, 30)

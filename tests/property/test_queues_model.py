@@ -1,24 +1,15 @@
-"""Queues against a model of them: late acknowledgements, redrive, retention and purges.
-
-``SOAK=20`` in the environment makes the machine run twenty times as many examples.
-"""
+"""Queues against a model of them: late acknowledgements, redrive, retention and purges."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import Final
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
-from sqlalchemy import delete
+from hypothesis.stateful import invariant, rule
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, Database
-from cloudcore.db.opening import open_database
-from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
 from cloudcore.queue import chores
 from cloudcore.queue.message_rows import queue_messages
@@ -27,13 +18,11 @@ from cloudcore.queue.queues import ROWS
 from cloudcore.resources.resource import Reference
 from tests.databases import on_both_databases
 from tests.inprocess import ManualClock
-from tests.queue_world import Leased, QueueWorld, Redrive, make_queue_world
-from tests.soak import times
+from tests.property.machines import DatabaseMachine, run_machine
+from tests.queue_world import Leased, Redrive, make_queue_world
 
 RETENTION: Final = 600
 MAX_LEASES: Final = 2
-_CLEAR: Final = [Statement(delete(table)) for table in (queue_messages, ROWS.table, accounts)]
-T = TypeVar("T")
 
 
 class StandingClock(ManualClock):
@@ -54,23 +43,16 @@ class Expected:
     lease_count: int = 0
 
 
-def clear(tx: Connection) -> None:
-    for statement in _CLEAR:
-        tx.execute(statement)
-
-
-class Queues(RuleBasedStateMachine):
+class Queues(DatabaseMachine):
     """A queue and its dead-letter queue. Leases are kept for ever, so each is used late, too."""
 
-    url: str
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.world = self.run(self.opened())
+    def __init__(self, url: str) -> None:
+        super().__init__(url, queue_messages, ROWS.table, accounts)
+        self.world = self.wait(make_queue_world(self.database))
+        self.world.clock = StandingClock()
         self.needs = QueueNeeds.of(self.world.database, self.world.clock)
-        self.dead_queue = self.run(self.world.make("dead", retention_seconds=RETENTION))
-        self.queue = self.run(
+        self.dead_queue = self.wait(self.world.make("dead", retention_seconds=RETENTION))
+        self.queue = self.wait(
             self.world.make(
                 "jobs",
                 retention_seconds=RETENTION,
@@ -81,20 +63,6 @@ class Queues(RuleBasedStateMachine):
         self.dead: list[Expected] = []
         self.leases: list[Leased] = []
         self.sent = 0
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self.loop.run_until_complete(call)
-
-    async def opened(self) -> QueueWorld:
-        database: Database = open_database(self.url)
-        await database.write(clear)
-        world = await make_queue_world(database)
-        world.clock = StandingClock()
-        return world
-
-    def teardown(self) -> None:
-        self.run(self.world.database.close())
-        self.loop.close()
 
     @property
     def now(self) -> int:
@@ -120,7 +88,7 @@ class Queues(RuleBasedStateMachine):
     def send(self, count: int, delay: int) -> None:
         bodies = [str(self.sent + number) for number in range(count)]
         self.sent += count
-        ids = self.run(self.world.send(self.queue, *bodies, delay=delay))
+        ids = self.wait(self.world.send(self.queue, *bodies, delay=delay))
         hidden_until = self.now + delay * MICROSECONDS if delay else 0
         self.model += [Expected(each, self.now, hidden_until) for each in ids]
 
@@ -128,7 +96,7 @@ class Queues(RuleBasedStateMachine):
     def lease(self, most: int, seconds: int) -> None:
         self.settle()
         wanted = [each for each in self.model if each.hidden_until == 0][:most]
-        leased = self.run(self.world.lease(self.queue, most, seconds))
+        leased = self.wait(self.world.lease(self.queue, most, seconds))
         assert [each.message.id for each in leased] == [each.id for each in wanted]
         for each, expected in zip(leased, wanted, strict=True):
             expected.lease_id = each.lease_id
@@ -151,7 +119,7 @@ class Queues(RuleBasedStateMachine):
         if self.leases:
             leased = self.leases[number % len(self.leases)]
             expected, message = self.outcome(leased)
-            assert self.run(self.world.acknowledge(self.queue, leased.lease_id)) == [expected]
+            assert self.wait(self.world.acknowledge(self.queue, leased.lease_id)) == [expected]
             if message is not None:
                 self.model.remove(message)
 
@@ -160,18 +128,18 @@ class Queues(RuleBasedStateMachine):
         if self.leases:
             leased = self.leases[number % len(self.leases)]
             expected, message = self.outcome(leased)
-            assert self.run(self.world.extend(self.queue, seconds, leased.lease_id)) == [expected]
+            assert self.wait(self.world.extend(self.queue, seconds, leased.lease_id)) == [expected]
             if message is not None:
                 message.hidden_until = self.now + seconds * MICROSECONDS
 
     @rule()
     def purge(self) -> None:
-        self.run(self.world.purge(self.queue))
+        self.wait(self.world.purge(self.queue))
         self.model = []
 
     @rule()
     def do_chores(self) -> None:
-        self.run(chores.settle_queues(self.needs))
+        self.wait(chores.settle_queues(self.needs))
         self.settle()
         kept_from = self.now - RETENTION * MICROSECONDS
         self.dead = [each for each in self.dead if each.queued_at > kept_from]
@@ -184,7 +152,7 @@ class Queues(RuleBasedStateMachine):
     def the_depth_is_the_models(self) -> None:
         hidden = [each for each in self.model if each.hidden_until > self.now]
         leased = [each for each in hidden if each.lease_id is not None]
-        depth = self.run(self.world.depth(self.queue))
+        depth = self.wait(self.world.depth(self.queue))
         assert depth[:3] == (
             len(self.model) - len(hidden),
             len(leased),
@@ -192,18 +160,9 @@ class Queues(RuleBasedStateMachine):
         )
         first = self.model[0].queued_at if self.model else None
         assert depth.oldest_at == first
-        assert self.run(self.world.depth(self.dead_queue)).visible == len(self.dead)
+        assert self.wait(self.world.depth(self.dead_queue)).visible == len(self.dead)
 
 
 @on_both_databases
 def test_queues_are_their_model(database_url: str) -> None:
-    machine = type("Machine", (Queues,), {"url": database_url})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=times(15),
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(partial(Queues, database_url), 15, 25)

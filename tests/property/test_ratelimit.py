@@ -45,3 +45,8 @@ def test_who_hammers_never_gets_in(budget: Budget, parts: list[float]) -> None:
         now += int(part * (window.ends_at - now))
         window = advance(window, budget, now)
     assert window.admitted == budget.limit
+
+
+def test_a_raised_budget_counts_at_once() -> None:
+    exhausted = advance(Window(60 * MICROSECONDS, 2, 1), Budget(5, 60), 0)
+    assert not status_of(exhausted, Budget(5, 60), 0).is_refused

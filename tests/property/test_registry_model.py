@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from cloudcore.clock import uuid7
 from registry.distribution.app import DataPlane
@@ -30,6 +23,7 @@ from registry.oci.digest import ALGORITHMS, digest_of
 from registry.oci.media_types import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from registry.settings.groups import Limits
 from tests.inprocess import Answer, Body, Client, add_platform_keys, hang_up
+from tests.property.machines import run_machine
 from tests.property.model import (
     CREATED,
     Condition,
@@ -64,7 +58,7 @@ from tests.recount import (
     repository_counters,
     upload_ids,
 )
-from tests.soak import time_limit, times
+from tests.soak import time_limit
 
 
 @dataclass
@@ -485,12 +479,4 @@ def test_a_registry_is_its_model(
     url: str = request.getfixturevalue(f"{kind}_database")
     limits = Limits(inline_max_bytes=inline_max_bytes)
     with surroundings(url, tmp_path / "blobs", limits) as around:
-        run_state_machine_as_test(
-            lambda: RegistryMachine(around),  # type: ignore[arg-type] # any factory will do
-            settings=settings(
-                max_examples=times(examples),
-                stateful_step_count=40,
-                deadline=None,
-                suppress_health_check=list(HealthCheck),
-            ),
-        )
+        run_machine(lambda: RegistryMachine(around), examples, 40)

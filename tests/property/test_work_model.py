@@ -1,29 +1,16 @@
-"""The work of a resource under changes, deletion, failures, and workers that die or come late.
-
-``SOAK=20`` in the environment makes the machine run twenty times as many examples.
-"""
+"""The work of a resource under changes, deletion, failures, and workers that die or come late."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Final
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, rule
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.opening import open_database
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Done, Next, StepFailed
@@ -44,21 +31,16 @@ from tests.beacons import (
 )
 from tests.databases import with_database
 from tests.jobs import Clock, run_due
-from tests.soak import times
+from tests.property.machines import DatabaseMachine, run_machine
 
 LEASE: Final = 60
-T = TypeVar("T")
 
 
-class Shore(RuleBasedStateMachine):
+class Shore(DatabaseMachine):
     """One beacon. A worker does its step at once, and stores late, or never, what that came to."""
 
-    url: str
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
-        self.database = self.wait(self.opened())
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
         self.folder = TemporaryDirectory()
         self.clock = Clock()
         self.needs = BeaconNeeds(self.database, Path(self.folder.name), self.clock, self.come_to)
@@ -66,12 +48,6 @@ class Shore(RuleBasedStateMachine):
         self.broken: set[str] = set()
         self.held: list[tuple[Job, Next | Done]] = []
         self.is_deleted = False
-
-    async def opened(self) -> Any:  # noqa: ANN401 - either database
-        return open_database(self.url)
-
-    def wait(self, work: Awaitable[T]) -> T:
-        return self.loop.run_until_complete(work)
 
     async def come_to(self, place: str) -> None:
         if place in self.broken:
@@ -86,7 +62,7 @@ class Shore(RuleBasedStateMachine):
         """Let a worker take the job, if it is due, and do a step."""
         now = self.clock()
         terms = LeaseTerms(uuid7(), now + LEASE * MICROSECONDS, 1, {WORK.name})
-        for job in self.wait(self.database.write(queue.lease, terms, now)):
+        for job in self.write(queue.lease, terms, now):
             self.held.append((job, self.wait(self.kind.step(job))))
 
     @rule(steps=st.integers(1, 3))
@@ -104,7 +80,7 @@ class Shore(RuleBasedStateMachine):
             now = self.clock()
             store = partial(_commit, job, outcome, now, now)
             try:
-                self.wait(self.database.write(store, keep=False))
+                self.write(store, keep=False)
             except LeaseLost:
                 assert now >= (job.due_at or 0)
 
@@ -121,7 +97,7 @@ class Shore(RuleBasedStateMachine):
     def change(self, height: int) -> None:
         change = {"height": height}
         try:
-            found = self.wait(self.database.write(BEACONS.update, self.made, change, self.clock()))
+            found = self.write(BEACONS.update, self.made, change, self.clock())
         except (Conflict, NotFound):
             assert self.is_deleted
         else:  # what is being deleted may be asked for what it has already
@@ -130,7 +106,7 @@ class Shore(RuleBasedStateMachine):
     @rule()
     def delete(self) -> None:
         try:
-            self.wait(self.database.write(BEACONS.remove, self.made, self.clock()))
+            self.write(BEACONS.remove, self.made, self.clock())
         except NotFound:
             assert self.is_deleted
         self.is_deleted = True
@@ -143,7 +119,7 @@ class Shore(RuleBasedStateMachine):
     def what_is_stored_is_so(self) -> None:
         if not hasattr(self, "made"):
             return
-        found = self.wait(self.database.read(find, self.made.id))
+        found = self.read(find, self.made.id)
         if found is None:
             assert self.is_deleted
             assert self.needs.pieces() == []
@@ -162,11 +138,10 @@ class Shore(RuleBasedStateMachine):
                 self.clock.pass_seconds(max(LEASE, LONGEST_RETRY))
                 self.wait(run_due(self.database, [self.kind], self.clock))
             self.what_is_stored_is_so()
-            found = self.wait(self.database.read(find, self.made.id))
+            found = self.read(find, self.made.id)
             assert (found and found.status) == (None if self.is_deleted else "lit")
             assert found is None or found.faults == ()
-        self.wait(self.database.close())
-        self.loop.close()
+        super().teardown()
         self.folder.cleanup()
 
 
@@ -174,15 +149,4 @@ def test_what_is_wanted_last_is_what_comes(database_url: str) -> None:
     make_beacons(database_url)
     with_database(database_url, add_owner)
 
-    class OnThisDatabase(Shore):
-        url = database_url
-
-    run_state_machine_as_test(
-        OnThisDatabase,
-        settings=settings(
-            max_examples=times(25),
-            stateful_step_count=40,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(partial(Shore, database_url), 25, 40)

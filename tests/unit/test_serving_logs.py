@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.serving.logs import AccessLog, JsonFormatter, configure_logging, loggable_query
 from cloudcore.serving.planes import PLAIN
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 from registry.composition.planes import PLANES
 from tests.kept_logs import kept_logs
 

@@ -11,7 +11,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.serving.asgi import Message
 from cloudcore.serving.counters import ApplicationEvents, CountedEvent, Counters, Gauge
 from cloudcore.serving.metrics import MetricsApplication
-from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.request_record import TLS_HELLO, RequestRecord
 from registry.composition.planes import PLANES
 
 

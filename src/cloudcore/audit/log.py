@@ -10,7 +10,7 @@ others.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
@@ -21,10 +21,9 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.events import EVENTS, TOLD_CHANGES
 from cloudcore.iam.audit import AUDITOR, AuditEvent, Owners
-from cloudcore.iam.policy import Policy
 from cloudcore.jobs.background import recording
 from cloudcore.ports import Opening, Port, offer
-from cloudcore.web.context import RequestContext
+from cloudcore.web.organization_scope import MEMBERSHIP_POLICY, MembershipPolicy
 
 FLUSH_SECONDS: Final = 10
 MAX_PENDING: Final = 1000
@@ -147,11 +146,9 @@ def _joined(first: _Pending, later: _Pending) -> _Pending:
 
 
 NamedResource = Callable[[str, str], str]
-MembershipPolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 
 KEPT_SECONDS: Final[Port[int]] = Port("audit.kept_seconds")
 NAMED_RESOURCE: Final[Port[NamedResource]] = Port("audit.named_resource")
-MEMBERSHIP_POLICY: Final[Port[MembershipPolicy]] = Port("audit.membership_policy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +163,6 @@ class AuditNeeds:
     """Returns the CRN that a name in a filter means, given account and name, which may end in a
     ``*``."""
     membership_policy: MembershipPolicy
-    """Returns what the membership of a person allows on an organization, given its CRN."""
 
 
 async def open_needs(opening: Opening) -> AuditNeeds:

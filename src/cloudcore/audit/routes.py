@@ -15,11 +15,12 @@ from cloudcore.audit import rows
 from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
 from cloudcore.errors import InvalidInput, NotFound
-from cloudcore.resource_names import UUID_PATTERN, Crn, Uuid
+from cloudcore.resource_names import Crn, Uuid, UuidParameter
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ActingSource
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
+from cloudcore.web.organization_scope import authorize_organization
 from cloudcore.web.pagination import Limit, Marker, PageQuery
 from cloudcore.web.query import PLUS
 from cloudcore.web.streams import StreamReply
@@ -33,13 +34,8 @@ _CRN: Final = "crn:"
 _Text = Annotated[str, Meta(max_length=1024)]
 _Moment = Annotated[Timestamp, PLUS]
 _OrganizationId = Annotated[
-    str,
-    Meta(
-        pattern=f"^{UUID_PATTERN}$",
-        max_length=36,
-        extra_json_schema={"format": "uuid"},
-        description="For a person: an organization of the caller's, whose events are listed.",
-    ),
+    UuidParameter,
+    Meta(description="For a person: an organization of the caller's, whose events are listed."),
 ]
 
 
@@ -137,11 +133,7 @@ async def _owner(ctx: RequestContext, needs: AuditNeeds, organization_id: str | 
         account_id = account_of(ctx)
         ctx.authorize(str(Crn("audit", ctx.settings.region, account_id, "event", "*")))
         return account_id
-    owner_id = organization_id.lower()
-    crn = str(Crn("iam", "", owner_id, "organization", owner_id))
-    policy = await needs.membership_policy(ctx, crn)
-    ctx.authorize(crn, resource_policy=policy)
-    return owner_id
+    return await authorize_organization(ctx, organization_id, needs.membership_policy)
 
 
 def _filter(

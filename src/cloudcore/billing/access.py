@@ -16,19 +16,17 @@ from cloudcore.account_rows import organization_of, role_in
 from cloudcore.errors import NotFound
 from cloudcore.iam.patterns import Patterns
 from cloudcore.iam.policy import Effect, Policy, PolicyStatement
-from cloudcore.resource_names import UUID_PATTERN, Crn
-from cloudcore.web.callers import account_of
+from cloudcore.resource_names import Crn, UuidParameter
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
+from cloudcore.web.organization_scope import authorize_organization
 
 _ROLES: Final = ("owner", "billing")
 
 
 OrganizationId = Annotated[
-    str,
+    UuidParameter,
     Meta(
-        pattern=f"^{UUID_PATTERN}$",
-        max_length=36,
-        extra_json_schema={"format": "uuid"},
         description="For a person: an organization of which the caller is an owner, or has the role"
         " `billing` in it.",
     ),
@@ -54,9 +52,7 @@ async def authorized(
     """
     named = organization_id and organization_id.lower()
     if ctx.caller is not None and ctx.caller.account_id is None and named:
-        resource = str(Crn("iam", "", named, "organization", named))
-        ctx.authorize(resource, resource_policy=await organization_policy(ctx, resource))
-        return named
+        return await authorize_organization(ctx, named, organization_policy)
     account_id = account_of(ctx)
     found = await ctx.database.read(organization_of, account_id)
     if found is None or named not in (None, found):

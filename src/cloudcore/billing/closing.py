@@ -20,7 +20,7 @@ from cloudcore.account_rows import accounts_of, list_organizations, lock_organiz
 from cloudcore.billing import invoice_rows as rows
 from cloudcore.billing.charging import tell, wake
 from cloudcore.billing.description import CREATED
-from cloudcore.billing.invoice_rows import Invoice, Line, Use
+from cloudcore.billing.invoice_rows import BilledUse, Invoice, Line
 from cloudcore.billing.money import amount_of, shown_quantity, total_of
 from cloudcore.billing.needs import BillingNeeds, Price
 from cloudcore.clock import MICROSECONDS
@@ -77,7 +77,7 @@ _SUMS: Final = Statement(
 class Owed(NamedTuple):
     """Usage that is not fully billed."""
 
-    use: Use
+    use: BilledUse
     before: int
     """What of it is."""
     quantity: int
@@ -155,7 +155,7 @@ async def _owed(needs: BillingNeeds, account_id: str, month: int) -> Sequence[Ow
     found = []
     for each in months_between(first, month):
         for region, sku, quantity in await needs.database.read(_sums, account_id, each):
-            use = Use(account_id, region, sku, each)
+            use = BilledUse(account_id, region, sku, each)
             before = billed.get(use, 0)
             if quantity > before:
                 found.append(Owed(use, before, quantity))

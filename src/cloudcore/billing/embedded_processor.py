@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from sqlalchemy import bindparam, select
 
-from cloudcore.billing.processor import Declined, Kept, MethodRefused, MethodType, Order
+from cloudcore.billing.processor import Declined, MethodRefused, MethodType, Order, StoredMethod
 from cloudcore.billing.tables import embedded_charges
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
@@ -68,15 +68,15 @@ class EmbeddedProcessor:
         """Return the organization's id."""
         return organization_id
 
-    async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
+    async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         """Return the card of a token."""
         del customer
         card = CARDS.get(token)
         if card is None or card.type != type_:
             raise MethodRefused("unknown_token", f"there is no such token of a {type_}")
         if card.type != "card":
-            return Kept(token, card.type)
-        return Kept(token, card.type, card.brand, card.last4, _EXP_MONTH, _EXP_YEAR)
+            return StoredMethod(token, card.type)
+        return StoredMethod(token, card.type, card.brand, card.last4, _EXP_MONTH, _EXP_YEAR)
 
     async def forget(self, reference: str) -> None:
         """Do nothing."""

@@ -24,6 +24,7 @@ from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.organization_scope import account_ref, organization_ref
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -108,11 +109,10 @@ class ManyInvoices(ResponseBody):
 def _record(
     invoice: Invoice, name: str, lines: Sequence[Line] | UnsetType = UNSET
 ) -> InvoiceRecord:
-    owner = invoice.organization_id
     return InvoiceRecord(
         id=invoice.id,
         name=invoice.name,
-        organization=ResourceRef(id=owner, crn=f"crn:iam::{owner}:organization/{owner}", name=name),
+        organization=organization_ref(invoice.organization_id, name),
         period_start=rfc3339(invoice.period_start),
         period_end=rfc3339(invoice.period_end),
         currency=invoice.currency,
@@ -128,10 +128,8 @@ def _record(
 
 
 def _line(line: Line) -> InvoiceLine:
-    account_id, handle = line.account_id, line.handle
-    crn = f"crn:iam::{account_id}:account/{handle}"
     return InvoiceLine(
-        account=ResourceRef(id=account_id, crn=crn, name=handle),
+        account=account_ref(line.account_id, line.handle),
         region=line.region,
         sku=line.sku,
         month=rfc3339(line.month),

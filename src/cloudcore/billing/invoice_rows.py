@@ -308,7 +308,7 @@ _LAST: Final = Statement(select(func.max(closed_months.c.month)))
 _REOPEN: Final = Statement(closed_months.delete().where(closed_months.c.month > bindparam("last")))
 
 
-class Use(NamedTuple):
+class BilledUse(NamedTuple):
     """The usage of one SKU by an account in a month."""
 
     account_id: str
@@ -317,13 +317,15 @@ class Use(NamedTuple):
     month: int
 
 
-def billed(tx: Connection, account_id: str, from_month: int) -> dict[Use, int]:
+def billed(tx: Connection, account_id: str, from_month: int) -> dict[BilledUse, int]:
     """Return the billed usage of an account in the months from one on."""
     rows = tx.rows(_BILLED, account_id=account_id, from_month=from_month)
-    return {Use(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows}
+    return {
+        BilledUse(account_id, region, sku, month): int(sum_) for region, sku, month, sum_ in rows
+    }
 
 
-def note_billed(tx: Connection, use: Use, before: int, quantity: int) -> bool:
+def note_billed(tx: Connection, use: BilledUse, before: int, quantity: int) -> bool:
     """Store the billed amount of a usage; return False if it is no longer the one `before`."""
     if before == 0 and tx.execute(_NOTE_FIRST, **use._asdict(), quantity=quantity) == 1:
         return True

@@ -10,7 +10,7 @@ from cloudcore.billing import payment_method_rows as rows
 from cloudcore.billing.description import PAYMENT_METHODS
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.payment_method_rows import PaymentMethod
-from cloudcore.billing.processor import Kept, MethodRefused, MethodType
+from cloudcore.billing.processor import MethodRefused, MethodType, StoredMethod
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, Unavailable
 from cloudcore.quotas.limits import EVERY_ACCOUNT, check_limit
@@ -28,7 +28,9 @@ async def customer_of(needs: BillingNeeds, organization_id: str) -> str:
     return await needs.database.write(rows.add_customer, organization_id, name, made)
 
 
-async def keep(needs: BillingNeeds, organization_id: str, type_: MethodType, token: str) -> Kept:
+async def keep(
+    needs: BillingNeeds, organization_id: str, type_: MethodType, token: str
+) -> StoredMethod:
     """Give a token to the processor; return the stored method.
 
     Raises:
@@ -44,7 +46,7 @@ async def keep(needs: BillingNeeds, organization_id: str, type_: MethodType, tok
         ) from None
 
 
-def name_of(kept: Kept | PaymentMethod) -> str:
+def name_of(kept: StoredMethod | PaymentMethod) -> str:
     """Return the default name of a payment method: ``Visa ending in 4242``."""
     if kept.type != "card":
         return "SEPA direct debit"

@@ -9,7 +9,7 @@ from cloudcore.ports import Port
 MethodType = Literal["card", "sepa_debit"]
 
 
-class Kept(NamedTuple):
+class StoredMethod(NamedTuple):
     """A payment method as a processor stores it."""
 
     reference: str
@@ -69,7 +69,7 @@ class Processor(Protocol):
         """Return an organization's customer id; the same if called again soon."""
         ...
 
-    async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
+    async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         """Store the card of a token; raise `MethodRefused`."""
         ...
 

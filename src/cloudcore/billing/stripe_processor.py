@@ -18,7 +18,7 @@ from threading import Lock
 from typing import Any, Final, TypeVar
 
 from cloudcore.billing.money import in_smallest
-from cloudcore.billing.processor import Declined, Kept, MethodRefused, MethodType, Order
+from cloudcore.billing.processor import Declined, MethodRefused, MethodType, Order, StoredMethod
 from cloudcore.errors import Unavailable
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class StripeProcessor:
         made = await self._asked(partial(self._make_customer, given, f"customer:{organization_id}"))
         return str(made)
 
-    async def keep(self, customer: str, type_: MethodType, token: str) -> Kept:
+    async def keep(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         """Attach the card of a token to a customer: ``pm_…``, or ``tok_…``."""
         try:
             return await self._asked(partial(self._attach, customer, type_, token))
@@ -110,7 +110,7 @@ class StripeProcessor:
     def _make_customer(self, given: dict[str, Any], key: str) -> str:
         return str(self._client.v1.customers.create(given, {"idempotency_key": key}).id)
 
-    def _attach(self, customer: str, type_: MethodType, token: str) -> Kept:
+    def _attach(self, customer: str, type_: MethodType, token: str) -> StoredMethod:
         methods = self._client.v1.payment_methods
         if token.startswith("tok_"):
             token = methods.create({"type": "card", "card": {"token": token}}).id
@@ -119,9 +119,9 @@ class StripeProcessor:
             methods.detach(made.id)
             raise Declined("type_mismatch", f"the token is that of a {made.type}")
         if made.type != "card":
-            return Kept(made.id, type_)
+            return StoredMethod(made.id, type_)
         card = made.card
-        return Kept(made.id, type_, card.brand, card.last4, card.exp_month, card.exp_year)
+        return StoredMethod(made.id, type_, card.brand, card.last4, card.exp_month, card.exp_year)
 
     def _make_intent(self, given: dict[str, Any], key: str) -> str:
         return str(self._client.v1.payment_intents.create(given, {"idempotency_key": key}).id)

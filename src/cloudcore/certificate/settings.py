@@ -16,7 +16,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from cloudcore.resource_names import Crn
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 

@@ -7,12 +7,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from cloudcore.clock import time_after
 from cloudcore.command_failures import Misuse
 from cloudcore.commands.nouns import Option
 from cloudcore.commands.parser import CommandParser
@@ -126,7 +127,7 @@ def _value(option: Option, parsed: argparse.Namespace) -> Any:  # noqa: ANN401 -
         case "span":
             return int(given.total_seconds())
         case "until":
-            return _time_after(given)
+            return time_after(given)
         case "limit" | "clearable":
             return given or None
         case "secret" | "asked" | "credential":
@@ -191,11 +192,6 @@ def _span(text: str) -> timedelta:
             f"{text!r} is not between 1m and {_LONGEST.days}d; without this option it never ends"
         )
     return parsed
-
-
-def _time_after(length: timedelta) -> str:
-    """Return the time that is `length` from now, as ``/v1`` reads it."""
-    return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _text_in(name: str) -> str:

@@ -22,7 +22,7 @@ from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody

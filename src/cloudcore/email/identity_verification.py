@@ -238,7 +238,7 @@ def _tell(
 def tell_status(needs: EmailNeeds, tx: Connection, identity: SendingIdentity) -> None:
     """Publish the status of an identity, which has changed."""
     event = VERIFIED if identity.status == "verified" else FAILED
-    needs.events.tell(tx, identity.account_id, event, [identity.told], identity.updated_at)
+    needs.events.tell(tx, identity.account_id, event, [identity.event_data], identity.updated_at)
 
 
 WORK: Final[Work[SendingIdentity, EmailNeeds]] = Work(

@@ -12,12 +12,11 @@ from cloudcore.email.bounces.verp import return_path
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
-from cloudcore.outbound.mail import Mail
-from cloudcore.outbound.mail_transfer import MailSender
+from cloudcore.outbound.mail_transfer import MailSender, PlatformMail
 from cloudcore.ports import KEYRING, Opening, Port
 from cloudcore.quotas.quota_checks import QuotaChecks
 
-MAIL: Final[Port[Mail | None]] = Port("email.mail")
+MAIL: Final[Port[PlatformMail | None]] = Port("email.mail")
 """Sends the platform's own mail."""
 RESOLVER: Final[Port[tuple[str, int] | None]] = Port("email.resolver")
 """Address of the DNS resolver; None for those of the machine."""
@@ -68,7 +67,7 @@ class EmailNeeds:
     sending: SendingTerms = NOT_SENT
     room: QuotaChecks = field(default_factory=QuotaChecks)
     """Which accounts were found to have room for messages that wait."""
-    mail: Mail | None = None
+    mail: PlatformMail | None = None
     """Sends the platform's own mail, or None if the install sends none."""
     return_mail: ReturnMail = NO_RETURN_MAIL
     dedicated_ips: Sequence[str] = ()

@@ -110,7 +110,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
         return self.value.rpartition("@")[2]
 
     @property
-    def told(self) -> dict[str, object]:
+    def event_data(self) -> dict[str, object]:
         """Return the data of its events."""
         return {
             "identity": {"id": self.id, "crn": SENDING_IDENTITY.crn_of(self), "name": self.value},

@@ -75,7 +75,7 @@ class Missing(TemplateRuntimeError):
         self.name = name
 
 
-class Work:
+class RenderingWork:
     """The work of a rendering so far."""
 
     def __init__(self) -> None:
@@ -171,8 +171,8 @@ def _counted(of: Callable[..., Any], gets: str = "") -> Callable[..., Any]:
     return counted
 
 
-def _work(context: Context) -> Work:
-    return cast("Work", context.resolve(_WORK))
+def _work(context: Context) -> RenderingWork:
+    return cast("RenderingWork", context.resolve(_WORK))
 
 
 @pass_context
@@ -330,7 +330,7 @@ def counting(tree: nodes.Template) -> nodes.Template:
 
 def start() -> dict[str, Any]:
     """Return the work counter of a rendering."""
-    return {_WORK: Work()}
+    return {_WORK: RenderingWork()}
 
 
 def _filtered(node: nodes.Expr, name: str, *given: nodes.Expr) -> nodes.Filter:

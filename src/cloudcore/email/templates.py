@@ -20,7 +20,7 @@ from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
 from cloudcore.threads import DOCUMENTS
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, or_absent
 

@@ -84,8 +84,8 @@ def note_outcome(
     bounced = of.status == "bounced"
     after = DEDICATED_IP_ROWS.save(tx, with_outcome(before, bounced=bounced, was_sent=was_sent))
     if after.warmup_status != before.warmup_status:
-        events.tell(tx, of.account_id, PAUSED, [{"dedicated_ip": _told(after)}], now)
+        events.tell(tx, of.account_id, PAUSED, [{"dedicated_ip": _event_data(after)}], now)
 
 
-def _told(of: DedicatedIP) -> dict[str, str]:
+def _event_data(of: DedicatedIP) -> dict[str, str]:
     return {"id": of.id, "crn": DEDICATED_IP.crn_of(of), "name": of.address}

@@ -22,7 +22,7 @@ _STOP_SECONDS: Final = 1
 _log = logging.getLogger(__name__)
 
 
-class BesideRequests:
+class BackgroundTask:
     """A background task that runs until it is stopped."""
 
     name: str
@@ -52,7 +52,7 @@ class BesideRequests:
 
 
 @asynccontextmanager
-async def running(*workers: BesideRequests) -> AsyncIterator[None]:
+async def running(*workers: BackgroundTask) -> AsyncIterator[None]:
     """Run workers during the block; then wait up to `_STOP_SECONDS` for all their current steps.
 
     All are stopped at the same time: a process has little more time than this (`serving.server`).
@@ -71,7 +71,7 @@ async def running(*workers: BesideRequests) -> AsyncIterator[None]:
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
 
 
-async def _keep_running(worker: BesideRequests) -> None:
+async def _keep_running(worker: BackgroundTask) -> None:
     """Run the worker until it is stopped; restart it after a failure."""
     while True:
         try:

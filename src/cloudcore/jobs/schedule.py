@@ -25,7 +25,7 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import PlatformError, Unavailable
 from cloudcore.jobs import schedule_rows
-from cloudcore.jobs.background import BesideRequests, hold
+from cloudcore.jobs.background import BackgroundTask, hold
 from cloudcore.jobs.queue import later
 
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ _PACE: Final = SchedulerPace()
 _RELEASE_SECONDS: Final = 1
 
 
-class Scheduler(BesideRequests):
+class Scheduler(BackgroundTask):
     """Runs the chores it knows when they are due; ignores other rows."""
 
     name: Final = "scheduler"

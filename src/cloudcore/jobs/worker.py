@@ -19,7 +19,7 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
-from cloudcore.jobs.background import BesideRequests, hold
+from cloudcore.jobs.background import BackgroundTask, hold
 from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseLost
 
@@ -58,7 +58,7 @@ def divide_by_slots(
         yield others, pace
 
 
-class JobWorker(BesideRequests):
+class JobWorker(BackgroundTask):
     """Runs jobs of the kinds it knows; ignores others."""
 
     name: Final = "job worker"

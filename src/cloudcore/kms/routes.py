@@ -30,7 +30,7 @@ from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339

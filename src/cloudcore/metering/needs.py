@@ -7,18 +7,17 @@ are not billed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
-from cloudcore.iam.policy import Policy
 from cloudcore.metering.sampling import SAMPLES, Measure
 from cloudcore.metering.sku import REQUESTS, REQUESTS_OF_API, SKUS, Sku
 from cloudcore.metering.usage import HOUR, SkuUse
 from cloudcore.ports import Opening, Port
-from cloudcore.web.context import RequestContext
+from cloudcore.web.organization_scope import MEMBERSHIP_POLICY, MembershipPolicy
 
 
 class Meter:
@@ -62,10 +61,6 @@ METER: Final[Port[Meter]] = Port("metering.meter")
 """The counts of the process."""
 
 
-MembershipPolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
-MEMBERSHIP_POLICY: Final[Port[MembershipPolicy]] = Port("metering.membership_policy")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeteringNeeds:
     """The dependencies of the routes and the chore of metering."""
@@ -77,7 +72,6 @@ class MeteringNeeds:
     """All that families report, by name."""
     samples: Mapping[str, Measure]
     membership_policy: MembershipPolicy
-    """Returns what the membership of a person allows on an organization, given its CRN."""
 
 
 async def open_needs(opening: Opening) -> MeteringNeeds:

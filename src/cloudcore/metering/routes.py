@@ -17,11 +17,12 @@ from cloudcore.errors import InvalidInput
 from cloudcore.metering.needs import MeteringNeeds
 from cloudcore.metering.sku import Sku
 from cloudcore.metering.usage import HOUR, Sum, UsageSelection, count_sums, list_sums
-from cloudcore.resource_names import UUID_PATTERN, Crn
+from cloudcore.resource_names import Crn, UuidParameter
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
+from cloudcore.web.organization_scope import account_ref, authorize_organization
 from cloudcore.web.pagination import Limit, PageMeta, PageQuery
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, ResponseBody, Timestamp, moment_of, rfc3339
@@ -54,11 +55,8 @@ class UsageQuery(PageQuery, kw_only=True):
     """Hours and days are those of UTC."""
     organization_id: (
         Annotated[
-            str,
+            UuidParameter,
             Meta(
-                pattern=f"^{UUID_PATTERN}$",
-                max_length=36,
-                extra_json_schema={"format": "uuid"},
                 description="For a person: an organization of the caller's, whose accounts' use"
                 " is listed.",
             ),
@@ -137,17 +135,10 @@ async def _accounts(
     if organization_id is None:
         account_id = account_of(ctx)
         ctx.authorize(str(Crn("metering", ctx.settings.region, account_id, "usage", "*")))
-        return {account_id: _reference(account_id, await ctx.database.read(handle_of, account_id))}
-    owner_id = organization_id.lower()
-    crn = str(Crn("iam", "", owner_id, "organization", owner_id))
-    ctx.authorize(crn, resource_policy=await needs.membership_policy(ctx, crn))
+        return {account_id: account_ref(account_id, await ctx.database.read(handle_of, account_id))}
+    owner_id = await authorize_organization(ctx, organization_id, needs.membership_policy)
     found = await ctx.database.read(accounts_of, owner_id)
-    return {account_id: _reference(account_id, handle) for account_id, handle in found}
-
-
-def _reference(account_id: str, handle: str) -> ResourceRef:
-    crn = str(Crn("iam", "", account_id, "account", handle))
-    return ResourceRef(id=account_id, crn=crn, name=handle)
+    return {account_id: account_ref(account_id, handle) for account_id, handle in found}
 
 
 def _asked(

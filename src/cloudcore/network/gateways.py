@@ -26,7 +26,7 @@ from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 

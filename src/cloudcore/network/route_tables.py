@@ -20,7 +20,7 @@ from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
 from cloudcore.resources.rows import Rows
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 

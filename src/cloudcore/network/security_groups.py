@@ -25,7 +25,7 @@ from cloudcore.network.workflow import wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 

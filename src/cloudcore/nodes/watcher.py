@@ -18,7 +18,7 @@ from typing import Final
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
-from cloudcore.jobs.background import BesideRequests, last_turn
+from cloudcore.jobs.background import BackgroundTask, last_turn
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
 
@@ -98,7 +98,7 @@ async def begin(
     return [watcher]
 
 
-class NodeWatcher(BesideRequests):
+class NodeWatcher(BackgroundTask):
     """Runs the turns of each `Watch` while this process holds the machine's lock."""
 
     name = "watcher of this machine"

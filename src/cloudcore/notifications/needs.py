@@ -12,7 +12,7 @@ from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
-from cloudcore.outbound.mail import Mail
+from cloudcore.outbound.mail_transfer import PlatformMail
 from cloudcore.ports import KEYRING, Opening, Port
 from cloudcore.quotas.quota_checks import QuotaChecks
 from cloudcore.resource_references import Authorize
@@ -76,7 +76,7 @@ class Queues(Protocol):
 
 
 QUEUES: Final[Port[Queues]] = Port("notifications.queues")
-MAIL: Final[Port[Mail | None]] = Port("notifications.mail")
+MAIL: Final[Port[PlatformMail | None]] = Port("notifications.mail")
 WEBHOOKS: Final[Port[Allowed]] = Port("notifications.webhooks")
 """Which webhooks are asked besides those of the public internet."""
 
@@ -97,7 +97,7 @@ class NotificationNeeds:
     queues: Queues
     events: Events
     """Has the topics that rules name."""
-    mail: Mail | None = None
+    mail: PlatformMail | None = None
     """Sends mail, or None if the install sends none; nobody can subscribe by it then."""
     room: QuotaChecks = field(default_factory=QuotaChecks)
     """Which accounts were found to have room for messages that wait."""

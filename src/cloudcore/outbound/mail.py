@@ -1,34 +1,22 @@
-"""The port for the platform's own mail, and the URL of a smarthost."""
+"""The URL of a smarthost, and the error of mail that was not sent."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
-
-if TYPE_CHECKING:
-    from email.message import EmailMessage
 
 
 class MailRefused(Exception):
-    """A message was not accepted; the text has the reason, without credentials."""
+    """A message was not sent; the text has the reason, without credentials."""
 
-    def __init__(self, message: str, *, is_permanent: bool) -> None:
+    def __init__(
+        self, message: str, *, is_permanent: bool = False, refuses_address: bool = False
+    ) -> None:
         super().__init__(message)
         self.is_permanent = is_permanent
         """True if a retry would not help."""
-
-
-class Mail(Protocol):
-    """Sends mail."""
-
-    @property
-    def sender(self) -> str:
-        """Return the sender address of messages."""
-        ...
-
-    async def send(self, message: EmailMessage) -> None:
-        """Hand a message over for delivery; raise `MailRefused`."""
-        ...
+        self.refuses_address = refuses_address
+        """True if the address gets no mail at all, whatever the message says."""
 
 
 _PORTS: Final = {"smtp": 25, "smtps": 465}

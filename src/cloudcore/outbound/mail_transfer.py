@@ -7,10 +7,12 @@ smarthost. Each delivery is a transaction of its own, so that recipients are ref
 from __future__ import annotations
 
 import asyncio
+import email.policy  # noqa: F401 - each mail needs it: loaded before the fork, workers share it
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from email.message import EmailMessage
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
@@ -23,7 +25,7 @@ from cloudcore.outbound.destinations import (
     literal_address,
 )
 from cloudcore.outbound.dns_resolver import DnsFailed, DnsResolver
-from cloudcore.outbound.mail import Smarthost
+from cloudcore.outbound.mail import MailRefused, Smarthost
 
 if TYPE_CHECKING:
     from aiosmtplib import SMTP
@@ -55,19 +57,6 @@ class Envelope(NamedTuple):
     """The address of this machine that it is sent from; None for any."""
 
 
-class TransferFailed(Exception):
-    """A message was not sent; the text has the reason, without credentials."""
-
-    def __init__(
-        self, message: str, *, is_permanent: bool = False, refuses_address: bool = False
-    ) -> None:
-        super().__init__(message)
-        self.is_permanent = is_permanent
-        """True if a retry would not help."""
-        self.refuses_address = refuses_address
-        """True if the address gets no mail at all, whatever the message says."""
-
-
 class _TryNext(Exception):
     """Another host or address of the same domain may take the message."""
 
@@ -85,7 +74,7 @@ class MailSender(Protocol):
         A failed call may have sent it: the connection broke before the answer.
 
         Raises:
-            TransferFailed
+            MailRefused
 
         """
         ...
@@ -112,7 +101,7 @@ class DirectSender:
         TLS is used if it is offered, with any certificate: no expected one is known.
 
         Raises:
-            TransferFailed
+            MailRefused
 
         """
         domain = self.destination_of(envelope.recipient)
@@ -120,23 +109,23 @@ class DirectSender:
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 await self._send(domain, envelope)
         except TimeoutError:
-            raise TransferFailed(
+            raise MailRefused(
                 f"the mail servers of {domain} took more than {ATTEMPT_SECONDS:.0f} seconds"
             ) from None
 
     async def _send(self, domain: str, envelope: Envelope) -> None:
-        failures: list[TransferFailed] = []
+        failures: list[MailRefused] = []
         for host in await self._hosts(domain):
             try:
                 addresses, source = _reachable(await self._addresses(domain, host), envelope.source)
-            except TransferFailed as error:
+            except MailRefused as error:
                 failures.append(error)
                 continue
             for address in addresses:
                 try:
                     await self._send_to(host, address, envelope._replace(source=source))
                 except _TryNext as error:
-                    failures.append(TransferFailed(f"{host}: {error}"))
+                    failures.append(MailRefused(f"{host}: {error}"))
                 else:
                     return
         # A later attempt may find what this one could not reach.
@@ -147,9 +136,9 @@ class DirectSender:
         try:
             found = await self.resolver.mail_exchangers(domain)
         except DnsFailed as error:
-            raise TransferFailed(str(error)) from None
+            raise MailRefused(str(error)) from None
         if found and all(not host for _, host in found):
-            raise TransferFailed(
+            raise MailRefused(
                 f"{domain} takes no mail (RFC 7505)", is_permanent=True, refuses_address=True
             )
         return [host for _, host in found if host][:_MOST_HOSTS] or [domain]
@@ -159,9 +148,9 @@ class DirectSender:
         try:
             found = await self.resolver.addresses(host) if literal is None else [literal]
         except DnsFailed as error:
-            raise TransferFailed(str(error)) from None
+            raise MailRefused(str(error)) from None
         if not found:
-            raise TransferFailed(
+            raise MailRefused(
                 f"{host} has no address", is_permanent=True, refuses_address=host == domain
             )
         try:
@@ -169,7 +158,7 @@ class DirectSender:
                 Destination("smtp", host, self.port, "", is_listed=False), found, self.allowed
             )
         except NotAllowed as error:
-            raise TransferFailed(str(error), is_permanent=True) from None
+            raise MailRefused(str(error), is_permanent=True) from None
         return found
 
     async def _send_to(self, host: str, address: Address, envelope: Envelope) -> None:
@@ -198,6 +187,8 @@ class SmarthostSender:
 
     smarthost: Smarthost
     host_name: str
+    seconds: float = ATTEMPT_SECONDS
+    """For one message, from the connection to the answer."""
     trusted: ssl.SSLContext | None = None
     """Replaces the machine's roots."""
 
@@ -209,7 +200,7 @@ class SmarthostSender:
         """Send a message.
 
         Raises:
-            TransferFailed
+            MailRefused
 
         """
         where = self.smarthost
@@ -217,7 +208,7 @@ class SmarthostSender:
         tls = self._tls if is_tls or where.user else None
         try:
             async with (
-                asyncio.timeout(ATTEMPT_SECONDS),
+                asyncio.timeout(self.seconds),
                 _connected(
                     where.host,
                     where.port,
@@ -233,9 +224,9 @@ class SmarthostSender:
                     await self._sign_in(smtp, is_tls=is_tls)
                 await _hand_over(smtp, envelope)
         except TimeoutError:
-            raise TransferFailed("the smarthost took too long") from None
+            raise MailRefused("the smarthost took too long") from None
         except _TryNext as error:
-            raise TransferFailed(f"the smarthost: {error}") from None
+            raise MailRefused(f"the smarthost: {error}") from None
 
     async def _sign_in(self, smtp: SMTP, *, is_tls: bool) -> None:
         from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415
@@ -324,7 +315,7 @@ async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
     """Send one message; return as soon as the server has taken it.
 
     Raises:
-        TransferFailed
+        MailRefused
 
     """
     from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415 - as above
@@ -339,7 +330,7 @@ async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
         await smtp.data(envelope.message, timeout=_DATA_SECONDS)
     except SMTPResponseException as error:
         is_permanent = error.code >= _PERMANENT
-        raise TransferFailed(
+        raise MailRefused(
             f"the mail server refused the {stage}: {_answered(error.code, error.message)}",
             is_permanent=is_permanent,
             refuses_address=is_permanent
@@ -347,7 +338,7 @@ async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
             and (stage == "recipient" or error.message.startswith("5.1.")),
         ) from None
     except (SMTPException, OSError) as error:
-        raise TransferFailed(f"the mail server failed at the {stage}: {_words(error)}") from None
+        raise MailRefused(f"the mail server failed at the {stage}: {_words(error)}") from None
     if smtp.transport is not None:  # a farewell whose answer nobody waits for
         smtp.transport.write(b"QUIT\r\n")  # type: ignore[attr-defined]
 
@@ -370,3 +361,47 @@ def unverified_tls() -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
+
+
+CONNECTIONS: Final = 4
+"""Messages that the smarthost is handed at once; further ones wait for one another."""
+SMARTHOST_SECONDS: Final = 30.0
+"""For one message; waiting for its turn does not count."""
+
+
+class PlatformMail:
+    """Sends the platform's own mail, each message to one recipient.
+
+    Suppressions and rates of accounts do not apply to it.
+    """
+
+    def __init__(
+        self,
+        through: MailSender,
+        sender: str,
+        turn: AbstractAsyncContextManager[object] | None = None,
+    ) -> None:
+        """Send `through` a sender, each message in a `turn` of its own if there is one."""
+        self._through = through
+        self.sender = sender
+        self._turn = turn or nullcontext()
+
+    async def send(self, message: EmailMessage) -> None:
+        """Hand a message over.
+
+        Raises:
+            MailRefused
+
+        """
+        (recipient,) = message["To"].addresses
+        data = message.as_bytes(policy=message.policy.clone(cte_type="7bit", linesep="\r\n"))
+        async with self._turn:
+            await self._through.send(Envelope(self.sender, recipient.addr_spec, data))
+
+
+def smarthost_mail(
+    smarthost: Smarthost, host_name: str, sender: str, seconds: float = SMARTHOST_SECONDS
+) -> PlatformMail:
+    """Return the platform's mail by a smarthost; `seconds` are for one message."""
+    through = SmarthostSender(smarthost, host_name, seconds)
+    return PlatformMail(through, sender, asyncio.Semaphore(CONNECTIONS))

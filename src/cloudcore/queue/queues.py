@@ -21,7 +21,7 @@ from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
 from cloudcore.resources.rows import IS_DELETED, Rows
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 

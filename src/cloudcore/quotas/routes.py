@@ -21,7 +21,7 @@ from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
 from cloudcore.quotas.needs import Allowance, QuotaNeeds
 from cloudcore.resource_names import Crn
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody
@@ -114,7 +114,9 @@ def _authorize(ctx: RequestContext, name: str) -> str:
     return account_id
 
 
-def _seen(ctx: RequestContext, needs: QuotaNeeds, account: str | None, tx: Connection) -> str:
+def _account_asked(
+    ctx: RequestContext, needs: QuotaNeeds, account: str | None, tx: Connection
+) -> str:
     """Return the id of the account whose quotas are asked for: the caller's own by default."""
     own = account_of(ctx)
     if account is None or account == own:
@@ -159,7 +161,7 @@ async def list_quotas(ctx: NamedDependency[RequestContext], needs: Needs[QuotaNe
     _authorize(ctx, "*")
 
     def rows(tx: Connection, after: str, limit: int) -> Sequence[QuotaAnswer]:
-        account_id = _seen(ctx, needs, query.account, tx)
+        account_id = _account_asked(ctx, needs, query.account, tx)
         found = needs.read(tx, needs.names(after, limit), account_id, region, now)
         return [_answer(region, account_id, each) for each in found]
 
@@ -182,7 +184,7 @@ async def get_quota(
     _authorize(ctx, name)
 
     def read(tx: Connection) -> QuotaAnswer:
-        account_id = _seen(ctx, needs, account, tx)
+        account_id = _account_asked(ctx, needs, account, tx)
         (found,) = needs.read(tx, [name], account_id, region, ctx.clock())
         return _answer(region, account_id, found)
 

@@ -21,7 +21,7 @@ from cloudcore.resource_names import check_tags
 from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.resources.resource import Record, Reference, Resource, Verb
 from cloudcore.resources.rows import Rows
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import read_page
 from cloudcore.wire import RequestBody, ResponseBody, changes_of, moment_of

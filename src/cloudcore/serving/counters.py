@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.record import TLS_HELLO, RequestRecord
+from cloudcore.serving.request_record import TLS_HELLO, RequestRecord
 
 if TYPE_CHECKING:
     from cloudcore.serving.kept_answers import KeptAnswers

@@ -1,7 +1,7 @@
 """Kept answers: a cache of answers that are sent again while a read proves that they are the same.
 
 The whole head of a request, with its credential, is the key. The application names with an answer
-the read that proves it (`Keep`). If the database still has the version of the last proof, the
+the read that proves it (`KeepTerms`). If the database still has the version of the last proof, the
 answer is sent at once; else the read is repeated, and must find the same. See
 docs/explanation/kept-answers.md.
 """
@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Database
-from cloudcore.serving.record import ObserverCache, RequestRecord
+from cloudcore.serving.request_record import ObserverCache, RequestRecord
 
 EXTENSION: Final = "entrepot.keep"
-"""The ASGI extension, and the key of a `Keep` in ``http.response.start``."""
+"""The ASGI extension, and the key of a `KeepTerms` in ``http.response.start``."""
 MOST_HEAD_BYTES: Final = 8 * 1024
 MOST_ANSWER_BYTES: Final = 64 * 1024
 """Longest head of a request, and longest answer, that are kept."""
@@ -37,7 +37,7 @@ class Proof(NamedTuple):
     found: Hashable
 
 
-class Keep(NamedTuple):
+class KeepTerms(NamedTuple):
     """The terms under which an answer may be sent again."""
 
     until: int
@@ -89,7 +89,7 @@ class KeptEntry:
     )
 
     def __init__(
-        self, answer: KeptAnswer, keep: Keep, record: RequestRecord, server: object, size: int
+        self, answer: KeptAnswer, keep: KeepTerms, record: RequestRecord, server: object, size: int
     ) -> None:
         self.answer = answer
         self.until = keep.until
@@ -187,7 +187,7 @@ class KeptAnswers:
     def keep(
         self,
         head: bytes,
-        keep: Keep,
+        keep: KeepTerms,
         status_line: bytes,
         rendered: bytes,
         record: RequestRecord,

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.record import MAX_USER_AGENT, PLAIN_HTTP, RequestRecord
+from cloudcore.serving.request_record import MAX_USER_AGENT, PLAIN_HTTP, RequestRecord
 
 MAX_MESSAGE = 16 * 1024
 

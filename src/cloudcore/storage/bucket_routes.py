@@ -30,7 +30,7 @@ from cloudcore.storage.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import FaultRecord, KeyReference, fault_record, reference_to
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339

@@ -38,7 +38,7 @@ from cloudcore.storage.piece_rows import Piece
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.streams import RequestStream

@@ -289,6 +289,8 @@ def _platform_error(
         return refusal(state.spec.action, caller=state.context.caller)
     if isinstance(error, errors.PlatformError):
         return error
+    if isinstance(error, MemoryError):
+        return errors.OutOfMemory()
     if isinstance(error, ConstraintViolated):
         # Changes check before they write; a concurrent change came in between.
         _log.warning(

@@ -18,7 +18,7 @@ from cloudcore import base64url
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
-from cloudcore.resource_names import UUID_PATTERN
+from cloudcore.resource_names import UuidParameter
 from cloudcore.wire import ResponseBody
 
 T = TypeVar("T")
@@ -27,14 +27,6 @@ MAX_LIMIT: Final = 200
 
 Limit = Annotated[int, Meta(ge=1, le=MAX_LIMIT, description="How many rows a page has.")]
 Marker = Annotated[str, Meta(description="The marker of the page before.")] | None
-_Uuid = Annotated[
-    str,
-    Meta(
-        pattern=f"^{UUID_PATTERN}$",
-        max_length=36,
-        extra_json_schema={"format": "uuid"},
-    ),
-]
 
 
 class PageQuery(Struct, kw_only=True):
@@ -55,7 +47,7 @@ class UuidPage(Struct, kw_only=True):
     """Base of a list's query parameters where the marker is the last row's id."""
 
     limit: Limit = 50
-    marker: _Uuid | None = None
+    marker: UuidParameter | None = None
 
 
 class PageMeta(ResponseBody):

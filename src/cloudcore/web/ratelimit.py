@@ -75,7 +75,7 @@ def status_of(window: Window, budget: Budget, now: int) -> RateLimitStatus:
     """Return the rate limit status for a window from `advance`."""
     left = -(-(window.ends_at - now) // MICROSECONDS)
     remaining = max(0, budget.limit - window.admitted)
-    return RateLimitStatus(budget.limit, remaining, max(1, left), is_refused=window.refused > 0)
+    return RateLimitStatus(budget.limit, remaining, left, is_refused=window.refused > 0)
 
 
 _w = rate_windows.c

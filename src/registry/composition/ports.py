@@ -35,14 +35,18 @@ from cloudcore.kms import needs as kms
 from cloudcore.kms.providers import AwsMissing, AwsProvider, EmbeddedProvider, Providers
 from cloudcore.loadbalancer import needs as loadbalancer
 from cloudcore.loadbalancer.workflow import pool_changed
-from cloudcore.metering import needs as metering
 from cloudcore.metering.needs import METER, requests_counter
 from cloudcore.metering.sku import SKUS
 from cloudcore.network import needs as network
 from cloudcore.nodes.node import NODE
 from cloudcore.notifications import needs as notifications
 from cloudcore.outbound.dns_resolver import DnsResolver
-from cloudcore.outbound.mail import Mail
+from cloudcore.outbound.mail_transfer import (
+    DirectSender,
+    PlatformMail,
+    SmarthostSender,
+    smarthost_mail,
+)
 from cloudcore.ports import KEYRING, Offer, Opening, Port, PortType, known, offer
 from cloudcore.queue import needs as queue
 from cloudcore.quotas import needs as quotas
@@ -57,6 +61,7 @@ from cloudcore.web.context import (
     ControlSettings,
     Platform,
 )
+from cloudcore.web.organization_scope import MEMBERSHIP_POLICY
 from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
 from registry.composition import needs as registry
 from registry.composition.adapters import InstallAuthority, named_topic, topic_states
@@ -122,14 +127,12 @@ def _sending(settings: Settings) -> email.SendingTerms:
     chosen, name = settings.email, settings.mail_host_name
     if chosen.email_sending == "off":
         return email.SendingTerms(None, chosen.email_rate)
-    from cloudcore.outbound import mail_transfer  # noqa: PLC0415 - few installs send mail
-
     if chosen.email_sending == "smarthost":
         assert settings.smarthost is not None, "the settings were checked"
-        sender = mail_transfer.SmarthostSender(settings.smarthost, name)
+        sender = SmarthostSender(settings.smarthost, name)
         return email.SendingTerms(sender, chosen.email_rate)
     resolver = DnsResolver(settings.resolver)
-    direct = mail_transfer.DirectSender(resolver, chosen.allowed, name, chosen.email_port)
+    direct = DirectSender(resolver, chosen.allowed, name, chosen.email_port)
     return email.SendingTerms(direct, chosen.email_rate)
 
 
@@ -171,22 +174,15 @@ async def _addition(opening: Opening) -> PrepareAddition:
     return (await opening.get(kms.KEY_MAKER)).prepare_platform_key
 
 
-async def _mail(opening: Opening) -> Mail | None:
+async def _mail(opening: Opening) -> PlatformMail | None:
     """Return the sender of the platform's mail, by the settings, or None."""
     settings = (await opening.get(STORES)).settings
-    if settings.smarthost is None:
-        sending = await opening.get(email.SENDING)
-        if sending.sender is None or not settings.smtp_from:
-            return None
-        from registry.composition.mail import DirectMail  # noqa: PLC0415 - few installs send mail
-
-        return DirectMail(sending.sender, settings.smtp_from)
-    from cloudcore.outbound.smtp import SmtpClient  # noqa: PLC0415 - few installs send mail
-    from registry.composition.mail import SmarthostMail  # noqa: PLC0415
-
-    client = SmtpClient(settings.smarthost)
-    opening.resources.callback(client.close)
-    return SmarthostMail(client, settings.smtp_from)
+    if settings.smarthost is not None:
+        return smarthost_mail(settings.smarthost, settings.mail_host_name, settings.smtp_from)
+    sending = await opening.get(email.SENDING)
+    if sending.sender is None or not settings.smtp_from:
+        return None
+    return PlatformMail(sending.sender, settings.smtp_from)
 
 
 async def _processor(opening: Opening) -> Processor:
@@ -304,8 +300,7 @@ CROSS_FAMILY_OFFERS: Final = (
     _in_region(identity.LOGIN_PERMISSION, lambda region: partial(login_permission, region)),
     known(identity.KEY_KINDS, KEY_KINDS),
     _in_region(audit.NAMED_RESOURCE, lambda region: partial(repository_crn, region)),
-    known(audit.MEMBERSHIP_POLICY, membership_policy),
-    known(metering.MEMBERSHIP_POLICY, membership_policy),
+    known(MEMBERSHIP_POLICY, membership_policy),
     _in_region(registry.FIND_TOPICS, lambda region: partial(topic_states, region)),
     _in_region(registry.RESOLVE_TOPIC, lambda region: partial(named_topic, region)),
     known(registry.OTHER_EVENT_TYPES, _OTHER_EVENT_TYPES),

@@ -8,7 +8,7 @@ from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 from registry.control.bodies import answer_of

@@ -17,7 +17,7 @@ from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339

@@ -19,7 +19,7 @@ from cloudcore.resource_names import Crn, Uuid, check_tags
 from cloudcore.resource_references import Scope
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of

@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ActingSource, acting_source
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery

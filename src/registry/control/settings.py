@@ -11,7 +11,7 @@ from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.resource_names import Crn
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 from registry.control.bodies import answer_of

@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.errors import NotFound
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext, refusal
 from cloudcore.wire import ResponseBody
 from registry.metadata.repositories.repository import VisibleRepository, find_visible_repository

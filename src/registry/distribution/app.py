@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from cloudcore.errors import MethodNotAllowed, PlatformError, QuotaExceeded
+from cloudcore.errors import MethodNotAllowed, OutOfMemory, PlatformError, QuotaExceeded
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.counters import QUOTAS
 from registry.distribution import blobs, lists, manifests, uploads
@@ -100,7 +100,7 @@ class DataPlane:
         """Answer one request; render every error as the distribution specification defines."""
         request_id = scope.get("state", {}).get("request_id") or str(uuid4())
         try:
-            response = await self._answer(scope, receive)
+            response = await self._answer_in_memory(scope, receive)
         except PlatformError as error:
             response = render(error)._replace(keep=kept_challenge(self._ctx, scope, error))
             if scope["method"] == "HEAD":
@@ -116,6 +116,12 @@ class DataPlane:
             _log.exception("unexpected failure", extra={"request_id": request_id})
             response = internal_error()
         await send_response(scope, send, response, request_id.encode())
+
+    async def _answer_in_memory(self, scope: Scope, receive: Receive) -> Response:
+        try:
+            return await self._answer(scope, receive)
+        except MemoryError:  # such as for a large manifest
+            raise OutOfMemory from None
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:
         match = match_path(scope["raw_path"])

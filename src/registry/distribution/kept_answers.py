@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import Scope
-from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, Keep, Proof
+from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, KeepTerms, Proof
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.blobs.link_states import link_state_of
@@ -29,7 +29,7 @@ MOST_SECONDS: Final = 300
 
 def kept_manifest(
     ctx: ServiceContext, request: DataPlaneRequest, reference: str | Digest, found: StoredManifest
-) -> Keep | None:
+) -> KeepTerms | None:
     """Return how the answer to a manifest pull may be reused.
 
     The answer for a tag of a cached repository is kept while the tag is fresh. An answer with an
@@ -43,12 +43,12 @@ def kept_manifest(
     given, seen = (request.name, reference), manifests.state_of(found)
     proof = Proof(manifests.look_at_manifest, given, seen)
     counts = not request.is_head and request.grant.counts_pulls
-    return Keep(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
+    return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
 
 def kept_blob(
     ctx: ServiceContext, request: DataPlaneRequest, digest: Digest, found: FoundBlob
-) -> Keep | None:
+) -> KeepTerms | None:
     """Return how the answer for an undamaged inline blob may be reused."""
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
@@ -56,25 +56,25 @@ def kept_blob(
     proof = Proof(reading.look_at_blob, (request.name, digest), link_state_of(link))
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
-    return Keep(ends if until is None else min(ends, until), proof)
+    return KeepTerms(ends if until is None else min(ends, until), proof)
 
 
 async def kept_list(
     ctx: ServiceContext, request: DataPlaneRequest, look: Callable[..., Hashable], *given: Hashable
-) -> Keep | None:
+) -> KeepTerms | None:
     """Return the proof under which a page may be reused; call it before reading the page."""
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)
-    return Keep(_until(ctx, request), Proof(look, (request.name, *given), found))
+    return KeepTerms(_until(ctx, request), Proof(look, (request.name, *given), found))
 
 
-def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> Keep | None:
+def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> KeepTerms | None:
     """Return how the answer to a ping with a valid credential may be reused."""
-    return Keep(_until(ctx, request)) if request.may_keep else None
+    return KeepTerms(_until(ctx, request)) if request.may_keep else None
 
 
-def kept_challenge(ctx: ServiceContext, scope: Scope, error: Exception) -> Keep | None:
+def kept_challenge(ctx: ServiceContext, scope: Scope, error: Exception) -> KeepTerms | None:
     """Return how a 401 may be reused: only the challenge to a client without a credential.
 
     It depends on the settings and the request alone.
@@ -83,7 +83,7 @@ def kept_challenge(ctx: ServiceContext, scope: Scope, error: Exception) -> Keep 
         return None
     if any(name == b"authorization" for name, _ in scope["headers"]):
         return None
-    return Keep(ctx.clock() + MOST_SECONDS * MICROSECONDS)
+    return KeepTerms(ctx.clock() + MOST_SECONDS * MICROSECONDS)
 
 
 def _until(ctx: ServiceContext, request: DataPlaneRequest) -> int:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.serving.asgi import Scope, Send
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
-from cloudcore.serving.kept_answers import Keep
+from cloudcore.serving.kept_answers import KeepTerms
 from registry.blobstore.base import OpenObject
 from registry.distribution.byteranges import RangesBody, send_ranges
 
@@ -38,7 +38,7 @@ class Response(NamedTuple):
     body: bytes | BlobBody | RangesBody = b""
     on_failure: Callable[[Exception], Awaitable[None]] | None = None
     """Called with the error if sending the response fails."""
-    keep: Keep | None = None
+    keep: KeepTerms | None = None
     """How the server may give it again; None if it may not."""
 
 

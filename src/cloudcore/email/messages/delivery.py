@@ -4,7 +4,7 @@ The outcome is committed as soon as the recipient's mail server has accepted the
 process dies in between, the message is sent again, with the same ``Message-ID``: it may arrive
 twice, but is never lost. A message recorded as sent is never sent again.
 
-A slow destination uses few of the jobs' slots (`Turns`), so that others go on.
+A slow destination uses few of the jobs' slots (`DeliverySlots`), so that others go on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from cloudcore.email.warm_up import counted_again, note_outcome
 from cloudcore.errors import NotFound
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
 from cloudcore.jobs.queue import Job, later
-from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope, TransferFailed
+from cloudcore.outbound.mail import MailRefused
+from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope
 from cloudcore.threads import DOCUMENTS
 
 FIRST_RETRY_SECONDS: Final = 60.0
@@ -52,7 +53,7 @@ _LOOKS_A_SECOND: Final = 20
 _log = logging.getLogger(__name__)
 
 
-class Turns:
+class DeliverySlots:
     """Counts the deliveries under way in this process, by destination and account."""
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -87,7 +88,7 @@ class Turns:
         return self._next_look - now
 
 
-class Due(NamedTuple):
+class DueMessage(NamedTuple):
     """A message that is to be sent now."""
 
     message: Message
@@ -98,7 +99,7 @@ class Due(NamedTuple):
     is_suppressed: bool
 
 
-class Outcome(NamedTuple):
+class DeliveryOutcome(NamedTuple):
     """The result of an attempt."""
 
     reason: str | None = None
@@ -114,7 +115,7 @@ class Postman:
     """Sends messages; one per process."""
 
     needs: EmailNeeds
-    turns: Turns = field(default_factory=Turns)
+    turns: DeliverySlots = field(default_factory=DeliverySlots)
 
     def job_kind(self) -> JobKind:
         """Return the kind of the jobs that send."""
@@ -143,7 +144,7 @@ class Postman:
             self.turns.end(destination, job.account_id)
         return self._recorded(due, outcome)
 
-    async def _counted_today(self, due: Due) -> Due:
+    async def _counted_today(self, due: DueMessage) -> DueMessage:
         """Return the due message, with a source address that has room today."""
         now, message, to = self.needs.clock(), due.message, due.recipient
         counted_at = message.created_at if to.last_attempt_at is None else to.last_attempt_at
@@ -154,25 +155,25 @@ class Postman:
         changed = await self.needs.database.write(counted_again, to, pool_id, now)
         return due._replace(recipient=changed)
 
-    async def _attempt(self, due: Due) -> Outcome:
+    async def _attempt(self, due: DueMessage) -> DeliveryOutcome:
         if due.is_suppressed:
-            return Outcome(SUPPRESSED, is_suppressed=True, was_tried=False)
+            return DeliveryOutcome(SUPPRESSED, is_suppressed=True, was_tried=False)
         if due.identity.status != "verified":
-            return Outcome("its sending identity is not verified any more", is_final=False)
+            return DeliveryOutcome("its sending identity is not verified any more", is_final=False)
         if self.needs.sending.sender is None:
-            return Outcome("this install sends no mail of accounts", is_final=False)
+            return DeliveryOutcome("this install sends no mail of accounts", is_final=False)
         try:
             due = await self._counted_today(due)
             envelope = await DOCUMENTS.run(due.message.account_id, self._envelope, due)
             await self.needs.sending.sender.send(envelope)
-        except TransferFailed as error:
-            return Outcome(str(error), error.is_permanent, error.refuses_address)
+        except MailRefused as error:
+            return DeliveryOutcome(str(error), error.is_permanent, error.refuses_address)
         except Exception:  # noqa: BLE001 - its record must say that there was an attempt
             _log.exception("an attempt to send message %s failed", due.message.id)
-            return Outcome("the attempt failed unexpectedly", is_final=False)
-        return Outcome()
+            return DeliveryOutcome("the attempt failed unexpectedly", is_final=False)
+        return DeliveryOutcome()
 
-    def _envelope(self, due: Due) -> Envelope:
+    def _envelope(self, due: DueMessage) -> Envelope:
         """Return the signed message for one recipient."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
         heading = Heading(
@@ -198,7 +199,7 @@ class Postman:
         ours = self.needs.return_path(message.id, to.position)
         return ours or mailbox(message.sender, "from").address
 
-    def _recorded(self, due: Due, outcome: Outcome) -> Next | Done:
+    def _recorded(self, due: DueMessage, outcome: DeliveryOutcome) -> Next | Done:
         """Record the outcome of an attempt, and schedule a retry unless it is final."""
         now = self.needs.clock()
         attempts = due.recipient.attempts + outcome.was_tried
@@ -212,7 +213,12 @@ class Postman:
         return Next(None, partial(self._record, due, outcome, due_at, now), delay_seconds=pause)
 
     def _record(
-        self, due: Due, outcome: Outcome, due_at: int | None, now: int, tx: Connection
+        self,
+        due: DueMessage,
+        outcome: DeliveryOutcome,
+        due_at: int | None,
+        now: int,
+        tx: Connection,
     ) -> None:
         """Store the outcome of an attempt, unless a report was stored before."""
         record(self.needs, tx, due.recipient, outcome, due_at, now)
@@ -223,12 +229,17 @@ class Postman:
         where = job.account_id, job.arguments["message_id"], job.arguments["position"]
         found = rows.find_recipient(tx, *where)
         if found is not None:
-            failed = Outcome("the platform failed at every attempt", was_tried=False)
+            failed = DeliveryOutcome("the platform failed at every attempt", was_tried=False)
             record(self.needs, tx, found, failed, None, self.needs.clock())
 
 
 def record(
-    needs: EmailNeeds, tx: Connection, to: Recipient, outcome: Outcome, due_at: int | None, now: int
+    needs: EmailNeeds,
+    tx: Connection,
+    to: Recipient,
+    outcome: DeliveryOutcome,
+    due_at: int | None,
+    now: int,
 ) -> None:
     """Store the outcome of an attempt; keep the status if a report was stored before."""
     try:
@@ -251,7 +262,7 @@ def record(
         suppress(tx, needs, changed, "auto_bounce", now)
 
 
-def _status(outcome: Outcome, due_at: int | None) -> MessageStatus:
+def _status(outcome: DeliveryOutcome, due_at: int | None) -> MessageStatus:
     if outcome.reason is None:
         return "sent"
     if outcome.is_suppressed:
@@ -261,7 +272,7 @@ def _status(outcome: Outcome, due_at: int | None) -> MessageStatus:
 
 def _find_due(
     tx: Connection, account_id: str, message_id: str, position: int, now: int
-) -> Due | None:
+) -> DueMessage | None:
     message = rows.ROWS.find(tx, account_id, message_id)
     to = rows.find_recipient(tx, account_id, message_id, position)
     sealed = rows.find_content(tx, account_id, message_id)
@@ -271,4 +282,4 @@ def _find_due(
     identity = sender_rows.IDENTITY_ROWS.get(tx, account_id, message.region, message.identity_id)
     never = suppressed(tx, account_id, message.region, [to.folded], now)
     signer = signer_of(tx, identity)
-    return Due(message, to, sealed, identity, signer, to.folded in never)
+    return DueMessage(message, to, sealed, identity, signer, to.folded in never)

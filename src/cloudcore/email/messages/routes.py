@@ -34,7 +34,7 @@ from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Needs
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -160,7 +160,7 @@ def _drafted(
     sender = mailbox(data.from_, "from")
     to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))
     check_headers(data.headers)
-    said = _said(data) if template is None else render(template, data.variables)
+    said = _written(data) if template is None else render(template, data.variables)
     content = Content(said.html, said.text, data.headers, data.variables)
     draft = Draft(*of, sender, to, cc, bcc, said.subject, template, b"")
     check_recipients(draft)
@@ -176,7 +176,7 @@ def _drafted(
     return draft, content
 
 
-def _said(data: SendMessage) -> Rendered:
+def _written(data: SendMessage) -> Rendered:
     if data.subject is None:
         raise InvalidInput("subject: needed, or a template", field="subject", reason="missing")
     if data.html is None and data.text is None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
+from cloudcore.clock import time_after
 from cloudcore.command_failures import CommandFailure, Misuse, RequestRefused
 from cloudcore.commands.invocation import Invocation
 from cloudcore.commands.nouns import Act, Deletion, Noun, Option, Record, Secret, argument
@@ -104,7 +105,7 @@ def _rotate(run: Invocation) -> bool:
     old = _old(run)
     name, values = old["access_key_id"], run.values
     fields = {each: values[each] for each in values if each in ("description", "expires_at")}
-    until = values.get("grace", _time_after(_GRACE))
+    until = values.get("grace", time_after(_GRACE))
     if values.get("now"):
         made = _replace_now(run, fields, old)
         rest = f"{name} works no more"
@@ -139,12 +140,8 @@ def _old(run: Invocation) -> Record:
 def _is_live(key: Record) -> bool:
     """Return True if a key is active and has not expired by this machine's clock."""
     end: str | None = key["expires_at"]
-    is_over = end is not None and end[:19] <= _time_after(timedelta())[:19]
+    is_over = end is not None and end[:19] <= time_after(timedelta())[:19]
     return key["status"] == "active" and not is_over
-
-
-def _time_after(length: timedelta) -> str:
-    return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def _new(run: Invocation, fields: dict[str, Any]) -> Record:

@@ -28,7 +28,7 @@ from cloudcore.identity.rights.own_rights import (
 from cloudcore.identity.routes.common import parse_crn
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.resource_names import Crn
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 

@@ -13,7 +13,7 @@ from msgspec import defstruct
 from cloudcore.identity.routes.common import PeopleQuery
 from cloudcore.identity.rows.owned import Listed, OwnedRows, Owner
 from cloudcore.resource_names import with_article
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, PageQuery, read_page
 from cloudcore.wire import ResponseBody

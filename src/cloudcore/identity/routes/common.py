@@ -10,7 +10,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
 from cloudcore.identity.rows.owned import Owned, OwnedRows
 from cloudcore.resource_names import Crn, lower_ids
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import ResponseBody, rfc3339

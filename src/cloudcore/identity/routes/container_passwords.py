@@ -20,7 +20,7 @@ from cloudcore.identity.services import container_passwords
 from cloudcore.resource_names import Uuid
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import person_of
+from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody

@@ -30,7 +30,7 @@ from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import person_of
+from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RequestBody, ResponseBody

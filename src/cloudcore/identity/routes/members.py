@@ -26,7 +26,7 @@ from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import new_invitation
 from cloudcore.resource_names import Uuid
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import person_of
+from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody

@@ -22,7 +22,7 @@ from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import person_of
+from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
@@ -31,11 +31,11 @@ from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS
 from cloudcore.identity.services import policies
 from cloudcore.identity.services.roles import service_of
-from cloudcore.resource_names import UUID_PATTERN, Uuid, check_name
+from cloudcore.resource_names import Uuid, UuidParameter, check_name
 from cloudcore.resource_references import Authorize
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.web.revisions import Revision
@@ -59,15 +59,10 @@ class UpdatePolicy(RequestBody):
     description: Description | UnsetType | None = UNSET
 
 
-_Id = Annotated[
-    str, Meta(pattern=f"^{UUID_PATTERN}$", max_length=36, extra_json_schema={"format": "uuid"})
-]
-
-
 class PoliciesQuery(NamedPageQuery):
     """Parameters of the list of policies."""
 
-    attached_to: _Id | None = None
+    attached_to: UuidParameter | None = None
     """Id of a service account or role; only its policies are listed."""
 
 

@@ -27,7 +27,7 @@ from cloudcore.identity.rights.simulation import (
 from cloudcore.identity.routes.common import Document, parse_crn
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.resource_names import Crn, parse_uuid
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
 

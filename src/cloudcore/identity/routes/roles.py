@@ -34,7 +34,7 @@ from cloudcore.identity.services import roles
 from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, check_name, parse_uuid
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of

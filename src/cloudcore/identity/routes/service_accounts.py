@@ -34,7 +34,7 @@ from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
 from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
 from cloudcore.resource_names import Uuid, check_name
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of

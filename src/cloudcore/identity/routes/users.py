@@ -27,7 +27,7 @@ from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
-from cloudcore.web.callers import person_of
+from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 

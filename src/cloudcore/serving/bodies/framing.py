@@ -66,7 +66,7 @@ class CountedBody:
         self.complete = self.remaining == 0
 
 
-class Foreseen(NamedTuple):
+class NextChunk(NamedTuple):
     """The bytes after a chunk if the next one has the same size line."""
 
     framing: bytes
@@ -90,7 +90,7 @@ class ChunkedBody:
     def __init__(self) -> None:
         self.complete = False
         self._size_line = b""
-        self._foreseen: Foreseen | None = None
+        self._foreseen: NextChunk | None = None
         self._remaining = 0  # content bytes of this chunk still to come
         self._in_content = False  # between a size line and the CRLF after its content
         self._in_trailer = False
@@ -113,7 +113,7 @@ class ChunkedBody:
         return position
 
     @property
-    def foreseen(self) -> Foreseen | None:
+    def foreseen(self) -> NextChunk | None:
         """Return the likely bytes after this chunk, or None.
 
         They are known inside a large chunk whose size line equals that of the chunk before.
@@ -180,7 +180,7 @@ class ChunkedBody:
         is_usual = line == self._size_line and len(line) <= LONGEST_FORESEEN_LINE
         self._size_line = line
         self._foreseen = (
-            Foreseen(b"\r\n%b\r\n" % line, size)
+            NextChunk(b"\r\n%b\r\n" % line, size)
             if is_usual and size >= LEAST_FORESEEN_BYTES
             else None
         )

@@ -14,8 +14,8 @@ from cloudcore.serving.bodies.framing import (
     BodyFraming,
     ChunkedBody,
     CountedBody,
-    Foreseen,
     FramingError,
+    NextChunk,
 )
 from cloudcore.serving.limits import MIB, ServerLimits
 from cloudcore.serving.tls.stream import RECORD_BYTES, TlsLoan, TlsStream
@@ -33,7 +33,7 @@ class Received(NamedTuple):
 
 
 def receive_foreseen(
-    sock: socket.socket, body: ChunkedBody, foreseen: Foreseen, room: memoryview, spare: bytearray
+    sock: socket.socket, body: ChunkedBody, foreseen: NextChunk, room: memoryview, spare: bytearray
 ) -> Received:
     """Receive content into `room`; `spare` has room for as many bytes again.
 

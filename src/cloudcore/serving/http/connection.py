@@ -8,7 +8,7 @@ from cloudcore.serving.bodies.connection import BodyConnection
 from cloudcore.serving.dispatch import Application
 from cloudcore.serving.http.head import HeadReader
 from cloudcore.serving.http.worker import ServerWorker
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 
 C_contra = TypeVar("C_contra", contravariant=True)
 

@@ -14,7 +14,7 @@ import httptools
 
 from cloudcore.serving.bodies.framing import BodyFraming, ChunkedBody, CountedBody
 from cloudcore.serving.limits import ServerLimits
-from cloudcore.serving.record import MAX_USER_AGENT
+from cloudcore.serving.request_record import MAX_USER_AGENT
 
 METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")

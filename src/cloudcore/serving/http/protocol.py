@@ -34,7 +34,7 @@ from cloudcore.serving.http.response import (
     tls_refusal,
 )
 from cloudcore.serving.http.worker import ServerWorker
-from cloudcore.serving.record import PLAIN_HTTP, TLS_HELLO, RequestRecord
+from cloudcore.serving.request_record import PLAIN_HTTP, TLS_HELLO, RequestRecord
 from cloudcore.serving.tls.transport import TlsProtocol, TlsTransport
 
 TLS_HANDSHAKE = 0x16

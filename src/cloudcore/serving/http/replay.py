@@ -13,7 +13,7 @@ from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.request_cycle import RequestCycle
 from cloudcore.serving.kept_answers import MOST_HEAD_BYTES, KeptAnswers, KeptEntry
 from cloudcore.serving.planes import Planes
-from cloudcore.serving.record import RequestRecord
+from cloudcore.serving.request_record import RequestRecord
 
 _READS: Final = ("GET", "HEAD")
 

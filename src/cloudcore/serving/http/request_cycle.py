@@ -21,7 +21,7 @@ from cloudcore.serving.http.connection import RequestConnection
 from cloudcore.serving.http.head import RequestHead
 from cloudcore.serving.http.response import Fields, read_fields, status_line
 from cloudcore.serving.kept_answers import EXTENSION as KEEP
-from cloudcore.serving.kept_answers import MOST_ANSWER_BYTES, Keep
+from cloudcore.serving.kept_answers import MOST_ANSWER_BYTES, KeepTerms
 from cloudcore.serving.limits import ServerLimits, TransferPace
 
 logger = logging.getLogger("cloudcore.serving")
@@ -50,7 +50,7 @@ class RequestCycle:
     body: SocketBody | None = None
     disconnected = False
     finished = False
-    keep: Keep | None = None  # how the answer may be given again
+    keep: KeepTerms | None = None  # how the answer may be given again
     rendered: tuple[bytes, bytes] | None = None  # then: its status line; what follows common lines
     reason = ""  # why the server itself refused or aborted it
     recorded_later = False  # its connection ended before its application did

@@ -16,7 +16,7 @@ from cloudcore.serving.tls.stream import MOST_PIECE_BYTES
 
 if TYPE_CHECKING:
     from cloudcore.serving.kept_answers import KeptAnswers
-    from cloudcore.serving.record import RequestRecord
+    from cloudcore.serving.request_record import RequestRecord
     from cloudcore.serving.tls.files import ServedTls
 
 

@@ -18,7 +18,7 @@ from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import Form
 from cloudcore.storage.s3.requests import S3Request
 from cloudcore.storage.s3.signature import Claim, SigningKey
-from cloudcore.web.callers import account_of
+from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 
 T = TypeVar("T")

@@ -1,0 +1,38 @@
+"""Organizations that persons name where programs act in an account: their right, and references."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from cloudcore.iam.policy import Policy
+from cloudcore.ports import Port
+from cloudcore.resource_names import Crn
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.context import RequestContext
+
+MembershipPolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
+"""Returns what the membership of a person allows on an organization, given its CRN."""
+MEMBERSHIP_POLICY: Final[Port[MembershipPolicy]] = Port("platform.membership_policy")
+
+
+async def authorize_organization(
+    ctx: RequestContext, organization_id: str, policy: MembershipPolicy
+) -> str:
+    """Authorize the route's action on an organization; return its id as it is stored."""
+    owner_id = organization_id.lower()
+    crn = organization_ref(owner_id, "").crn
+    ctx.authorize(crn, resource_policy=await policy(ctx, crn))
+    return owner_id
+
+
+def organization_ref(organization_id: str, name: str) -> ResourceRef:
+    """Return the reference to an organization for a response."""
+    crn = str(Crn("iam", "", organization_id, "organization", organization_id))
+    return ResourceRef(id=organization_id, crn=crn, name=name)
+
+
+def account_ref(account_id: str, handle: str) -> ResourceRef:
+    """Return the reference to an account for a response."""
+    crn = str(Crn("iam", "", account_id, "account", handle))
+    return ResourceRef(id=account_id, crn=crn, name=handle)
