@@ -54,7 +54,7 @@ def test_a_description_that_cannot_be_is_named(admin: Visitor) -> None:
     check_kept(refused, 400, "Description: ", "fine")
     field = found_in(r'(<input id="description"[^>]*>)', refused.text)
     assert 'aria-invalid="true"' in field
-    assert 'aria-describedby="complaint"' in field
+    assert 'aria-describedby="refusal"' in field
 
 
 @pytest.mark.parametrize(

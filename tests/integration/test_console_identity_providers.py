@@ -124,7 +124,7 @@ async def test_a_form_that_cannot_be_keeps_all_but_the_secret(
 ) -> None:
     sent = await send(shop, providers_of(shop), **{**FIELDS, **change})
     assert sent.status_code == 400, sent.text
-    assert 'role="alert" id="complaint"' in sent.text
+    assert 'role="alert" id="refusal"' in sent.text
     found = re.search(rf'<input id="{field}"[^>]*>', sent.text)
     assert found
     assert 'aria-invalid="true"' in found[0]

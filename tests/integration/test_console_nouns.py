@@ -69,7 +69,7 @@ async def test_a_noun_is_made_found_changed_and_deleted_by_its_description_alone
     assert "past" in past
     refused = await send(shop, path, description="kept", expires_at="2001-01-01T00:00")
     assert 'value="kept"' in refused.text
-    assert re.search(r'id="expires_at"[^>]* aria-describedby="complaint', refused.text)
+    assert re.search(r'id="expires_at"[^>]* aria-describedby="refusal', refused.text)
     asked = (await send(shop, f"{path}/delete")).text
     assert "Delete ada@example.com?" in asked
     assert "was deleted" in await told(shop, f"{path}/delete", confirmed="yes")

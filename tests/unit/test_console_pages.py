@@ -16,7 +16,7 @@ from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
 from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
-from registry.console.pages.account.settings import complaint_of
+from registry.console.pages.account.settings import refusal_of
 from registry.console.pages.repositories.image_contents import layers_of
 from registry.console.pages.repositories.image_deletion import REASONS
 from registry.console.pages.repositories.image_rows import kind_of
@@ -264,7 +264,7 @@ def test_refused_settings_are_told_in_words(
     field: str, message: str, told: tuple[str, str]
 ) -> None:
     refused = Refused(400, "INVALID_INPUT", message, "request", {"field": field})
-    found, words = complaint_of(refused, ["a", "b"])
+    _, words, found = refusal_of(refused, ["a", "b"])
     assert found == told[0]
     assert words.startswith(told[1])
 

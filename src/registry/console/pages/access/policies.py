@@ -10,14 +10,14 @@ import msgspec
 from litestar import get, post
 
 from registry.console.addresses import POLICIES, SIMULATOR
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-    WrongInput,
-    complaint_of,
-    is_outdated,
-)
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import (
+    NO_REFUSAL,
+    FormRefusal,
+    WrongInput,
+    is_outdated,
+    refusal_of,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 
@@ -40,9 +40,9 @@ def written_document(document: object) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def complaint_about(error: Refused, written: str) -> Complaint:
-    """Return the complaint about a refused document, with the line of the wrong value."""
-    found = complaint_of(error)
+def refusal_about(error: Refused, written: str) -> FormRefusal:
+    """Return the refusal about a refused document, with the line of the wrong value."""
+    found = refusal_of(error)
     value = error.params.get("value")
     line = line_of(value, written) if isinstance(value, str) else 0
     return found._replace(text=f"Line {line}: {found.text}") if line else found
@@ -126,9 +126,9 @@ async def create_policy(page: InjectedPage) -> PageResponse:
             body["document"] = parse_document(written)
         made = await page.api.post(_API, body)
     except WrongInput as wrong:
-        return await _new(page, wrong.complaint)
+        return await _new(page, wrong.refusal)
     except Refused as error:
-        return await _new(page, complaint_about(error, written))
+        return await _new(page, refusal_about(error, written))
     return page.go(
         f"{POLICIES}/{made['policy']['id']}",
         "The policy was created. Service accounts and roles can have it now.",
@@ -153,11 +153,11 @@ async def save_account_policy(page: InjectedPage) -> PageResponse:
         changes = {"document": parse_document(written), "description": description}
         await page.api.change("PATCH", page.fill(_ONE_API), changes, revision=form.get("revision"))
     except WrongInput as wrong:
-        return await _show(page, wrong.complaint)
+        return await _show(page, wrong.refusal)
     except Refused as error:
         if is_outdated(error):
-            return await _show(page, complaint_of(error), outdated=True)
-        return await _show(page, complaint_about(error, written))
+            return await _show(page, refusal_of(error), outdated=True)
+        return await _show(page, refusal_about(error, written))
     return page.go(page.fill(_ONE), "The policy was saved.")
 
 
@@ -171,11 +171,11 @@ async def delete_account_policy(page: InjectedPage) -> PageResponse:
     try:
         await page.api.change("DELETE", page.fill(_ONE_API))
     except Refused as error:
-        return await _show(page, complaint_of(error))
+        return await _show(page, refusal_of(error))
     return page.go(POLICIES, "The policy was deleted.")
 
 
-async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _new(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     region = page.console.settings.region
     example = {
         "version": "1",
@@ -189,17 +189,17 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
     }
     return page.show(
         "account_policy_creation.html",
-        complaint.status,
+        refusal.status,
         templates=(await page.api.get("/v1/policy-templates"))["policy_templates"],
         vocabulary=await read_vocabulary(page),
         find_field=FIND,
         written=page.form.get("document", written_document(example)),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
 async def _show(
-    page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
+    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, outdated: bool = False
 ) -> PageResponse:
     policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
     revision = str(policy["revision"])
@@ -208,7 +208,7 @@ async def _show(
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(
         "account_policy.html",
-        complaint.status,
+        refusal.status,
         policy=policy,
         attachments=found,
         vocabulary=await read_vocabulary(page),
@@ -217,7 +217,7 @@ async def _show(
         written=page.form.get("document", written_document(policy["document"])),
         saved=written_document(policy["document"]) if outdated else "",
         revision=revision if outdated else page.form.get("revision", revision),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
@@ -241,18 +241,18 @@ async def show_simulator(page: InjectedPage) -> PageResponse:
         "resource": page.query.get("resource", "").strip(),
         "source_ip": page.query.get("source_ip", "").strip(),
     }
-    complaint, simulation = NO_COMPLAINT, None
+    refusal, simulation = NO_REFUSAL, None
     if asked["principal"] and asked["resource"]:
         try:
             answer = await page.api.post("/v1/policy-simulations", _question(page, asked))
             simulation = answer["simulation"]
         except Refused as error:
-            complaint = complaint_of(error)
+            refusal = refusal_of(error)
     return page.show(
         "simulator.html",
-        complaint.status,
+        refusal.status,
         asked=asked,
-        complaint=complaint,
+        refusal=refusal,
         simulation=simulation,
         decisions=_DECISIONS,
         known_actions=(await page.api.get("/v1/actions"))["actions"],

@@ -1,13 +1,16 @@
-"""Refusals that a page shows beside the form that was sent."""
+"""Pages with forms, and the refusals that they show beside the form that was sent."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Final, NamedTuple, TypeVar, cast
 
+from litestar import get, post
+from litestar.handlers import HTTPRouteHandler
+
 from registry.console.control_plane import Refused
-from registry.console.page_request import PageRequest, PageResponse
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 Handler = TypeVar("Handler", bound=Callable[..., Awaitable[PageResponse]])
 
@@ -18,7 +21,7 @@ _SENT_BEFORE: Final = (
 )
 
 
-class Complaint(NamedTuple):
+class FormRefusal(NamedTuple):
     """A message about a form."""
 
     status: int = 200
@@ -28,7 +31,7 @@ class Complaint(NamedTuple):
     """The field of ``/v1`` that the answer names, if any."""
 
 
-NO_COMPLAINT: Final = Complaint()
+NO_REFUSAL: Final = FormRefusal()
 NOTHING_SAVED: Final = "Nothing: it was deleted."
 """What is saved now, if there is no document any more."""
 OUTDATED: Final = (
@@ -38,8 +41,8 @@ OUTDATED: Final = (
 )
 
 
-def complaint_of(error: Refused) -> Complaint:
-    """Return the complaint that an error means.
+def refusal_of(error: Refused) -> FormRefusal:
+    """Return the refusal that an error means.
 
     Raises:
         Refused: `error` itself, which is not the form's: a 401, a 429 or a failure, or a question
@@ -49,12 +52,12 @@ def complaint_of(error: Refused) -> Complaint:
     if takes_own_rights(error):
         raise error
     if error.code == "IDEMPOTENCY_KEY_REUSED":
-        return Complaint(409, _SENT_BEFORE)
+        return FormRefusal(409, _SENT_BEFORE)
     if error.status not in _INLINE:
         raise error
     if is_outdated(error):
-        return Complaint(error.status, OUTDATED)
-    return Complaint(error.status, error.sentence, str(error.params.get("field", "")))
+        return FormRefusal(error.status, OUTDATED)
+    return FormRefusal(error.status, error.sentence, str(error.params.get("field", "")))
 
 
 def is_outdated(error: Refused) -> bool:
@@ -75,18 +78,18 @@ class WrongInput(Exception):
 
     def __init__(self, field: str, words: str) -> None:
         super().__init__(words)
-        self.complaint = Complaint(400, words, field)
+        self.refusal = FormRefusal(400, words, field)
 
 
-Show = Callable[[PageRequest, Complaint], Awaitable[PageResponse]]
-"""Returns the page of a form, with a complaint about what was sent."""
+Show = Callable[[PageRequest, FormRefusal], Awaitable[PageResponse]]
+"""Returns the page of a form, with a refusal about what was sent."""
 
 
 def beside_form(show: Show) -> Callable[[Handler], Handler]:
     """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
 
     The page is the first argument of what it decorates. Errors that are not about the form are
-    raised; see `complaint_of`.
+    raised; see `refusal_of`.
     """
 
     def decorate(handle: Handler) -> Handler:
@@ -95,10 +98,37 @@ def beside_form(show: Show) -> Callable[[Handler], Handler]:
             try:
                 return await handle(page, *args, **kwargs)
             except WrongInput as wrong:
-                return await show(page, wrong.complaint)
+                return await show(page, wrong.refusal)
             except Refused as error:
-                return await show(page, complaint_of(error))
+                return await show(page, refusal_of(error))
 
         return cast("Handler", answer)
 
     return decorate
+
+
+class FormPage(NamedTuple):
+    """A page with forms."""
+
+    path: str
+    """Of its route."""
+    show: Show
+    opt: Mapping[str, object] | None = None
+    """Of its route and of those of its forms."""
+
+    def get(self) -> HTTPRouteHandler:
+        """Return the handler that shows the page."""
+
+        @get(self.path, opt=self.opt)
+        async def show(page: InjectedPage) -> PageResponse:
+            return await self.show(page, NO_REFUSAL)
+
+        return show
+
+    def form(self, below: str = "") -> Callable[[Handler], HTTPRouteHandler]:
+        """Return a decorator for the handler of a form, which is sent to a path `below` the page.
+
+        What is refused is shown as by `beside_form`.
+        """
+        route = post(f"{self.path}{below}", opt=self.opt)
+        return lambda handle: route(beside_form(self.show)(handle))
