@@ -14,6 +14,7 @@ from cloudcore.web.reference_pages import page
 from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
+from registry.console.pages.access.policies import line_of, matches, principal_of, resource_of
 from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
 from registry.console.pages.account.settings import refusal_of
@@ -141,6 +142,26 @@ def test_a_bar_keeps_words_from_being_markup() -> None:
     assert "<b>" not in drawn
     assert "<script>" not in drawn
     assert 'onload="' not in drawn
+
+
+def test_a_search_has_all_words_in_any_case() -> None:
+    assert matches("PULL image", "registry:PullImage")
+    assert not matches("pull role", "registry:PullImage")
+    assert matches("", "anything")
+
+
+def test_an_error_is_at_the_line_of_its_value() -> None:
+    assert line_of("b", '{\n "a",\n "b"}') == 3
+    assert line_of("c", '{"a"}') == 0
+
+
+def test_names_stand_for_what_is_meant() -> None:
+    assert principal_of("ci", "acme") == "crn:iam::acme:service-account/ci"
+    assert principal_of("role/admin", "acme") == "crn:iam::acme:role/admin"
+    for written in ("*", "crn:iam::acme:role/admin", "person/x"):
+        assert principal_of(written, "acme") == written
+    assert resource_of("web/app", "acme", "eu") == "crn:registry:eu:acme:repository/web/app"
+    assert resource_of("crn:iam::acme:role/x", "acme", "eu") == "crn:iam::acme:role/x"
 
 
 @pytest.mark.parametrize(
