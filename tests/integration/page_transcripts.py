@@ -233,7 +233,7 @@ class PagePlayer(Golden):
                 return []
             case "v1", asked:
                 return await self._ask(*asked)
-        path = self.shop.address(word[1:]) if word[0] == "@" else word
+        path = self._path(word)
         fields = dict(each.partition("=")[::2] for each in more)
         fields = {name: value.replace("\\n", "\r\n") for name, value in fields.items()}
         self.secrets |= {value for name, value in fields.items() if name in _SECRETS and value}
@@ -243,6 +243,16 @@ class PagePlayer(Golden):
             else self._browser.get(path)
         )
         return await self._told(answer)
+
+    def _path(self, word: str) -> str:
+        """Return a path of the console: `word` may be ``@/tags``, ``@:tag`` or ``@@digest``."""
+        if word[0] != "@":
+            return word
+        return (
+            f"{self.shop.base}{word[1:]}"
+            if word[1:2] in ("@", ":")
+            else self.shop.address(word[1:])
+        )
 
     async def _become(self, browser: AbstractAsyncContextManager[httpx.AsyncClient]) -> None:
         self._browser = await self._stack.enter_async_context(browser)
