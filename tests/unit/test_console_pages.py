@@ -14,7 +14,8 @@ from cloudcore.web.reference_pages import page
 from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
-from registry.console.pages.access.policies import line_of, matches, principal_of, resource_of
+from registry.console.form_refusals import line_of
+from registry.console.pages.access.policies import matches, principal_of, resource_of
 from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
 from registry.console.pages.account.settings import refusal_of

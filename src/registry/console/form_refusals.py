@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import Final, NamedTuple, TypeVar, cast
 
+import msgspec
 from litestar import get, post
 from litestar.handlers import HTTPRouteHandler
 
@@ -29,6 +30,11 @@ class FormRefusal(NamedTuple):
     """A sentence."""
     field: str = ""
     """The field of ``/v1`` that the answer names, if any."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return True if what is saved was changed after the form was drawn."""
+        return self.text == OUTDATED
 
 
 NO_REFUSAL: Final = FormRefusal()
@@ -85,11 +91,11 @@ Show = Callable[[PageRequest, FormRefusal], Awaitable[PageResponse]]
 """Returns the page of a form, with a refusal about what was sent."""
 
 
-def beside_form(show: Show) -> Callable[[Handler], Handler]:
+def beside_form(show: Show, document: str = "") -> Callable[[Handler], Handler]:
     """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
 
     The page is the first argument of what it decorates. Errors that are not about the form are
-    raised; see `refusal_of`.
+    raised; see `refusal_of`. `document` is a field with JSON, of which a refusal names the line.
     """
 
     def decorate(handle: Handler) -> Handler:
@@ -100,11 +106,28 @@ def beside_form(show: Show) -> Callable[[Handler], Handler]:
             except WrongInput as wrong:
                 return await show(page, wrong.refusal)
             except Refused as error:
-                return await show(page, refusal_of(error))
+                refusal, line = refusal_of(error), _line_of(error, page.form.get(document, ""))
+                text = f"Line {line}: {refusal.text}" if line else refusal.text
+                return await show(page, refusal._replace(text=text))
 
         return cast("Handler", answer)
 
     return decorate
+
+
+def _line_of(error: Refused, written: str) -> int:
+    """Return the number of the line of a document that has the refused value, or 0."""
+    value = error.params.get("value")
+    return line_of(value, written) if isinstance(value, str) else 0
+
+
+def line_of(value: str, written: str) -> int:
+    """Return the number of the first line that has this string, or 0."""
+    wanted = msgspec.json.encode(value).decode()
+    for number, line in enumerate(written.splitlines(), 1):
+        if wanted in line:
+            return number
+    return 0
 
 
 class FormPage(NamedTuple):
@@ -115,6 +138,8 @@ class FormPage(NamedTuple):
     show: Show
     opt: Mapping[str, object] | None = None
     """Of its route and of those of its forms."""
+    document: str = ""
+    """The field with JSON, if a form has one."""
 
     def get(self) -> HTTPRouteHandler:
         """Return the handler that shows the page."""
@@ -131,4 +156,4 @@ class FormPage(NamedTuple):
         What is refused is shown as by `beside_form`.
         """
         route = post(f"{self.path}{below}", opt=self.opt)
-        return lambda handle: route(beside_form(self.show)(handle))
+        return lambda handle: route(beside_form(self.show, self.document)(handle))

@@ -9,7 +9,7 @@ from litestar import post
 
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
-from registry.console.control_plane import Refused, unless_refused
+from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (
@@ -18,7 +18,7 @@ from registry.console.pages.access.attached_policies import (
     read_policies,
     read_templates,
 )
-from registry.console.pages.access.policies import parse_document, refusal_about, written_document
+from registry.console.pages.access.policies import parse_document, written_document
 
 
 async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
@@ -106,7 +106,7 @@ _PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
 _PAGE: Final = 50
 
 
-def _fields(page: PageRequest, written: str) -> dict[str, Any]:
+def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the fields of a role that can change.
 
     Raises:
@@ -120,7 +120,7 @@ def _fields(page: PageRequest, written: str) -> dict[str, Any]:
     return {
         "description": page.form.get("description", "").strip(),
         "max_session_seconds": int(seconds),
-        "trust_policy": parse_document(written, "trust_policy"),
+        "trust_policy": parse_document(page.form.get("trust_policy", ""), "trust_policy"),
     }
 
 
@@ -141,9 +141,7 @@ async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageRes
     )
 
 
-async def _show(
-    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, outdated: bool = False
-) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     page.want_rights_on(role["crn"])
     path = f"{page.fill(_ONE_API)}/assignments"
@@ -160,41 +158,33 @@ async def _show(
         groups=await read_groups(page, role["id"]),
         policies=await read_policies(page, role["id"]),
         written=form.get("trust_policy", written_document(role["trust_policy"])),
-        saved=written_document(role["trust_policy"]) if outdated else "",
-        drawn=role["updated_at"] if outdated else form.get("drawn", role["updated_at"]),
+        saved=written_document(role["trust_policy"]) if refusal.is_outdated else "",
+        drawn=role["updated_at"] if refusal.is_outdated else form.get("drawn", role["updated_at"]),
         refusal=refusal,
     )
 
 
-_LIST: Final = FormPage(ACCOUNT_ROLES, _list)
-_ROLE: Final = FormPage(_ONE, _show, _PERSON_IN_ROLE)
+_LIST: Final = FormPage(ACCOUNT_ROLES, _list, document="trust_policy")
+_ROLE: Final = FormPage(_ONE, _show, _PERSON_IN_ROLE, "trust_policy")
 list_account_roles, show_role = _LIST.get(), _ROLE.get()
 
 
 @_LIST.form()
 async def create_role(page: InjectedPage) -> PageResponse:
     """Create a role, with a ready-made policy if the form asks for one."""
-    written = page.form.get("trust_policy", "")
-    body = {"name": page.form.get("name", "").strip(), **_fields(page, written)}
-    try:
-        role_id = await create_with_rights(page, body)
-    except Refused as error:
-        return await _list(page, refusal_about(error, written))
+    body = {"name": page.form.get("name", "").strip(), **_fields(page)}
+    role_id = await create_with_rights(page, body)
     return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
 
 
 @_ROLE.form()
 async def save_role(page: InjectedPage) -> PageResponse:
     """Change the description, the trust policy and the session length."""
-    written, drawn = page.form.get("trust_policy", ""), page.form.get("drawn")
-    changes = _fields(page, written)
+    changes, drawn = _fields(page), page.form.get("drawn")
     # /v1 has no condition for roles, so this misses a change within the same moment.
     if drawn and (await page.api.get(page.fill(_ONE_API)))["role"]["updated_at"] != drawn:
-        return await _show(page, FormRefusal(409, OUTDATED), outdated=True)
-    try:
-        await page.api.change("PATCH", page.fill(_ONE_API), changes)
-    except Refused as error:
-        return await _show(page, refusal_about(error, written))
+        return await _show(page, FormRefusal(409, OUTDATED))
+    await page.api.change("PATCH", page.fill(_ONE_API), changes)
     return page.go(page.fill(_ONE), "The role was saved.")
 
 

@@ -168,7 +168,6 @@ async def _page(
     draft: Draft | None = None,
     found: dict[str, Any] | None = None,
     spare: int = 1,
-    outdated: bool = False,
 ) -> PageResponse:
     """Return the page with the draft, else the saved policy, in its form, and the latest runs."""
     path = f"{api_path(page)}/lifecycle-policy"
@@ -200,8 +199,8 @@ async def _page(
         rows=rows + [RuleRow()] * spare,
         conditions=CONDITIONS,
         written=written,
-        saved=(written_document(saved) if saved else NOTHING_SAVED) if outdated else "",
-        revision=revision if outdated else _sent_revision(page) or revision,
+        saved=(written_document(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
+        revision=revision if refusal.is_outdated else _sent_revision(page) or revision,
         runs=runs["runs"] if runs else [],
         preview=found,
         by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},
@@ -239,7 +238,7 @@ async def save_policy(page: InjectedPage) -> PageResponse:
         await page.api.change("PUT", path, {"rules": draft.rules}, revision=_sent_revision(page))
     except Refused as error:
         if is_outdated(error):
-            return await _page(page, FormRefusal(409, OUTDATED), draft=draft, outdated=True)
+            return await _page(page, FormRefusal(409, OUTDATED), draft=draft)
         return await _show_refused(page, draft, error)
     return page.go(path_of(page).tab("lifecycle"), "The policy was saved.")
 

@@ -185,9 +185,7 @@ EXAMPLE: Final = {
 }
 
 
-async def _policy_page(
-    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, outdated: bool = False
-) -> PageResponse:
+async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     """Return the page with the policy, or an example if there is none."""
     repository = await read_repository(page)
     policy = await _read_policy(page)
@@ -199,8 +197,8 @@ async def _policy_page(
         repository=repository,
         policy=policy,
         written=page.form.get("document") or shown,
-        saved=(shown if policy else NOTHING_SAVED) if outdated else "",
-        revision=revision if outdated else page.form.get("revision", revision),
+        saved=(shown if policy else NOTHING_SAVED) if refusal.is_outdated else "",
+        revision=revision if refusal.is_outdated else page.form.get("revision", revision),
         refusal=refusal,
     )
 
@@ -224,9 +222,8 @@ async def save_policy(page: InjectedPage) -> PageResponse:
     except Refused as error:
         if error.status not in (400, 409):
             raise
-        outdated = is_outdated(error)
-        words = OUTDATED if outdated else error.message
-        return await _policy_page(page, FormRefusal(error.status, words), outdated=outdated)
+        words = OUTDATED if is_outdated(error) else error.message
+        return await _policy_page(page, FormRefusal(error.status, words))
     return page.go(path_of(page).tab("policy"), "The policy was saved.")
 
 
