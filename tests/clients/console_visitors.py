@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,32 +110,3 @@ def serve_site(data: Path) -> Iterator[Site]:
     """Make an install and serve it, empty."""
     with serve_people(data) as (install, pusher):
         yield Site(install, pusher, load_keyring(data / "root.key"))
-
-
-def complaint_in(answer: httpx.Response) -> str:
-    """Return what a page complains of, beside the form with what was written."""
-    words = found_in(r'role="alert"[^>]*>(.*?)</p>', answer.text)
-    return html.unescape(re.sub(r"<[^>]*>", "", words))
-
-
-@contextmanager
-def acting_as(site: Site, name: str, actions: Sequence[str]) -> Iterator[Visitor]:
-    """Sign the admin in with a role that may do this and no more."""
-    call = site.pusher.call
-    with site.visitor() as visitor:
-        visitor.sign_in()
-        user_id = visitor.session.user_id
-        roles = call("GET", "/v1/roles")["roles"]
-        trust = next(each["trust_policy"] for each in roles if each["name"] == "admin")
-        role_id = call("POST", "/v1/roles", {"name": name, "trust_policy": trust})["role"]["id"]
-        allowed = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
-        document = {"version": "1", "statements": [allowed]}
-        policy = call("POST", "/v1/policies", {"name": name, "document": document})["policy"]
-        call("POST", f"/v1/policies/{policy['id']}/attachments", {"role": role_id})
-        call("POST", f"/v1/roles/{role_id}/assignments", {"user": user_id})
-        try:
-            visitor.sign_in()
-            visitor.send("/console/roles", role=role_id, to=HOME)
-            yield visitor
-        finally:
-            call("DELETE", f"/v1/roles/{role_id}")

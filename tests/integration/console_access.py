@@ -34,7 +34,7 @@ async def refusal(shop: Shop, path: str, status: int, /, **fields: str) -> str:
     """Send a form that is refused, and return what the page complains of."""
     sent = await send(shop, path, **fields)
     assert sent.status_code == status, sent.text
-    found = re.search(r'role="alert" id="complaint">([^<]*)</p>', sent.text)
+    found = re.search(r'role="alert" id="refusal">([^<]*)</p>', sent.text)
     assert found, sent.text
     return html.unescape(found[1])
 

@@ -211,7 +211,7 @@ async def browser_with(
     role_id: str = "1",
     user_id: str = "1",
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """Open a browser whose session acts in ``acme`` with this access token.
+    """Open a browser whose session acts in ``acme`` with this access token, or without in no role.
 
     Its person is the owner of the organization, unless another's token is given.
     """
@@ -219,7 +219,9 @@ async def browser_with(
     token = Token(access_token, end)
     acting = Acting(role_id, "admin", served.acme.account_id, "acme", token)
     person = Token(person_token or served.acme.person_token, end)
-    session = ConsoleSession(user_id, "a@example.org", "csrf", end, person, "", acting)
+    session = ConsoleSession(
+        user_id, "a@example.org", "csrf", end, person, "", acting if access_token else None
+    )
     sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:
         browser.cookies.set(COOKIE, sealed.partition("=")[2], domain=HOST, path="/console")

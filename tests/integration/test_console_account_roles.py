@@ -9,45 +9,13 @@ import re
 from cloudcore.clock import uuid7
 from cloudcore.identity.services.roles import put_platform_role
 from registry.console.addresses import ACCOUNT_ROLES
-from tests.integration.console_access import hidden, read, refusal, see, send, told
+from tests.integration.console_access import read, refusal, see, send, told
 from tests.integration.console_shop import Shop, browser_with
 
 
 def trust(*principals: str, action: str = "iam:AssumeRole") -> str:
     statement = {"effect": "allow", "principals": list(principals), "actions": [action]}
     return json.dumps({"version": "1", "statements": [statement]}, indent=2)
-
-
-async def test_a_role_is_made_changed_assigned_and_deleted(shop: Shop) -> None:
-    program = "crn:iam::acme:service-account/anyone"
-    fields = {"name": "releaser", "seconds": "5400", "trust_policy": trust(program)}
-    made = await told(shop, ACCOUNT_ROLES, **fields)
-    assert "The role was saved." in made
-    found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">releaser<', await see(shop, ACCOUNT_ROLES))
-    assert found
-    page = found[1]
-    api = f"/v1/roles/{page.rpartition('/')[2]}"
-    assert (await read(shop, api))["role"]["max_session_seconds"] == 5400
-    assert 'value="5400"' in await see(shop, page)
-    changed = {"seconds": "7200", "description": "Ships", "trust_policy": trust(program)}
-    await told(shop, page, **changed)
-    role = (await read(shop, api))["role"]
-    assert (role["max_session_seconds"], role["description"]) == (7200, "Ships")
-
-    person, token = await shop.served.add_person("releasing")
-    acme = shop.served.acme
-    await refusal(shop, f"{page}/assignments", 404, user="nobody@example.org")
-    await shop.served.join(acme.organization_id, person.email, token, by=acme.person_token)
-    assert person.email in await told(shop, f"{page}/assignments", user=person.email)
-    await refusal(shop, f"{page}/assignments", 409, user=person.email)
-    taken = f"{page}/assignments/{person.id}/delete"
-    assert "Take the role releaser from a person?" in (await send(shop, taken)).text
-    assert f"Take it away from {person.email}" in await see(shop, page)
-    left = await told(shop, taken, confirmed="yes")
-    assert f"Take it away from {person.email}" not in left
-
-    assert "Delete the role releaser?" in (await send(shop, f"{page}/delete")).text
-    assert ">releaser<" not in await told(shop, f"{page}/delete", confirmed="yes")
 
 
 async def test_a_reader_is_made_and_given_to_a_person_without_json(shop: Shop) -> None:
@@ -107,43 +75,6 @@ async def test_a_role_gets_the_policy_that_says_the_same_already(shop: Shop) -> 
     await shop.served.make("/v1/policies", every, token=token)
     none = await send(shop, ACCOUNT_ROLES, **fields, name="none", names=" ")
     assert none.status_code == 400  # no name is not every name
-
-
-async def test_a_trust_policy_that_was_saved_meanwhile_is_not_overwritten(shop: Shop) -> None:
-    theirs, mine = (trust(f"crn:iam::acme:service-account/{name}") for name in ("they", "me"))
-    fields = {"name": "trusting", "seconds": "5400", "trust_policy": trust("acme")}
-    await told(shop, ACCOUNT_ROLES, **fields)
-    found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">trusting<', await see(shop, ACCOUNT_ROLES))
-    assert found
-    page = found[1]
-    drawn = hidden(await see(shop, page), "drawn")
-    await told(shop, page, seconds="5400", trust_policy=theirs, drawn=drawn)
-    refused = await send(shop, page, seconds="5400", trust_policy=mine, drawn=drawn)
-    assert refused.status_code == 409
-    assert "service-account/they" in refused.text.partition("What is saved now")[2]
-    fresh = hidden(refused.text, "drawn")
-    await told(shop, page, seconds="5400", trust_policy=mine, drawn=fresh)
-    role = (await read(shop, f"/v1/roles/{page.rpartition('/')[2]}"))["role"]
-    assert "service-account/me" in str(role["trust_policy"])
-
-
-async def test_policies_are_attached_to_a_role(shop: Shop) -> None:
-    token = shop.served.acme.program_token
-    body = {"name": "reading", "template": {"name": "reader", "names": ["*"]}}
-    policy = await shop.served.make("/v1/policies", body, token=token)
-    wanted = {"name": "reader", "trust_policy": json.loads(trust("crn:iam::acme:role/reader"))}
-    role = await shop.served.make("/v1/roles", wanted, token=token)
-    page = f"{ACCOUNT_ROLES}/{role['id']}"
-    assert "so nothing is allowed" in await see(shop, page)
-    assert 'aria-label="Detach reading"' in await told(shop, f"{page}/policies", policy="reading")
-    await refusal(shop, f"{page}/policies", 404, policy="no-such")
-    assert f'href="{page}">reader<' in await see(shop, f"/console/policies/{policy['id']}")
-    detach = f"{page}/policies/{policy['id']}/detach"
-    asked = (await send(shop, detach)).text
-    assert "Detach reading from reader?" in asked
-    assert "You act in this role now" not in asked
-    assert 'aria-label="Detach reading"' in await see(shop, page)
-    assert "so nothing is allowed" in await told(shop, detach, confirmed="yes")
 
 
 async def test_a_role_of_the_platform_is_shown_as_such_without_forms(shop: Shop) -> None:

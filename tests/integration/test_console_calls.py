@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from registry.console.addresses import ACCOUNT_ROLES, PEOPLE
 from registry.oci.media_types import OCI_INDEX
+from tests.integration.console_access import see, send, told
 from tests.integration.console_shop import Shop, open_shop
 
 
@@ -62,3 +64,29 @@ async def test_pages_of_keys_call_as_often_whatever_they_list(shop: Shop) -> Non
     # The repository, what may be done on it; its binding, those before, the keys that can be bound,
     # and the last run that moved its blobs.
     assert await shop.cost("/settings") == 6
+
+
+async def test_pages_of_an_organization_call_as_often_whatever_they_list(shop: Shop) -> None:
+    acme = shop.served.acme
+    role, people = f"{ACCOUNT_ROLES}/{acme.ids['/v1/roles/{}']}", f"{PEOPLE}/{acme.organization_id}"
+    providers = f"{people}/identity-providers"
+
+    async def costs() -> list[int]:
+        found = []
+        for path in (providers, role, f"{people}/audit"):
+            shop.calls.clear()
+            await see(shop, path)
+            found.append(len(shop.calls))
+        return found
+
+    before = await costs()
+    for name in "abc":
+        provider = {"name": name, "issuer": "https://login.acme.example", "client_id": "entrepot"}
+        claims = {"groups_claim": "groups", "email_verified_claim": "email_verified"}
+        made = await send(shop, providers, session_hours="168", **provider, **claims)
+        given = {"identity_provider": made.headers["location"].rpartition("/")[2], "group": "x"}
+        await told(shop, f"{role}/groups", **given)
+    # What the role may do, on each page. The providers. The role, its people, its groups, the
+    # account and its organization's providers, the policies it has and the others. The events,
+    # and the organizations.
+    assert (await costs(), before) == ([2, 8, 3], [2, 8, 3])

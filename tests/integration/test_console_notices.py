@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from registry.console.notices import NOTICE_COOKIE
+from registry.console.page_request import NOTICE_COOKIE
 from registry.oci.media_types import OCI_INDEX
 from tests.integration.console_shop import Shop
 

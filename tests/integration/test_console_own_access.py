@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from registry.console.addresses import ACCOUNTS, CONTAINER_PASSWORDS, MY_ACCOUNT, ROLES
+from registry.console.addresses import ACCOUNTS, CONTAINER_PASSWORDS, MY_ACCOUNT, PEOPLE
 from tests.integration.console_access import check_secret, hidden, refusal, see, send, told
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.served_world import HOST
@@ -74,34 +74,6 @@ async def test_the_panel_of_a_repository_leads_to_the_form_with_its_role(shop: S
         assert f'<option value="{role["id"]}" selected>' in page
 
 
-async def test_an_account_is_founded_and_worked_in(shop: Shop) -> None:
-    acme = shop.served.acme
-    page = await see(shop, ACCOUNTS)
-    assert f'<option value="{acme.organization_id}">acme</option>' in page
-    form = {"handle": "second", "organization": acme.organization_id}
-    made = await told(shop, ACCOUNTS, once=hidden(page, "once"), **form)
-    assert "The account was created." in made
-    role = re.search(r'value="([^"]+)" aria-label="Work in it as admin: second"', made)
-    assert role
-    moved = await send(shop, ROLES, role=role[1])
-    assert moved.status_code == 303
-    assert "<b>second</b>" in await see(shop, "/console/repositories")
-    assert "The handle is taken" in await refusal(shop, ACCOUNTS, 409, **form)
-    wrong = await refusal(shop, ACCOUNTS, 400, **form | {"handle": "No Handle"})
-    assert "handle" in wrong
-
-
-async def test_an_owner_suspends_and_resumes_an_account(shop: Shop) -> None:
-    page = await see(shop, ACCOUNTS)
-    one = f"{ACCOUNTS}/{shop.served.acme.account_id}"
-    assert f'action="{one}/suspend"' in page
-    assert "Suspend acme?" in (await send(shop, f"{one}/suspend")).text
-    assert ">suspended<" in await told(shop, f"{one}/suspend", confirmed="yes")
-    assert ">active<" in await told(shop, f"{one}/resume")
-    foreign = f"{ACCOUNTS}/{shop.served.globex.account_id}/resume"
-    assert (await send(shop, foreign)).status_code == 404
-
-
 @pytest.mark.parametrize(("founders", "forms"), [("nobody", 0), ("owners", 1)])
 async def test_the_form_is_there_where_the_operator_lets_owners_found(
     tmp_path: Path, founders: str, forms: int
@@ -111,3 +83,16 @@ async def test_the_form_is_there_where_the_operator_lets_owners_found(
         assert page.count(f'<form method="post" action="{ACCOUNTS}">') == forms
         # Of the personal organization, no account may be founded.
         assert page.count("<option") == forms
+
+
+async def test_a_log_goes_on_in_its_own_pages(shop: Shop) -> None:
+    acme = shop.served.acme
+    made = await shop.served.ask(
+        "GET",
+        f"/v1/audit-events?organization_id={acme.organization_id}&limit=1",
+        token=acme.person_token,
+    )
+    marker = made.json()["meta"]["marker"]
+    log = f"{PEOPLE}/{acme.organization_id}/audit"
+    older = await see(shop, f"{log}?marker={marker}")
+    assert f'<a href="{log}">Newest</a>' in older

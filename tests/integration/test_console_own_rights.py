@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from cloudcore.errors import Conflict
-from registry.console.complaints import (
-    complaint_of,
+from registry.console.control_plane import Refused
+from registry.console.form_refusals import (
+    refusal_of,
     takes_own_rights,
 )
-from registry.console.control_plane import Refused
 from tests.integration.console_access import read, see, send
 from tests.integration.console_shop import Shop, open_shop
 
@@ -99,4 +99,4 @@ async def test_a_key_is_deleted_and_its_account_suspended_once_that_is_confirmed
 def test_another_conflict_is_no_question() -> None:
     error = Refused(409, Conflict.__name__, "the policy is attached there", "id")
     assert not takes_own_rights(error)
-    assert complaint_of(error).status == 409
+    assert refusal_of(error).status == 409

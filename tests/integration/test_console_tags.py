@@ -9,48 +9,6 @@ from registry.metadata.images.tombstones import list_tombstones
 from tests.integration.console_shop import Shop
 
 
-def hidden_in(page: str, name: str) -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', page)
-    assert found, page
-    return found[1]
-
-
-async def test_a_tag_that_exists_moves_after_a_question(shop: Shop) -> None:
-    first, second = [(await shop.image(each, each))["digest"] for each in ("one", "two")]
-    await shop.call("PUT", "/tags/latest", {"digest": first})
-    for path, fields in (("/tags", {"tag": "latest"}), ("/tags/latest", {"was": first})):
-        asked = (await shop.send(path, target="two", **fields)).text
-        assert "Move latest?" in asked
-        assert (hidden_in(asked, "was"), hidden_in(asked, "target")) == (first, second)
-        assert (await shop.call("GET", "/tags/latest"))["tag"]["digest"] == first
-    confirmed = {"confirmed": "yes", "was": first, "target": second}
-    told = await shop.told("/tags/latest", **confirmed)
-    assert "The tag was moved." in told
-    assert (await shop.send("/tags/latest", **confirmed)).status_code == 412
-    assert (await shop.send("/tags/latest", was=first, target="one")).status_code == 412
-
-    # The notice has a button that moves it back, and so has its history.
-    undo = told[told.index('class="said"') : told.index(">Undo<")]
-    fields = {name: hidden_in(undo, name) for name in ("was", "target", "confirmed")}
-    assert fields == {"was": second, "target": first, "confirmed": "yes"}
-    await shop.told("/tags/latest", **fields)
-    assert (await shop.call("GET", "/tags/latest"))["tag"]["digest"] == first
-    history = (await shop.see("/tags/latest")).partition('class="history"')[2]
-    assert f'aria-label="Move back to {second[:19]}…"' in history
-    assert f'aria-label="Move back to {first[:19]}…"' not in history
-    asked = (await shop.send("/tags/latest", was=first, target=second)).text
-    assert hidden_in(asked, "target") == second
-
-
-async def test_a_move_to_what_is_not_there_is_refused_at_once(shop: Shop) -> None:
-    await shop.image("there", "there")
-    missing = f"sha256:{'0' * 64}"
-    assert (await shop.send("/tags/there", target=missing)).status_code == 404
-    assert (await shop.send("/tags/there", target="../x")).status_code in (400, 404)
-    no_tag = await shop.send("/tags/there", target="nowhere")
-    assert (no_tag.status_code, "deleted images</a>" in no_tag.text) == (404, False)
-
-
 async def test_a_move_back_to_a_deleted_image_leads_to_where_it_is_restored(shop: Shop) -> None:
     old, new = [(await shop.image(each, "moved"))["digest"] for each in ("older", "newer")]
     await shop.call("DELETE", f"/images/{old}")

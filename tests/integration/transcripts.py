@@ -74,8 +74,51 @@ def cases() -> Iterator[Case]:
             yield Case(f"{file.stem}: {title}", shown, settings)
 
 
+class Golden:
+    """Compares lines with golden ones, and learns the words that they name."""
+
+    known: dict[str, str]
+
+    def _after(self, expected: str, printed: list[str]) -> list[str]:
+        """Return the lines after the first one that is as expected."""
+        pattern = self._pattern([expected])
+        for number, each in enumerate(printed, 1):
+            if found := re.fullmatch(pattern, f"{each}\n"):
+                self.known |= found.groupdict()
+                return printed[number:]
+        raise AssertionError(f"no line is {self._filled(expected)}")
+
+    def _filled(self, text: str) -> str:
+        return _NAME.sub(lambda found: self._value(found[1]), text)
+
+    def _value(self, name: str) -> str:
+        value = self.known[name.removesuffix(".short")]
+        return value.removeprefix("sha256:")[:12] if name.endswith(".short") else value
+
+    def _pattern(self, expected: list[str]) -> str:
+        seen: set[str] = set()
+
+        def word(name: str) -> str:
+            if name.removesuffix(".short") in self.known:
+                return re.escape(self._value(name))
+            if name in seen:
+                return f"(?P={name})"
+            seen.add(name)
+            return rf"(?P<{name}>[^\s';]+)"
+
+        def line(text: str) -> str:
+            if text == "...":
+                return "(?:.*\n)*?"
+            parts = _NAME.split(text)
+            literal = [re.escape(each).replace("…", ".*") for each in parts[::2]]
+            names = [word(each) for each in parts[1::2]]
+            return "".join(a + b for a, b in zip(literal, [*names, ""], strict=True)) + "\n"
+
+        return "".join(map(line, expected))
+
+
 @dataclass
-class Player:
+class Player(Golden):
     """Plays a case; names of its own begin with `n`, the value of ``<n>``."""
 
     world: World
@@ -186,34 +229,6 @@ class Player:
         own = {"": self.world.home, "operator": self.world.home}
         home = self.owner() if machine == "owner" else own.get(machine)
         return Home(self.folder / machine if home is None else home.folder, environment)
-
-    def _filled(self, text: str) -> str:
-        return _NAME.sub(lambda found: self._value(found[1]), text)
-
-    def _value(self, name: str) -> str:
-        value = self.known[name.removesuffix(".short")]
-        return value.removeprefix("sha256:")[:12] if name.endswith(".short") else value
-
-    def _pattern(self, expected: list[str]) -> str:
-        seen: set[str] = set()
-
-        def word(name: str) -> str:
-            if name.removesuffix(".short") in self.known:
-                return re.escape(self._value(name))
-            if name in seen:
-                return f"(?P={name})"
-            seen.add(name)
-            return rf"(?P<{name}>[^\s';]+)"
-
-        def line(text: str) -> str:
-            if text == "...":
-                return "(?:.*\n)*?"
-            parts = _NAME.split(text)
-            literal = [re.escape(each).replace("…", ".*") for each in parts[::2]]
-            names = [word(each) for each in parts[1::2]]
-            return "".join(a + b for a, b in zip(literal, [*names, ""], strict=True)) + "\n"
-
-        return "".join(map(line, expected))
 
 
 def _selected(ended: Ended, fields: list[str]) -> list[str]:

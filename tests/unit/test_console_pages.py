@@ -14,9 +14,11 @@ from cloudcore.web.reference_pages import page
 from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
+from registry.console.form_refusals import line_of
+from registry.console.pages.access.policies import matches, principal_of, resource_of
 from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
-from registry.console.pages.account.settings import complaint_of
+from registry.console.pages.account.settings import refusal_of
 from registry.console.pages.repositories.image_contents import layers_of
 from registry.console.pages.repositories.image_deletion import REASONS
 from registry.console.pages.repositories.image_rows import kind_of
@@ -143,6 +145,26 @@ def test_a_bar_keeps_words_from_being_markup() -> None:
     assert 'onload="' not in drawn
 
 
+def test_a_search_has_all_words_in_any_case() -> None:
+    assert matches("PULL image", "registry:PullImage")
+    assert not matches("pull role", "registry:PullImage")
+    assert matches("", "anything")
+
+
+def test_an_error_is_at_the_line_of_its_value() -> None:
+    assert line_of("b", '{\n "a",\n "b"}') == 3
+    assert line_of("c", '{"a"}') == 0
+
+
+def test_names_stand_for_what_is_meant() -> None:
+    assert principal_of("ci", "acme") == "crn:iam::acme:service-account/ci"
+    assert principal_of("role/admin", "acme") == "crn:iam::acme:role/admin"
+    for written in ("*", "crn:iam::acme:role/admin", "person/x"):
+        assert principal_of(written, "acme") == written
+    assert resource_of("web/app", "acme", "eu") == "crn:registry:eu:acme:repository/web/app"
+    assert resource_of("crn:iam::acme:role/x", "acme", "eu") == "crn:iam::acme:role/x"
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -264,7 +286,7 @@ def test_refused_settings_are_told_in_words(
     field: str, message: str, told: tuple[str, str]
 ) -> None:
     refused = Refused(400, "INVALID_INPUT", message, "request", {"field": field})
-    found, words = complaint_of(refused, ["a", "b"])
+    _, words, found = refusal_of(refused, ["a", "b"])
     assert found == told[0]
     assert words.startswith(told[1])
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, Final, cast
 
 from litestar import Litestar
@@ -24,85 +26,22 @@ from cloudcore.serving.asgi import Receive as BodyReceive
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.dispatch import Application
 from cloudcore.web.route_spec import router_of
-from registry.console import assets
+from registry.console import assets, pages
 from registry.console.addresses import CONSOLE, page_of_reference
 from registry.console.admission import admit
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.menu import nouns_of
 from registry.console.nouns.handlers import handlers_of
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
-from registry.console.pages.access import (
-    accounts,
-    identity_providers,
-    my_account,
-    people,
-    policies,
-    roles,
-    service_accounts,
-    sign_in,
-)
-from registry.console.pages.account import audit, billing, event_rules, settings, usage
-from registry.console.pages.repositories import (
-    image_contents,
-    image_deletion,
-    images,
-    lifecycle,
-    mirrors,
-    repositories,
-    repository_settings,
-    storage,
-    tags,
-)
-from registry.console.pages.services import (
-    backups,
-    buckets,
-    certificates,
-    clusters,
-    email,
-    network,
-    topics,
-)
 from registry.console.rendering import template_engine
 from registry.console.sessions import CookieJar, Once, Sessions
 
-_MODULES: Final = (
-    assets,
-    policies,
-    roles,
-    accounts,
-    audit,
-    backups,
-    billing,
-    buckets,
-    certificates,
-    clusters,
-    image_contents,
-    event_rules,
-    identity_providers,
-    image_deletion,
-    images,
-    lifecycle,
-    mirrors,
-    my_account,
-    people,
-    repositories,
-    repository_settings,
-    network,
-    service_accounts,
-    settings,
-    sign_in,
-    storage,
-    tags,
-    email,
-    topics,
-    usage,
-)
-"""Those whose handlers are pages, forms and files."""
-
 
 def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
-    """Return the handlers of all pages, with those of the nouns of these families."""
-    own = (each for module in _MODULES for each in vars(module).values())
+    """Return the handlers in the modules of `pages`, with those of the nouns of these families."""
+    found = walk_packages(pages.__path__, f"{pages.__name__}.")
+    modules = (assets, *(import_module(each.name) for each in found))
+    own = (each for module in modules for each in vars(module).values())
     described = (each for noun in nouns_of(families) for each in handlers_of(noun))
     return [*(each for each in own if isinstance(each, HTTPRouteHandler)), *described]
 

@@ -16,8 +16,8 @@ from cloudcore.errors import InvalidInput, PayloadTooLarge, PlatformError, Unaut
 from cloudcore.web.envelope import render
 from registry.console.addresses import HOME, ROLES, SIGN_IN, SIGNED_OUT
 from registry.console.admission import no_such_page
-from registry.console.complaints import takes_own_rights
 from registry.console.control_plane import Refused, refused_of
+from registry.console.form_refusals import takes_own_rights
 from registry.console.page_request import Moved, PageRequest, PageResponse, page_of
 from registry.console.pages.repositories.repositories import path_of
 from registry.console.sessions import NoRole, RoleRefused, SignedOut

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import msgspec
 from litestar import Request
 from litestar.di import NamedDependency
 from litestar.response import Redirect, Response, Template
@@ -20,15 +21,35 @@ from cloudcore.serving.dispatch import Application
 from registry.console.addresses import parse_address
 from registry.console.browser_request import Scope, cookies_of, host_of, raw_path_of
 from registry.console.control_plane import ControlPlaneClient, Refused
-from registry.console.notices import NOTICE_COOKIE, NOTICE_SECONDS, Notice
-from registry.console.nouns.noun import NounNames
 from registry.console.rights import Rights, RightsQuestions, read_rights
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Sessions, SignedOut
+
+if TYPE_CHECKING:
+    from registry.console.nouns.noun_pages import NounPages
 
 PageResponse = Response[Any]
 """A page, a redirect or a file."""
 
 _STATE = "page_request"
+
+
+NOTICE_COOKIE: Final = "entrepot_console_notice"
+NOTICE_SECONDS: Final = 60
+"""A browser that comes later shows no notice."""
+
+
+class Notice(msgspec.Struct, frozen=True, array_like=True):
+    """A notice to show, and the form that undoes the change."""
+
+    text: str
+    undo: str = ""
+    """Path of a page that takes a POST; empty if nothing can be undone."""
+    fields: Mapping[str, str] = {}
+    """Fields of that POST, but for the CSRF token."""
+    undo_action: str = ""
+    """The action that the POST needs."""
+    undo_crn: str = ""
+    """The resource on which it needs it; empty if that is not known."""
 
 
 class Moved(Exception):
@@ -76,7 +97,7 @@ class ConsoleApp:
     settings: ConsoleSettings
     sessions: Sessions
     jar: CookieJar
-    nouns: Sequence[NounNames]
+    nouns: Sequence[NounPages]
     """What has the pages of nouns, in the order of the menu."""
 
     @cached_property
@@ -85,7 +106,7 @@ class ConsoleApp:
         return RightsQuestions(self.settings.families, self.settings.region)
 
     @cached_property
-    def services(self) -> Sequence[NounNames]:
+    def services(self) -> Sequence[NounPages]:
         """Return the nouns below the menu's entry of services."""
         return [each for each in self.nouns if each.section == "services"]
 

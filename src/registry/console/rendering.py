@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
-from registry.console.complaints import NO_COMPLAINT
+from registry.console.form_refusals import NO_REFUSAL
 from registry.console.nouns.inputs import text_of
 
 WIDTH: Final = 1000
@@ -132,7 +132,7 @@ def template_engine() -> JinjaTemplateEngine:
         at=_at,
         page_links=page_links,
         text_of=text_of,
-        no_complaint=NO_COMPLAINT,
+        no_refusal=NO_REFUSAL,
         once=lambda: token_urlsafe(18),
         product=f"entrepot {version('entrepot')}",
     )

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 from litestar.handlers import HTTPRouteHandler
 
 from registry.console.addresses import address_of
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-    Handler,
-    WrongInput,
-    beside_form,
-    complaint_of,
-)
 from registry.console.control_plane import Refused
+from registry.console.form_refusals import (
+    NO_REFUSAL,
+    FormPage,
+    FormRefusal,
+    WrongInput,
+    refusal_of,
+)
 from registry.console.nouns.inputs import RecordJson, read_inputs
 from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -29,31 +28,22 @@ _CONFLICT: Final = 409
 
 def handlers_of(noun: NounPages) -> Sequence[HTTPRouteHandler]:
     """Return the handlers of a noun."""
+    of_all, of_one = list_page(noun), one_page(noun)
 
-    @get(noun.path)
-    async def list_all(page: InjectedPage) -> PageResponse:
-        return await show_list(page, noun)
-
-    @post(noun.path)
-    @beside_list(noun)
+    @of_all.form()
     async def create(page: InjectedPage) -> PageResponse:
         body = read_inputs(noun.creates, page.form)
         return await send_new(page, noun, noun.api, body, noun.created)
 
-    @get(noun.path_of_one)
-    async def show(page: InjectedPage) -> PageResponse:
-        return await show_one(page, noun)
-
-    @post(noun.path_of_one)
-    @beside_one(noun)
+    @of_one.form()
     async def change(page: InjectedPage) -> PageResponse:
         changes = read_inputs(noun.updates, page.form, is_change=True)
         await page.api.change("PATCH", api_of(page, noun), changes)
         return page.go(path_of(page, noun), noun.updated)
 
     return (
-        list_all,
-        show,
+        of_all.get(),
+        of_one.get(),
         *((create,) if noun.creates else ()),
         *((change,) if noun.updates else ()),
         *(_handler_of(noun, method) for method in noun.methods),
@@ -71,28 +61,28 @@ def _handler_of(noun: NounPages, method: CustomMethod) -> HTTPRouteHandler:
 
 
 async def show_list(
-    page: PageRequest, noun: NounPages, complaint: Complaint = NO_COMPLAINT, **more: object
+    page: PageRequest, noun: NounPages, refusal: FormRefusal = NO_REFUSAL, **more: object
 ) -> PageResponse:
-    """Return the list of a noun; `complaint` is about the form of a new one."""
+    """Return the list of a noun; `refusal` is about the form of a new one."""
     asked = {each.field: page.query.get(each.field) for each in noun.filters}
-    wrong = NO_COMPLAINT
+    wrong = NO_REFUSAL
     try:
         found = await page.api.get(noun.api, **asked, marker=page.query.get("marker"), limit=_PAGE)
     except Refused as error:
         if error.status != 400 or not any(asked.values()):
             raise
-        wrong = complaint_of(error)
+        wrong = refusal_of(error)
         found = {noun.many: [], "meta": {"total": 0, "has_more": False}}
     order = page.query.get("sort", "")
     return page.show(
         "nouns.html",
-        max(complaint.status, wrong.status),
+        max(refusal.status, wrong.status),
         noun=noun,
         rows=_sorted(found[noun.many], order),
         meta=found["meta"],
         address=address_of({**asked, "sort": order}),
         asked=asked,
-        complaint=complaint,
+        refusal=refusal,
         wrong=wrong,
         **{**noun.shows, **await noun.more_of_all(page), **more},
     )
@@ -120,9 +110,9 @@ async def send_new(
 
 
 async def show_one(
-    page: PageRequest, noun: NounPages, complaint: Complaint = NO_COMPLAINT
+    page: PageRequest, noun: NounPages, refusal: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
-    """Return the page of one; `complaint` is about a form of this page."""
+    """Return the page of one; `refusal` is about a form of this page."""
     record = await read_one(page, noun)
     crn = crn_of(page, noun, record)
     page.want_rights_on(*noun.rights_on(crn))
@@ -130,12 +120,12 @@ async def show_one(
     headers = more.pop("headers", {})
     shown = page.show(
         "noun.html",
-        complaint.status,
+        refusal.status,
         noun=noun,
         record=record,
         crn=crn,
         base=path_of(page, noun),
-        complaint=complaint,
+        refusal=refusal,
         **more,
     )
     shown.headers.update(headers)
@@ -143,7 +133,7 @@ async def show_one(
 
 
 async def _ask(
-    page: PageRequest, noun: NounPages, method: CustomMethod, complaint: Complaint = NO_COMPLAINT
+    page: PageRequest, noun: NounPages, method: CustomMethod, refusal: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
     """Return the page that asks whether to do something."""
     record = await read_one(page, noun)
@@ -151,12 +141,12 @@ async def _ask(
     more = await noun.more(page, record) if method.inputs else {}
     return page.show(
         "noun_question.html",
-        complaint.status,
+        refusal.status,
         noun=noun,
         method=method,
         record=record,
         base=path_of(page, noun),
-        complaint=complaint,
+        refusal=refusal,
         **{**noun.shows, **more},
     )
 
@@ -171,26 +161,26 @@ async def _do(page: PageRequest, noun: NounPages, method: CustomMethod) -> PageR
             path, once = f"{api}/{method.path or method.verb}", page.form.get("once", "")
             answer = await page.api.post(path, once=once, **given)
     except WrongInput as wrong:
-        return await _ask(page, noun, method, wrong.complaint)
+        return await _ask(page, noun, method, wrong.refusal)
     except Refused as error:
         if method.inputs and error.status == 400:
-            return await _ask(page, noun, method, complaint_of(error))
+            return await _ask(page, noun, method, refusal_of(error))
         if error.status != _CONFLICT:
             raise
-        return await show_one(page, noun, complaint_of(error))
+        return await show_one(page, noun, refusal_of(error))
     if method.answered is not None:
         return method.answered(page, answer, there)
     return page.go(noun.path if method.is_deletion and not method.stays else there, method.said)
 
 
-def beside_list(noun: NounPages) -> Callable[[Handler], Handler]:
-    """Return `beside_form` for forms on the list of a noun."""
-    return beside_form(lambda page, complaint: show_list(page, noun, complaint))
+def list_page(noun: NounPages) -> FormPage:
+    """Return the page of the list of a noun."""
+    return FormPage(noun.path, lambda page, refusal: show_list(page, noun, refusal))
 
 
-def beside_one(noun: NounPages) -> Callable[[Handler], Handler]:
-    """Return `beside_form` for forms on the page of one."""
-    return beside_form(lambda page, complaint: show_one(page, noun, complaint))
+def one_page(noun: NounPages) -> FormPage:
+    """Return the page of one."""
+    return FormPage(noun.path_of_one, lambda page, refusal: show_one(page, noun, refusal))
 
 
 async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:

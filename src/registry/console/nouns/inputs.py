@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from cloudcore.billing.card_numbers import has_card_number
-from registry.console.complaints import WrongInput
+from registry.console.form_refusals import WrongInput
 
 RecordJson = Mapping[str, Any]
 """A record as ``/v1`` answers it."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from cloudcore.resources.resource import camel
 from registry.console.nouns.inputs import Column, Input, RecordJson
-from registry.console.nouns.noun import NounNames
 from registry.console.page_request import PageRequest, PageResponse
+
+Section = Literal["services", "settings", "access"]
+"""The entry of the console's menu."""
 
 
 class CustomMethod(NamedTuple):
@@ -57,9 +60,42 @@ async def _nothing_of_all(_page: PageRequest) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NounPages(NounNames):
-    """The pages of a noun: a list with its filters, one, forms and questions."""
+class NounPages:
+    """A noun: its names, the paths of its pages, the actions they need, and what they show.
 
+    There is a list with its filters, a page of one, forms and questions.
+    """
+
+    service: str
+    """Its family."""
+    one: str
+    """As ``/v1`` calls one: ``queue``."""
+    many: str
+    noun: str = ""
+    """What one is called in sentences."""
+    plural: str = ""
+    title: str = ""
+    """Of the list; by default `plural`."""
+    section: Section = "services"
+    path: str = ""
+    """Of the list."""
+    api: str = ""
+    intro: str = ""
+    """A sentence that says what one is."""
+    order: str = "the oldest first"
+    """The order of the list of ``/v1``."""
+    label: str = "name"
+    """The field that persons know one by."""
+    unnamed: str = ""
+    """What one is called that has no name any more."""
+    key: str = "id"
+    """The field that paths have."""
+    list_action: str = ""
+    create_action: str = ""
+    update_action: str = ""
+    created: str = ""
+    """Notices."""
+    updated: str = ""
     columns: tuple[Column, ...] = ()
     """Of the list, after the name."""
     details: tuple[Column, ...] = ()
@@ -84,6 +120,39 @@ class NounPages(NounNames):
     """Reads what the panel of the list shows."""
     rights_on: Callable[[str], tuple[str, ...]] = lambda crn: (crn,)
     """Returns the CRNs on which the page of one asks for rights."""
+
+    def __post_init__(self) -> None:
+        """Complete what is not said otherwise, by the names of the noun."""
+        noun = self.noun or self.one.replace("_", " ")
+        usual = {
+            "noun": noun,
+            "plural": self.many.replace("_", " "),
+            "path": f"/console/services/{self.many.replace('_', '-')}",
+            "api": f"/v1/{self.many.replace('_', '-')}",
+            "list_action": f"{self.service}:List{camel(self.many)}",
+            "create_action": f"{self.service}:Create{camel(self.one)}",
+            "update_action": f"{self.service}:Update{camel(self.one)}",
+            "created": f"The {noun} was created.",
+            "updated": f"The {noun} was changed.",
+        }
+        for name, words in usual.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, words)
+
+    @property
+    def type(self) -> str:
+        """Return the type in CRNs."""
+        return self.one.replace("_", "-")
+
+    @property
+    def heading(self) -> str:
+        """Return the title of the list."""
+        return self.title or self.plural[:1].upper() + self.plural[1:]
+
+    @property
+    def path_of_one(self) -> str:
+        """Return the route template of one."""
+        return f"{self.path}/{{{self.one}:str}}"
 
     @property
     def sorts(self) -> Sequence[tuple[str, str]]:

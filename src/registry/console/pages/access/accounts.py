@@ -7,33 +7,32 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import ACCOUNTS
 from registry.console.admission import Requires
-from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, beside_form
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 
 _PERSON: Final = {"requires": Requires.PERSON}
 _API: Final = "/v1/accounts"
-_ONE: Final = f"{ACCOUNTS}/{{account:str}}"
 _ONE_API: Final = f"{_API}/{{account}}"
 _PAGE: Final = 50
 
 
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     accounts = await page.person.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     joined = (await page.person.get("/v1/organizations", limit=200))["organizations"]
     owned = [each for each in joined if each["role"] == "owner"]
     return page.show(
         "accounts.html",
-        complaint.status,
+        refusal.status,
         accounts=accounts,
         roles=_by_account(await list_roles(page.person)),
         owned={each["id"] for each in owned},
         founding=_founding(page, owned),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
@@ -56,14 +55,11 @@ def _founding(page: PageRequest, owned: list[dict[str, Any]]) -> list[dict[str, 
             return []
 
 
-@get(ACCOUNTS, opt=_PERSON)
-async def show_accounts(page: InjectedPage) -> PageResponse:
-    """Show the accounts and, to a person who may create one, the form."""
-    return await _show(page)
+_ACCOUNTS: Final = FormPage(ACCOUNTS, _show, _PERSON)
+show_accounts = _ACCOUNTS.get()
 
 
-@post(ACCOUNTS, opt=_PERSON)
-@beside_form(_show)
+@_ACCOUNTS.form()
 async def create_account(page: InjectedPage) -> PageResponse:
     """Create an account, whose first role the person may assume."""
     form = page.form
@@ -72,7 +68,7 @@ async def create_account(page: InjectedPage) -> PageResponse:
     return page.go(ACCOUNTS, "The account was created. “Work in it” below takes you there.")
 
 
-@post(f"{_ONE}/suspend", opt=_PERSON)
+@post(f"{ACCOUNTS}/{{account:str}}/suspend", opt=_PERSON)
 async def suspend_account(page: InjectedPage) -> PageResponse:
     """Ask whether to suspend the account; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
@@ -93,7 +89,7 @@ async def suspend_account(page: InjectedPage) -> PageResponse:
     )
 
 
-@post(f"{_ONE}/resume", opt=_PERSON)
+@_ACCOUNTS.form("/{account:str}/resume")
 async def resume_account(page: InjectedPage) -> PageResponse:
     """Let the account work again."""
     return await _set_status(page, "active", "The account works again.")

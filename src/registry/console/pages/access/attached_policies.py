@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 from litestar import post
 from litestar.handlers import HTTPRouteHandler
 
-from registry.console.complaints import Complaint, Show, beside_form
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import FormPage, FormRefusal
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 
@@ -37,21 +37,15 @@ async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicie
 
 
 def handlers_of(
-    path: str,
-    kind: Literal["role", "service_account"],
-    show: Show,
-    opt: Mapping[str, object] | None = None,
+    path: str, kind: Literal["role", "service_account"], principal: FormPage
 ) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
     """Return the handlers that attach a policy to a principal and detach it.
 
-    `path` is that of the list of principals, and `show` returns the page of one; what is shown
-    there needs `opt`.
+    `path` is that of the list of principals, and `principal` the page of one.
     """
-    one = f"{path}/{{{kind}:str}}"
     api = f"/v1/{kind.replace('_', '-')}s"
 
-    @post(f"{one}/policies", opt=opt)
-    @beside_form(show)
+    @principal.form("/policies")
     async def attach(page: InjectedPage) -> PageResponse:
         name, principal_id = page.form.get("policy", "").strip(), page.parameters[kind]
         async for each in page.api.each("/v1/policies", "policies"):
@@ -61,14 +55,14 @@ def handlers_of(
                 return page.go(
                     f"{path}/{principal_id}", "The policy was attached, and holds at once."
                 )
-        return await show(page, Complaint(404, f"there is no policy {name}."))
+        return await principal.show(page, FormRefusal(404, f"there is no policy {name}."))
 
-    @post(f"{one}/policies/{{policy:str}}/detach")
+    @post(f"{principal.path}/policies/{{policy:str}}/detach")
     async def detach(page: InjectedPage) -> PageResponse:
         policy, principal_id = page.fill("/v1/policies/{policy}"), page.parameters[kind]
         if "confirmed" not in page.form:
-            principal = (await page.api.get(f"{api}/{principal_id}"))[kind]
-            return await _ask(page, principal, policy, f"{path}/{principal_id}")
+            found = (await page.api.get(f"{api}/{principal_id}"))[kind]
+            return await _ask(page, found, policy, f"{path}/{principal_id}")
         async for each in page.api.each(f"{policy}/attachments", "attachments"):
             if each[kind] is not None and each[kind]["id"] == principal_id:
                 await page.api.change("DELETE", f"{policy}/attachments/{each['id']}")

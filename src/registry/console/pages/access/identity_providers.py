@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
-from registry.console.complaints import NO_COMPLAINT, Complaint, WrongInput, beside_form
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _ALL: Final = f"{PEOPLE}/{{organization:str}}/identity-providers"
@@ -41,38 +41,36 @@ def _fields(page: PageRequest) -> dict[str, Any]:
     }
 
 
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.person.get(page.fill(_API), limit=_MOST)
     return page.show(
         "identity_providers.html",
-        complaint.status,
+        refusal.status,
         providers=found["identity_providers"],
         base=page.fill(_ALL),
         back=page.fill(f"{PEOPLE}/{{organization}}"),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.person.get(page.fill(_ONE_API))
     return page.show(
         "identity_provider.html",
-        complaint.status,
+        refusal.status,
         provider=found["identity_provider"],
         base=page.fill(_ONE),
         back=page.fill(_ALL),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
-@get(_ALL, opt=_PERSON)
-async def list_providers(page: InjectedPage) -> PageResponse:
-    """List the providers by name, with the form of a new one."""
-    return await _list(page)
+_LIST: Final = FormPage(_ALL, _list, _PERSON)
+_PROVIDER: Final = FormPage(_ONE, _show, _PERSON)
+list_providers, show_provider = _LIST.get(), _PROVIDER.get()
 
 
-@post(_ALL, opt=_PERSON)
-@beside_form(_list)
+@_LIST.form()
 async def add_provider(page: InjectedPage) -> PageResponse:
     """Add a provider, and lead to its page with the redirect URI."""
     form = page.form
@@ -90,14 +88,7 @@ async def add_provider(page: InjectedPage) -> PageResponse:
     )
 
 
-@get(_ONE, opt=_PERSON)
-async def show_provider(page: InjectedPage) -> PageResponse:
-    """Show a provider."""
-    return await _show(page)
-
-
-@post(_ONE, opt=_PERSON)
-@beside_form(_show)
+@_PROVIDER.form()
 async def save_provider(page: InjectedPage) -> PageResponse:
     """Change a provider; without a new secret its client keeps the one it has."""
     status = "inactive" if "inactive" in page.form else "active"

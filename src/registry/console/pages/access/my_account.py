@@ -12,14 +12,14 @@ from registry.console.addresses import CONTAINER_PASSWORDS, MY_ACCOUNT
 from registry.console.admission import Requires
 from registry.console.assets import address_of_client
 from registry.console.client_wheel import client_wheel
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-    WrongInput,
-    beside_form,
-    complaint_of,
-)
 from registry.console.control_plane import Refused
+from registry.console.form_refusals import (
+    NO_REFUSAL,
+    FormPage,
+    FormRefusal,
+    WrongInput,
+    refusal_of,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 
@@ -30,13 +30,13 @@ _PAGE: Final = 200
 
 
 async def _show(
-    page: PageRequest, complaint: Complaint = NO_COMPLAINT, making: Complaint = NO_COMPLAINT
+    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, making: FormRefusal = NO_REFUSAL
 ) -> PageResponse:
     wheel = await asyncio.to_thread(client_wheel)
     passwords = (await page.person.get(_API, limit=_PAGE))["container_passwords"]
     return page.show(
         "my_account.html",
-        max(complaint.status, making.status),
+        max(refusal.status, making.status),
         passwords=passwords,
         roles=await list_roles(page.person),
         role=page.form.get("role") or page.query.get("role") or _acting(page),
@@ -44,7 +44,7 @@ async def _show(
         registry_url=page.console.settings.url,
         client=address_of_client(),
         client_sha256=wheel.sha256,
-        complaint=complaint,
+        refusal=refusal,
         making=making,
     )
 
@@ -60,14 +60,11 @@ def _free_name(passwords: Iterable[dict[str, Any]]) -> str:
     return next(each for each in names if each not in taken)
 
 
-@get(MY_ACCOUNT, opt=_PERSON)
-async def show_my_account(page: InjectedPage) -> PageResponse:
-    """Show the person's container passwords, and the forms for another and for a new sign-in."""
-    return await _show(page)
+_MY_ACCOUNT: Final = FormPage(MY_ACCOUNT, _show, _PERSON)
+show_my_account = _MY_ACCOUNT.get()
 
 
-@post(MY_ACCOUNT, opt=_PERSON)
-@beside_form(_show)
+@_MY_ACCOUNT.form()
 async def change_password(page: InjectedPage) -> PageResponse:
     """Change the password; the form's passwords are never shown again."""
     form = page.form
@@ -90,7 +87,7 @@ async def make_container_password(page: InjectedPage) -> PageResponse:
     try:
         made = await page.person.post(_API, body, once=page.form.get("once", ""))
     except Refused as error:
-        return await _show(page, making=complaint_of(error))
+        return await _show(page, making=refusal_of(error))
     url = page.console.settings.url
     made = made["container_password"]
     return page.show("container_password.html", made=made, back=MY_ACCOUNT, registry_url=url)

@@ -12,8 +12,8 @@ from litestar import get, post
 
 from registry.console.addresses import PEOPLE
 from registry.console.admission import Requires
-from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _API: Final = "/v1/organizations"
@@ -27,7 +27,7 @@ _PERSON: Final = {"requires": Requires.PERSON}
 MEMBER_ROLES: Final = ("member", "billing", "owner")
 
 
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     api, query = page.person, page.query
     organization = (await api.get(page.fill(_ONE_API)))["organization"]
     members = await api.get(
@@ -38,14 +38,14 @@ async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
     )
     return page.show(
         "people.html",
-        complaint.status,
+        refusal.status,
         organization=organization,
         statuses=await _statuses(page),
         base=f"{PEOPLE}/{organization['id']}",
         members=members,
         invitations=invitations,
         member_roles=MEMBER_ROLES,
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
@@ -64,13 +64,13 @@ async def _statuses(page: PageRequest) -> Mapping[str, str]:
     return {each["id"]: each["status"] for each in found["users"]}
 
 
-async def _show_member(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _show_member(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     """Show the person, and the role if the person is on the first pages of members."""
     organization = (await page.person.get(page.fill(_ONE_API)))["organization"]
     user = (await page.person.get(page.fill(_USER_API)))["user"]
     return page.show(
         "member.html",
-        complaint.status,
+        refusal.status,
         organization=organization,
         user=user,
         role=await unless_refused(_role(page)),
@@ -78,7 +78,7 @@ async def _show_member(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -
         back=page.fill(_ONE),
         is_self=user["id"] == page.session.user_id,
         member_roles=MEMBER_ROLES,
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
@@ -101,14 +101,12 @@ async def choose_organization(page: InjectedPage) -> PageResponse:
     return page.show("organizations.html", organizations=shared)
 
 
-@get(_ONE, opt=_PERSON)
-async def show_people(page: InjectedPage) -> PageResponse:
-    """Show the members, and to owners the pending invitations."""
-    return await _show(page)
+_PEOPLE: Final = FormPage(_ONE, _show, _PERSON)
+_ONE_MEMBER: Final = FormPage(_MEMBER, _show_member, _PERSON)
+show_people, show_member = _PEOPLE.get(), _ONE_MEMBER.get()
 
 
-@post(f"{_ONE}/users", opt=_PERSON)
-@beside_form(_show)
+@_PEOPLE.form("/users")
 async def add_person(page: InjectedPage) -> PageResponse:
     """Create a person, and show its one-time password."""
     body = {
@@ -119,8 +117,7 @@ async def add_person(page: InjectedPage) -> PageResponse:
     return show_one_time_password(page, made["user"])
 
 
-@post(f"{_ONE}/invitations", opt=_PERSON)
-@beside_form(_show)
+@_PEOPLE.form("/invitations")
 async def invite(page: InjectedPage) -> PageResponse:
     """Invite an address, and show the code to hand over."""
     body = {"email": page.form.get("email", "").strip(), "role": page.form.get("role", "member")}
@@ -155,26 +152,19 @@ def show_one_time_password(page: PageRequest, user: dict[str, Any]) -> PageRespo
     return page.show("one_time_password.html", user=user, back=back, registry_url=url)
 
 
-@get(_MEMBER, opt=_PERSON)
-async def show_member(page: InjectedPage) -> PageResponse:
-    """Show a member."""
-    return await _show_member(page)
-
-
-@post(f"{_MEMBER}/role", opt=_PERSON)
+@_ONE_MEMBER.form("/role")
 async def change_role(page: InjectedPage) -> PageResponse:
     """Change the member's role in the organization."""
     return await _change(page, _MEMBER_API, {"role": page.form.get("role", "")})
 
 
-@post(f"{_MEMBER}/status", opt=_PERSON)
+@_ONE_MEMBER.form("/status")
 async def change_status(page: InjectedPage) -> PageResponse:
     """Suspend or resume the person."""
     return await _change(page, _USER_API, {"status": page.form.get("status", "")})
 
 
-@post(f"{_MEMBER}/password", opt=_PERSON)
-@beside_form(_show_member)
+@_ONE_MEMBER.form("/password")
 async def reset_password(page: InjectedPage) -> PageResponse:
     """Ask whether to reset the password; with ``confirmed`` in the form, show the new one."""
     if "confirmed" not in page.form:
@@ -195,8 +185,7 @@ async def leave_password(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_MEMBER))
 
 
-@post(f"{_MEMBER}/remove", opt=_PERSON)
-@beside_form(_show_member)
+@_ONE_MEMBER.form("/remove")
 async def remove_member(page: InjectedPage) -> PageResponse:
     """Ask whether to remove the member; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
@@ -211,8 +200,7 @@ async def remove_member(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "The member was removed.")
 
 
-@post(f"{_MEMBER}/delete", opt=_PERSON)
-@beside_form(_show_member)
+@_ONE_MEMBER.form("/delete")
 async def delete_person(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the person; with ``confirmed`` in the form, do it."""
     if "confirmed" not in page.form:
@@ -226,7 +214,6 @@ async def delete_person(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "The person was deleted.")
 
 
-@beside_form(_show_member)
 async def _change(page: PageRequest, api: str, changes: dict[str, str]) -> PageResponse:
     await page.person.change("PATCH", page.fill(api), changes)
     return page.go(page.fill(_MEMBER), "The change was saved.")

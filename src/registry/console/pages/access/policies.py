@@ -10,14 +10,8 @@ import msgspec
 from litestar import get, post
 
 from registry.console.addresses import POLICIES, SIMULATOR
-from registry.console.complaints import (
-    NO_COMPLAINT,
-    Complaint,
-    WrongInput,
-    complaint_of,
-    is_outdated,
-)
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput, refusal_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 
@@ -38,23 +32,6 @@ def parse_document(written: str, field: str = "document") -> dict[str, Any]:
 def written_document(document: object) -> str:
     """Return a document as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-
-
-def complaint_about(error: Refused, written: str) -> Complaint:
-    """Return the complaint about a refused document, with the line of the wrong value."""
-    found = complaint_of(error)
-    value = error.params.get("value")
-    line = line_of(value, written) if isinstance(value, str) else 0
-    return found._replace(text=f"Line {line}: {found.text}") if line else found
-
-
-def line_of(value: str, written: str) -> int:
-    """Return the number of the first line that has this string, or 0."""
-    wanted = msgspec.json.encode(value).decode()
-    for number, line in enumerate(written.splitlines(), 1):
-        if wanted in line:
-            return number
-    return 0
 
 
 FIND: Final = "find"
@@ -93,89 +70,8 @@ _ONE_API: Final = f"{_API}/{{policy}}"
 _PAGE: Final = 50
 
 
-@get(POLICIES)
-async def list_account_policies(page: InjectedPage) -> PageResponse:
-    """List the policies by name."""
-    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
-    return page.show("account_policies.html", policies=found["policies"], meta=found["meta"])
-
-
-@get(f"{POLICIES}/new")
-async def begin_policy(page: InjectedPage) -> PageResponse:
-    """Show an empty editor, and the form for a ready-made policy."""
-    await page.require_some("iam:CreatePolicy")
-    return await _new(page)
-
-
-@post(f"{POLICIES}/new")
-async def create_policy(page: InjectedPage) -> PageResponse:
-    """Create a policy from a template or a document; with ``search`` in the form, only search."""
-    form = page.form
-    if "search" in form:
-        return await _new(page)
-    body: dict[str, Any] = {
-        "name": form.get("name", "").strip(),
-        "description": form.get("description", "").strip(),
-    }
-    written = form.get("document", "")
-    try:
-        if form.get("template"):
-            names = form.get("names", "").replace(",", " ").split()
-            body["template"] = {"name": form["template"], "names": names}
-        else:
-            body["document"] = parse_document(written)
-        made = await page.api.post(_API, body)
-    except WrongInput as wrong:
-        return await _new(page, wrong.complaint)
-    except Refused as error:
-        return await _new(page, complaint_about(error, written))
-    return page.go(
-        f"{POLICIES}/{made['policy']['id']}",
-        "The policy was created. Service accounts and roles can have it now.",
-    )
-
-
-@get(_ONE)
-async def show_account_policy(page: InjectedPage) -> PageResponse:
-    """Show a policy in the editor, and its attachments."""
-    return await _show(page)
-
-
-@post(_ONE)
-async def save_account_policy(page: InjectedPage) -> PageResponse:
-    """Change the policy; with ``search`` in the form, only search the list beside it."""
-    form = page.form
-    if "search" in form:
-        return await _show(page)
-    written = form.get("document", "")
-    description = form.get("description", "").strip()
-    try:
-        changes = {"document": parse_document(written), "description": description}
-        await page.api.change("PATCH", page.fill(_ONE_API), changes, revision=form.get("revision"))
-    except WrongInput as wrong:
-        return await _show(page, wrong.complaint)
-    except Refused as error:
-        if is_outdated(error):
-            return await _show(page, complaint_of(error), outdated=True)
-        return await _show(page, complaint_about(error, written))
-    return page.go(page.fill(_ONE), "The policy was saved.")
-
-
-@post(f"{_ONE}/delete")
-async def delete_account_policy(page: InjectedPage) -> PageResponse:
-    """Ask whether to delete the policy; with ``confirmed`` in the form, do it."""
-    if "confirmed" not in page.form:
-        policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
-        await page.require("iam:DeletePolicy", policy["crn"])
-        return page.show("account_policy_deletion.html", policy=policy)
-    try:
-        await page.api.change("DELETE", page.fill(_ONE_API))
-    except Refused as error:
-        return await _show(page, complaint_of(error))
-    return page.go(POLICIES, "The policy was deleted.")
-
-
-async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _new(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    """Return an empty editor, and the form for a ready-made policy."""
     region = page.console.settings.region
     example = {
         "version": "1",
@@ -189,18 +85,17 @@ async def _new(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageRe
     }
     return page.show(
         "account_policy_creation.html",
-        complaint.status,
+        refusal.status,
         templates=(await page.api.get("/v1/policy-templates"))["policy_templates"],
         vocabulary=await read_vocabulary(page),
         find_field=FIND,
         written=page.form.get("document", written_document(example)),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
-async def _show(
-    page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
-) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    """Return a policy in the editor, and its attachments."""
     policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
     revision = str(policy["revision"])
     page.want_rights_on(policy["crn"])
@@ -208,17 +103,84 @@ async def _show(
     found = await unless_refused(page.api.get(path, marker=page.query.get("marker"), limit=_PAGE))
     return page.show(
         "account_policy.html",
-        complaint.status,
+        refusal.status,
         policy=policy,
         attachments=found,
         vocabulary=await read_vocabulary(page),
         find_field=FIND,
         description=page.form.get("description", policy["description"]),
         written=page.form.get("document", written_document(policy["document"])),
-        saved=written_document(policy["document"]) if outdated else "",
-        revision=revision if outdated else page.form.get("revision", revision),
-        complaint=complaint,
+        saved=written_document(policy["document"]) if refusal.is_outdated else "",
+        revision=revision if refusal.is_outdated else page.form.get("revision", revision),
+        refusal=refusal,
     )
+
+
+_NEW: Final = FormPage(f"{POLICIES}/new", _new, document="document")
+_POLICY: Final = FormPage(_ONE, _show, document="document")
+show_account_policy = _POLICY.get()
+
+
+@get(POLICIES)
+async def list_account_policies(page: InjectedPage) -> PageResponse:
+    """List the policies by name."""
+    found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
+    return page.show("account_policies.html", policies=found["policies"], meta=found["meta"])
+
+
+@get(_NEW.path)
+async def begin_policy(page: InjectedPage) -> PageResponse:
+    """Show the form of a new policy to who may create one."""
+    await page.require_some("iam:CreatePolicy")
+    return await _new(page)
+
+
+@_NEW.form()
+async def create_policy(page: InjectedPage) -> PageResponse:
+    """Create a policy from a template or a document; with ``search`` in the form, only search."""
+    form = page.form
+    if "search" in form:
+        return await _new(page)
+    body: dict[str, Any] = {
+        "name": form.get("name", "").strip(),
+        "description": form.get("description", "").strip(),
+    }
+    if form.get("template"):
+        names = form.get("names", "").replace(",", " ").split()
+        body["template"] = {"name": form["template"], "names": names}
+    else:
+        body["document"] = parse_document(form.get("document", ""))
+    made = await page.api.post(_API, body)
+    return page.go(
+        f"{POLICIES}/{made['policy']['id']}",
+        "The policy was created. Service accounts and roles can have it now.",
+    )
+
+
+@_POLICY.form()
+async def save_account_policy(page: InjectedPage) -> PageResponse:
+    """Change the policy; with ``search`` in the form, only search the list beside it."""
+    form = page.form
+    if "search" in form:
+        return await _show(page)
+    document = parse_document(form.get("document", ""))
+    changes = {"document": document, "description": form.get("description", "").strip()}
+    await page.api.change("PATCH", page.fill(_ONE_API), changes, revision=form.get("revision"))
+    return page.go(page.fill(_ONE), "The policy was saved.")
+
+
+@post(f"{_ONE}/delete")
+async def delete_account_policy(page: InjectedPage) -> PageResponse:
+    """Ask whether to delete the policy; with ``confirmed`` in the form, do it."""
+    if "confirmed" not in page.form:
+        policy = (await page.api.get(page.fill(_ONE_API)))["policy"]
+        await page.require("iam:DeletePolicy", policy["crn"])
+        return page.show("account_policy_deletion.html", policy=policy)
+    try:
+        await page.api.change("DELETE", page.fill(_ONE_API))
+    except Refused as error:
+        return await _show(page, refusal_of(error))
+    return page.go(POLICIES, "The policy was deleted.")
 
 
 _ACTIONS: Final = ("registry:PullImage", "registry:PushImage")
@@ -241,18 +203,18 @@ async def show_simulator(page: InjectedPage) -> PageResponse:
         "resource": page.query.get("resource", "").strip(),
         "source_ip": page.query.get("source_ip", "").strip(),
     }
-    complaint, simulation = NO_COMPLAINT, None
+    refusal, simulation = NO_REFUSAL, None
     if asked["principal"] and asked["resource"]:
         try:
             answer = await page.api.post("/v1/policy-simulations", _question(page, asked))
             simulation = answer["simulation"]
         except Refused as error:
-            complaint = complaint_of(error)
+            refusal = refusal_of(error)
     return page.show(
         "simulator.html",
-        complaint.status,
+        refusal.status,
         asked=asked,
-        complaint=complaint,
+        refusal=refusal,
         simulation=simulation,
         decisions=_DECISIONS,
         known_actions=(await page.api.get("/v1/actions"))["actions"],

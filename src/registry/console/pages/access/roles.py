@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import ACCOUNT_ROLES
 from registry.console.admission import Requires
-from registry.console.complaints import NO_COMPLAINT, OUTDATED, Complaint, WrongInput, beside_form
-from registry.console.control_plane import Refused, unless_refused
+from registry.console.control_plane import unless_refused
+from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (
     create_with_rights,
@@ -18,7 +18,7 @@ from registry.console.pages.access.attached_policies import (
     read_policies,
     read_templates,
 )
-from registry.console.pages.access.policies import complaint_about, parse_document, written_document
+from registry.console.pages.access.policies import parse_document, written_document
 
 
 async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
@@ -106,7 +106,7 @@ _PERSON_IN_ROLE: Final = {"requires": Requires.PERSON_IN_ROLE}
 _PAGE: Final = 50
 
 
-def _fields(page: PageRequest, written: str) -> dict[str, Any]:
+def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the fields of a role that can change.
 
     Raises:
@@ -120,11 +120,11 @@ def _fields(page: PageRequest, written: str) -> dict[str, Any]:
     return {
         "description": page.form.get("description", "").strip(),
         "max_session_seconds": int(seconds),
-        "trust_policy": parse_document(written, "trust_policy"),
+        "trust_policy": parse_document(page.form.get("trust_policy", ""), "trust_policy"),
     }
 
 
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     # It names no person or program: the account's own need a policy that lets them assume the role.
     account, actions = page.acting.account, ["iam:AssumeRole"]
@@ -132,18 +132,16 @@ async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
     example = {"version": "1", "statements": [statement]}
     return page.show(
         "account_roles.html",
-        complaint.status,
+        refusal.status,
         roles=found["roles"],
         meta=found["meta"],
         templates=await read_templates(page),
         written=page.form.get("trust_policy", written_document(example)),
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
-async def _show(
-    page: PageRequest, complaint: Complaint = NO_COMPLAINT, *, outdated: bool = False
-) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     role = (await page.api.get(page.fill(_ONE_API)))["role"]
     page.want_rights_on(role["crn"])
     path = f"{page.fill(_ONE_API)}/assignments"
@@ -153,64 +151,44 @@ async def _show(
     form = page.form
     return page.show(
         "account_role.html",
-        complaint.status,
+        refusal.status,
         role=role,
         base=page.fill(_ONE),
         assigned=assigned,
         groups=await read_groups(page, role["id"]),
         policies=await read_policies(page, role["id"]),
         written=form.get("trust_policy", written_document(role["trust_policy"])),
-        saved=written_document(role["trust_policy"]) if outdated else "",
-        drawn=role["updated_at"] if outdated else form.get("drawn", role["updated_at"]),
-        complaint=complaint,
+        saved=written_document(role["trust_policy"]) if refusal.is_outdated else "",
+        drawn=role["updated_at"] if refusal.is_outdated else form.get("drawn", role["updated_at"]),
+        refusal=refusal,
     )
 
 
-@get(ACCOUNT_ROLES)
-async def list_account_roles(page: InjectedPage) -> PageResponse:
-    """List the roles by name."""
-    return await _list(page)
+_LIST: Final = FormPage(ACCOUNT_ROLES, _list, document="trust_policy")
+_ROLE: Final = FormPage(_ONE, _show, _PERSON_IN_ROLE, "trust_policy")
+list_account_roles, show_role = _LIST.get(), _ROLE.get()
 
 
-@post(ACCOUNT_ROLES)
+@_LIST.form()
 async def create_role(page: InjectedPage) -> PageResponse:
     """Create a role, with a ready-made policy if the form asks for one."""
-    written = page.form.get("trust_policy", "")
-    try:
-        body = {"name": page.form.get("name", "").strip(), **_fields(page, written)}
-        role_id = await create_with_rights(page, body)
-    except WrongInput as wrong:
-        return await _list(page, wrong.complaint)
-    except Refused as error:
-        return await _list(page, complaint_about(error, written))
+    body = {"name": page.form.get("name", "").strip(), **_fields(page)}
+    role_id = await create_with_rights(page, body)
     return page.go(f"{ACCOUNT_ROLES}/{role_id}", "The role was saved.")
 
 
-@get(_ONE, opt=_PERSON_IN_ROLE)
-async def show_role(page: InjectedPage) -> PageResponse:
-    """Show a role."""
-    return await _show(page)
-
-
-@post(_ONE, opt=_PERSON_IN_ROLE)
+@_ROLE.form()
 async def save_role(page: InjectedPage) -> PageResponse:
     """Change the description, the trust policy and the session length."""
-    written, drawn = page.form.get("trust_policy", ""), page.form.get("drawn")
-    try:
-        changes = _fields(page, written)
-        # /v1 has no condition for roles, so this misses a change within the same moment.
-        if drawn and (await page.api.get(page.fill(_ONE_API)))["role"]["updated_at"] != drawn:
-            return await _show(page, Complaint(409, OUTDATED), outdated=True)
-        await page.api.change("PATCH", page.fill(_ONE_API), changes)
-    except WrongInput as wrong:
-        return await _show(page, wrong.complaint)
-    except Refused as error:
-        return await _show(page, complaint_about(error, written))
+    changes, drawn = _fields(page), page.form.get("drawn")
+    # /v1 has no condition for roles, so this misses a change within the same moment.
+    if drawn and (await page.api.get(page.fill(_ONE_API)))["role"]["updated_at"] != drawn:
+        return await _show(page, FormRefusal(409, OUTDATED))
+    await page.api.change("PATCH", page.fill(_ONE_API), changes)
     return page.go(page.fill(_ONE), "The role was saved.")
 
 
-@post(f"{_ONE}/assignments", opt=_PERSON_IN_ROLE)
-@beside_form(_show)
+@_ROLE.form("/assignments")
 async def assign_role(page: InjectedPage) -> PageResponse:
     """Assign the role to a member of the organization.
 
@@ -234,8 +212,7 @@ async def unassign_role(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "The role was taken away.")
 
 
-@post(f"{_ONE}/groups", opt=_PERSON_IN_ROLE)
-@beside_form(_show)
+@_ROLE.form("/groups")
 async def assign_role_to_group(page: InjectedPage) -> PageResponse:
     """Assign the role to a group of an identity provider."""
     await assign_group(page, page.parameters[_KIND])
@@ -283,4 +260,4 @@ async def _ask_to_unassign(
     )
 
 
-_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _show, _PERSON_IN_ROLE)
+_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _ROLE)

@@ -8,9 +8,8 @@ from typing import Any, Final
 from litestar import get, post
 
 from registry.console.addresses import SERVICE_ACCOUNTS
-from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form
 from registry.console.control_plane import unless_refused
-from registry.console.nouns.handlers import beside_list, show_one
+from registry.console.nouns.handlers import list_page, one_page
 from registry.console.nouns.inputs import CREATED, DESCRIPTION, Column, Input, RecordJson
 from registry.console.nouns.noun_pages import NounPages
 from registry.console.nouns.resources import deletion
@@ -92,8 +91,7 @@ SERVICE_ACCOUNT: Final = NounPages(
 )
 
 
-@post(SERVICE_ACCOUNTS)
-@beside_list(SERVICE_ACCOUNT)
+@list_page(SERVICE_ACCOUNT).form()
 async def create_service_account(page: InjectedPage) -> PageResponse:
     """Create a service account, with a ready-made policy and a key if the form asks for them."""
     form = page.form
@@ -113,21 +111,14 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
     return page.go(there, "The service account was created.")
 
 
-async def show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
-    """Return the page of a service account."""
-    return await show_one(page, SERVICE_ACCOUNT, complaint)
-
-
-_attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", show)
-
+_PROGRAM: Final = one_page(SERVICE_ACCOUNT)
+_attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", _PROGRAM)
 _KEYS: Final = f"{_ONE}/keys"
 _KEYS_API: Final = f"{_ONE_API}/access-keys"
-_KEY: Final = f"{_KEYS}/{{key:str}}"
 _KEY_API: Final = f"{_KEYS_API}/{{key}}"
 
 
-@post(_KEYS)
-@beside_form(show)
+@_PROGRAM.form("/keys")
 async def create_key(page: InjectedPage) -> PageResponse:
     """Create a key, and show its secret."""
     description = page.form.get("description", "").strip()
@@ -142,19 +133,19 @@ async def leave_new_key(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE))
 
 
-@post(f"{_KEY}/status")
+@_PROGRAM.form("/keys/{key:str}/status")
 async def change_status(page: InjectedPage) -> PageResponse:
     """Make the key active or inactive."""
     return await _change(page, {"status": page.form.get("status", "")})
 
 
-@post(f"{_KEY}/end")
+@_PROGRAM.form("/keys/{key:str}/end")
 async def change_end(page: InjectedPage) -> PageResponse:
     """Change the day on which the key ends; an empty one means that it does not."""
     return await _change(page, {"expires_at": None, **key_expiry(page.form)})
 
 
-@post(f"{_KEY}/delete")
+@post(f"{_KEYS}/{{key:str}}/delete")
 async def delete_key(page: InjectedPage) -> PageResponse:
     """Ask whether to delete the key; with ``confirmed`` in the form, do it."""
     path = page.fill(_KEY_API)
@@ -168,7 +159,6 @@ async def delete_key(page: InjectedPage) -> PageResponse:
     )
 
 
-@beside_form(show)
 async def _change(page: PageRequest, changes: dict[str, Any]) -> PageResponse:
     await page.api.change("PATCH", page.fill(_KEY_API), changes)
     return page.go(page.fill(_ONE), "The access key was saved.")

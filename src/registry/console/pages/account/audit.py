@@ -44,13 +44,13 @@ async def _show(
         "until": _midnight(asked["until"], days=1),
     }
     marker = page.query.get("marker")
-    complaint, events, older = "", [], ""
+    refusal, events, older = "", [], ""
     try:
         found = await api.get("/v1/audit-events", limit=_PAGE, marker=marker, **wanted)
     except Refused as error:
         if error.status != 400:
             raise
-        complaint = error.sentence
+        refusal = error.sentence
     else:
         events = found["events"]
         if found["meta"]["has_more"]:
@@ -58,9 +58,9 @@ async def _show(
             older = urlencode({**given, "marker": found["meta"]["marker"]})
     return page.show(
         "audit.html",
-        400 if complaint else 200,
+        400 if refusal else 200,
         asked=asked,
-        complaint=complaint,
+        refusal=refusal,
         events=events,
         older=older,
         organization_id=organization_id,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import SETTINGS
-from registry.console.complaints import NO_COMPLAINT, Complaint, WrongInput, beside_form
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PATH: Final = f"{SETTINGS}/events"
@@ -16,7 +16,7 @@ _API: Final = "/v1/event-rules"
 _PAGE: Final = 50
 
 
-async def _page(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.api.get(_API, marker=page.query.get("marker"), limit=_PAGE)
     page.want_rights_on(*(rule["crn"] for rule in found["event_rules"]))
     families = page.console.event_types
@@ -25,23 +25,20 @@ async def _page(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageR
         described |= types
     return page.show(
         "event_rules.html",
-        complaint.status,
+        refusal.status,
         rules=found["event_rules"],
         meta=found["meta"],
         families=families,
         descriptions=described,
-        complaint=complaint.text,
+        refusal=refusal.text,
     )
 
 
-@get(_PATH)
-async def list_rules(page: InjectedPage) -> PageResponse:
-    """Show the rules, the oldest first."""
-    return await _page(page)
+_LIST: Final = FormPage(_PATH, _page)
+list_rules = _LIST.get()
 
 
-@post(_PATH)
-@beside_form(_page)
+@_LIST.form()
 async def create_rule(page: InjectedPage) -> PageResponse:
     """Create a rule from a form."""
     form = page.form

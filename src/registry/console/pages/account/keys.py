@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from cloudcore.kms import key
 from registry.console.addresses import KEYS
-from registry.console.complaints import NO_COMPLAINT, Complaint
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import NO_REFUSAL, FormRefusal
 from registry.console.nouns.inputs import (
     CREATED,
     DESCRIPTION,
@@ -39,13 +39,16 @@ class EncryptionCard(NamedTuple):
     bound_count: int
     keys: list[str] | None
     """Names of the keys that can seal blobs, or None if the role may not list them."""
-    complaint: Complaint
+    refusal: FormRefusal
 
 
 async def read_encryption_card(
-    page: PageRequest, scope: str, complaint: Complaint = NO_COMPLAINT
+    page: PageRequest, scope: str, refusal: FormRefusal = NO_REFUSAL
 ) -> EncryptionCard | None:
-    """Return the card of ``/v1`` or of the repository at a path; None if the role may not."""
+    """Return the card of ``/v1`` or of the repository at a path; None if the role may not.
+
+    `refusal` is of a form of the page, perhaps of this one.
+    """
     found = await unless_refused(page.api.get(f"{scope}/encryption-binding"))
     if found is None:
         return None
@@ -56,7 +59,7 @@ async def read_encryption_card(
         past["encryption_bindings"],
         past["meta"]["total"],
         keys and [each["name"] for each in keys["keys"] if each["key_spec"] == "aes-256"],
-        complaint,
+        refusal if FIELD in page.form else NO_REFUSAL,
     )
 
 

@@ -132,13 +132,13 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
     path = f"{api_path(page)}/images/{digest}"
     image = (await page.api.get(path))["image"]
     layers = contents_of(await read_manifest(page, repository["id"], digest)).layers or []
-    content, complaint = b"", ""
+    content, refusal = b"", ""
     try:
         content = await page.api.read(f"{path}/attachment", layer=layer)
     except Refused as error:
         if error.status not in (403, 404):
             raise
-        complaint = error.sentence
+        refusal = error.sentence
     return page.show(
         "attachment.html",
         repository=repository,
@@ -149,7 +149,7 @@ async def show_attachment(page: InjectedPage) -> PageResponse:
         document=raw_document(content),
         summary=summary_of(content),
         most_rows=_MOST_ROWS,
-        complaint=complaint,
+        refusal=refusal,
     )
 
 

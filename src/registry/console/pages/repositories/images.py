@@ -11,7 +11,8 @@ from litestar.response import Response
 from cloudcore.clock import MICROSECONDS
 from cloudcore.wire import rfc3339
 from registry.console.addresses import IMAGE, REPOSITORY
-from registry.console.control_plane import Refused, unless_refused
+from registry.console.control_plane import unless_refused
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories import image_deletion, image_rows
 from registry.console.pages.repositories.image_contents import (
@@ -81,14 +82,8 @@ async def list_images(page: InjectedPage) -> PageResponse:
     )
 
 
-@get(IMAGE)
-async def show_image(page: InjectedPage) -> PageResponse:
-    """Show an image."""
-    return await image_page(page)
-
-
-async def image_page(page: PageRequest, status: int = 200, complaint: str = "") -> PageResponse:
-    """Return the page of an image; `complaint` is shown beside the form for pins."""
+async def _image_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    """Return the page of an image; `refusal` is of the form for pins."""
     api = page.api
     images_path = f"{api_path(page)}/images"
     repository = await read_repository(page)
@@ -110,7 +105,7 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
     sizes = _sizes(preview)
     return page.show(
         "image.html",
-        status,
+        refusal.status,
         repository=repository,
         image=image,
         kind=kind,
@@ -132,7 +127,7 @@ async def image_page(page: PageRequest, status: int = 200, complaint: str = "") 
         preview=preview,
         reasons=image_deletion.REASONS,
         parts_of={child.digest: _part(child) for child in children},
-        complaint=complaint,
+        refusal=refusal,
         manifest=raw_document(document),
         pull=pull_command(image, kind, repository["uri"]),
     )
@@ -227,24 +222,23 @@ _NO_DAYS: Final = f"A pin lasts 1 to {_MOST_DAYS} days, or has no end."
 _NO_NAME: Final = "A pin has a name of small letters, digits, '.', '_' and '-'."
 
 
-@post(f"{IMAGE}/pins")
+_IMAGE: Final = FormPage(IMAGE, _image_page)
+show_image = _IMAGE.get()
+
+
+@_IMAGE.form("/pins")
 async def put_pin(page: InjectedPage) -> PageResponse:
     """Pin an image for some days, or until the pin is removed."""
     form = page.form
     days = form.get("days", "").strip()
     if days and not (days.isascii() and days.isdigit() and 1 <= int(days[:5]) <= _MOST_DAYS):
-        return await image_page(page, 400, _NO_DAYS)
+        raise WrongInput("days", _NO_DAYS)
     end = page.console.sessions.now() + int(days) * _DAY if days else None
     name = form.get("name", "").strip()
     if not name or "/" in name:
-        return await image_page(page, 400, _NO_NAME)
+        raise WrongInput("name", _NO_NAME)
     expiry = {"expires_at": None if end is None else rfc3339(end)}
-    try:
-        await page.api.change("PUT", _pin(page, name), expiry)
-    except Refused as error:
-        if error.status not in (400, 409):
-            raise
-        return await image_page(page, error.status, error.sentence)
+    await page.api.change("PUT", _pin(page, name), expiry)
     return _shown(page, "The image is pinned: no lifecycle rule expires it.")
 
 

@@ -12,8 +12,15 @@ from litestar import get, post
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import parse_uuid
 from registry.console.addresses import REPOSITORY
-from registry.console.complaints import NOTHING_SAVED, OUTDATED, is_outdated
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import (
+    NO_REFUSAL,
+    NOTHING_SAVED,
+    OUTDATED,
+    FormPage,
+    FormRefusal,
+    is_outdated,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
@@ -150,14 +157,58 @@ class Draft(NamedTuple):
     """As they were written; of rules in JSON, once they can be read."""
     written: str
     """The rules in JSON, as they were written or as the rows say."""
-    complaint: str = ""
+    refusal: str = ""
     """Why they cannot be read."""
 
 
-@get(_PATH)
-async def show_policy(page: InjectedPage) -> PageResponse:
-    """Show the saved policy and its latest runs."""
-    return await _page(page)
+async def _page(
+    page: PageRequest,
+    refusal: FormRefusal = NO_REFUSAL,
+    *,
+    draft: Draft | None = None,
+    found: dict[str, Any] | None = None,
+    spare: int = 1,
+) -> PageResponse:
+    """Return the page with the draft, else the saved policy, in its form, and the latest runs."""
+    path = f"{api_path(page)}/lifecycle-policy"
+    repository = await read_repository(page)
+    try:
+        policy = (await page.api.get(path))["lifecycle_policy"]
+    except Refused as error:
+        if error.status not in (403, 404):
+            raise
+        policy, is_hidden = None, error.status == 403
+    else:
+        is_hidden = False
+    runs = await unless_refused(page.api.get(f"{path}/runs", limit=10))
+    saved = [_shortened(rule) for rule in policy["rules"]] if policy else []
+    revision = "" if is_hidden else str(policy["revision"] if policy else 0)
+    if draft is None or (not draft.rows and draft.refusal):
+        rules = saved or [dict(rule) for rule in SUGGESTED]
+        rows = [row_of(rule) for rule in rules]
+        written = draft.written if draft else written_document(rules)
+    else:
+        rules, rows, written = draft.rules, draft.rows, draft.written
+    return page.show(
+        "lifecycle.html",
+        refusal.status,
+        repository=repository,
+        policy=policy,
+        is_hidden=is_hidden,
+        is_saved=bool(saved) and are_same(rules, saved),
+        rows=rows + [RuleRow()] * spare,
+        conditions=CONDITIONS,
+        written=written,
+        saved=(written_document(saved) if saved else NOTHING_SAVED) if refusal.is_outdated else "",
+        revision=revision if refusal.is_outdated else _sent_revision(page) or revision,
+        runs=runs["runs"] if runs else [],
+        preview=found,
+        by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},
+        refusal=refusal,
+    )
+
+
+show_policy = FormPage(_PATH, _page).get()
 
 
 @post(f"{_PATH}/preview")
@@ -166,8 +217,8 @@ async def preview(page: InjectedPage) -> PageResponse:
     draft = _draft(page)
     if "add" in page.form:
         return await _page(page, draft=draft, spare=2)
-    if draft.complaint:
-        return await _page(page, 400, draft=draft, complaint=draft.complaint)
+    if draft.refusal:
+        return await _page(page, FormRefusal(400, draft.refusal), draft=draft)
     path = f"{api_path(page)}/lifecycle-policy/preview"
     try:
         found = await page.api.post(path, {"rules": draft.rules}, limit=_SHOWN)
@@ -180,14 +231,14 @@ async def preview(page: InjectedPage) -> PageResponse:
 async def save_policy(page: InjectedPage) -> PageResponse:
     """Save the policy of a form."""
     draft = _draft(page)
-    if draft.complaint:
-        return await _page(page, 400, draft=draft, complaint=draft.complaint)
+    if draft.refusal:
+        return await _page(page, FormRefusal(400, draft.refusal), draft=draft)
     path = f"{api_path(page)}/lifecycle-policy"
     try:
         await page.api.change("PUT", path, {"rules": draft.rules}, revision=_sent_revision(page))
     except Refused as error:
         if is_outdated(error):
-            return await _page(page, 409, draft=draft, complaint=OUTDATED, outdated=True)
+            return await _page(page, FormRefusal(409, OUTDATED), draft=draft)
         return await _show_refused(page, draft, error)
     return page.go(path_of(page).tab("lifecycle"), "The policy was saved.")
 
@@ -211,7 +262,7 @@ async def start_run(page: InjectedPage) -> PageResponse:
     except Refused as error:
         if error.status != 409:
             raise
-        return await _page(page, 409, complaint=error.sentence)
+        return await _page(page, FormRefusal(409, error.sentence))
     return page.go(path_of(page).tab("lifecycle"), "A run has begun.")
 
 
@@ -297,56 +348,7 @@ async def _show_refused(page: PageRequest, draft: Draft, error: Refused) -> Page
     """Show why rules were refused, beside the form; raise any other error."""
     if error.status != 400:
         raise error
-    return await _page(page, 400, draft=draft, complaint=error.message)
-
-
-async def _page(
-    page: PageRequest,
-    status: int = 200,
-    *,
-    draft: Draft | None = None,
-    found: dict[str, Any] | None = None,
-    complaint: str = "",
-    spare: int = 1,
-    outdated: bool = False,
-) -> PageResponse:
-    """Return the page with the draft, else with the saved policy, in its form."""
-    path = f"{api_path(page)}/lifecycle-policy"
-    repository = await read_repository(page)
-    try:
-        policy = (await page.api.get(path))["lifecycle_policy"]
-    except Refused as error:
-        if error.status not in (403, 404):
-            raise
-        policy, is_hidden = None, error.status == 403
-    else:
-        is_hidden = False
-    runs = await unless_refused(page.api.get(f"{path}/runs", limit=10))
-    saved = [_shortened(rule) for rule in policy["rules"]] if policy else []
-    revision = "" if is_hidden else str(policy["revision"] if policy else 0)
-    if draft is None or (not draft.rows and draft.complaint):
-        rules = saved or [dict(rule) for rule in SUGGESTED]
-        rows = [row_of(rule) for rule in rules]
-        written = draft.written if draft else written_document(rules)
-    else:
-        rules, rows, written = draft.rules, draft.rows, draft.written
-    return page.show(
-        "lifecycle.html",
-        status,
-        repository=repository,
-        policy=policy,
-        is_hidden=is_hidden,
-        is_saved=bool(saved) and are_same(rules, saved),
-        rows=rows + [RuleRow()] * spare,
-        conditions=CONDITIONS,
-        written=written,
-        saved=(written_document(saved) if saved else NOTHING_SAVED) if outdated else "",
-        revision=revision if outdated else _sent_revision(page) or revision,
-        runs=runs["runs"] if runs else [],
-        preview=found,
-        by_priority={rule["priority"]: _UNSAID | rule for rule in rules} if found else {},
-        complaint=complaint,
-    )
+    return await _page(page, FormRefusal(400, error.message), draft=draft)
 
 
 def _draft(page: PageRequest) -> Draft:

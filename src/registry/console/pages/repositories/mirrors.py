@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import SETTINGS
-from registry.console.complaints import NO_COMPLAINT, Complaint, WrongInput, beside_form
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 _PATH: Final = f"{SETTINGS}/mirrors"
@@ -23,37 +23,35 @@ _LIMITS: Final = ("keep_unpulled_days", "max_bytes")
 _DIGITS: Final = 19
 
 
-async def _list(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _list(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     found = await page.api.get(_API, limit=_MOST)
     rules = found["pull_through_cache_rules"]
-    return page.show("mirrors.html", complaint.status, rules=rules, base=_PATH, complaint=complaint)
+    return page.show("mirrors.html", refusal.status, rules=rules, base=_PATH, refusal=refusal)
 
 
 async def _show(
-    page: PageRequest, complaint: Complaint = NO_COMPLAINT, probed: Mapping[str, Any] | None = None
+    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, probed: Mapping[str, Any] | None = None
 ) -> PageResponse:
     found = await page.api.get(page.fill(_ONE_API))
     rule = found["pull_through_cache_rule"]
     page.want_rights_on(rule["crn"])
     return page.show(
         "mirror.html",
-        complaint.status,
+        refusal.status,
         rule=rule,
         base=page.fill(_ONE),
         back=_PATH,
-        complaint=complaint,
+        refusal=refusal,
         probed=probed,
     )
 
 
-@get(_PATH)
-async def list_mirrors(page: InjectedPage) -> PageResponse:
-    """List the rules by prefix, with the form of a new one."""
-    return await _list(page)
+_LIST: Final = FormPage(_PATH, _list)
+_MIRROR: Final = FormPage(_ONE, _show)
+list_mirrors, show_mirror = _LIST.get(), _MIRROR.get()
 
 
-@post(_PATH)
-@beside_form(_list)
+@_LIST.form()
 async def create_mirror(page: InjectedPage) -> PageResponse:
     """Create a rule, and lead to its page."""
     fields = {**mirror_fields(page.form), "prefix": page.form.get("prefix", "").strip()}
@@ -64,14 +62,7 @@ async def create_mirror(page: InjectedPage) -> PageResponse:
     )
 
 
-@get(_ONE)
-async def show_mirror(page: InjectedPage) -> PageResponse:
-    """Show a rule."""
-    return await _show(page)
-
-
-@post(_ONE)
-@beside_form(_show)
+@_MIRROR.form()
 async def save_mirror(page: InjectedPage) -> PageResponse:
     """Change a rule; without a new secret it keeps the one it has."""
     form = page.form
@@ -82,8 +73,7 @@ async def save_mirror(page: InjectedPage) -> PageResponse:
     return page.go(page.fill(_ONE), "The mirror was saved.")
 
 
-@post(f"{_ONE}/test")
-@beside_form(_show)
+@_MIRROR.form("/test")
 async def probe_mirror(page: InjectedPage) -> PageResponse:
     """Ask the upstream, and show its answer."""
     repository, _, tag = page.form.get("image", "").strip().partition(":")

@@ -17,6 +17,7 @@ from registry.console.addresses import (
     path_of_record,
 )
 from registry.console.control_plane import Refused
+from registry.console.form_refusals import NO_REFUSAL, FormRefusal, refusal_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 
 
@@ -80,10 +81,9 @@ async def create_repository(page: InjectedPage) -> PageResponse:
     try:
         made = await page.api.post("/v1/repositories", body)
     except Refused as error:
-        if error.status not in (400, 409):
-            raise
-        field = "description" if error.params.get("field") == "description" else "name"
-        return await _page(page, error.status, field, error.sentence)
+        refusal = refusal_of(error)
+        field = "description" if refusal.field == "description" else "name"
+        return await _page(page, refusal._replace(field=field))
     return page.go(
         path_in(page, made["repository"]).base,
         "The repository is there. Push to it with the lines below.",
@@ -104,9 +104,7 @@ async def delete_repository(page: InjectedPage) -> PageResponse:
     )
 
 
-async def _page(
-    page: PageRequest, status: int = 200, field: str = "", complaint: str = ""
-) -> PageResponse:
+async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     query = page.query
     prefix, marker = query.get("prefix", "").strip(), query.get("marker")
     try:
@@ -123,15 +121,14 @@ async def _page(
         is_partial, prefixes = False, []
     return page.show(
         "repositories.html",
-        status,
+        refusal.status,
         repositories=found["repositories"],
         meta=found["meta"],
         prefix=prefix,
         is_partial=is_partial,
         prefixes=prefixes,
         registry_url=page.console.settings.url,
-        field=field,
-        complaint=complaint,
+        refusal=refusal,
     )
 
 
@@ -202,7 +199,7 @@ async def search(page: InjectedPage) -> PageResponse:
     """Show the repositories and tags whose names contain the text of the search field."""
     text = page.query.get("text", "").strip()
     found: dict[str, Any] | None = None
-    complaint = ""
+    refusal = ""
     if text:
         try:
             found = await page.api.get(
@@ -211,5 +208,5 @@ async def search(page: InjectedPage) -> PageResponse:
         except Refused as error:
             if error.status not in (400, 403):
                 raise
-            complaint = error.sentence
-    return page.show("search.html", text=text, found=found, complaint=complaint)
+            refusal = error.sentence
+    return page.show("search.html", text=text, found=found, refusal=refusal)

@@ -6,22 +6,23 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from litestar import get, post
+from litestar import post
 
 from cloudcore.errors import Conflict
 from registry.console.addresses import REPOSITORY
-from registry.console.complaints import (
-    NO_COMPLAINT,
+from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import (
+    NO_REFUSAL,
     NOTHING_SAVED,
     OUTDATED,
-    Complaint,
-    complaint_of,
+    FormPage,
+    FormRefusal,
+    WrongInput,
     is_outdated,
 )
-from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.policies import written_document
-from registry.console.pages.account.keys import read_encryption_card, save_encryption_card
+from registry.console.pages.account.keys import FIELD, read_encryption_card, save_encryption_card
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
 _PATH: Final = f"{REPOSITORY}/settings"
@@ -32,13 +33,25 @@ _PUBLIC: Final = {"effect": "allow", "principals": [_EVERYONE], "actions": ["reg
 Document = dict[str, Any]
 
 
-@get(_PATH)
-async def show_settings(page: InjectedPage) -> PageResponse:
-    """Show the settings."""
-    return await _page(page)
+async def _page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    repository = await read_repository(page)
+    written = page.form.get("description")
+    return page.show(
+        "repository_settings.html",
+        refusal.status,
+        repository=repository,
+        description=(repository["description"] or "") if written is None else written,
+        refusal=NO_REFUSAL if FIELD in page.form else refusal,
+        encryption=await read_encryption_card(page, api_path(page), refusal),
+        rewrap=await _last_rewrap(page),
+    )
 
 
-@post(_PATH)
+_SETTINGS: Final = FormPage(_PATH, _page)
+show_settings = _SETTINGS.get()
+
+
+@_SETTINGS.form()
 async def save_settings(page: InjectedPage) -> PageResponse:
     """Change the description, and whether tags can move."""
     form = page.form
@@ -46,23 +59,14 @@ async def save_settings(page: InjectedPage) -> PageResponse:
         "description": form.get("description", "").strip() or None,
         "tag_mutability": "immutable" if "immutable" in form else "mutable",
     }
-    try:
-        await page.api.change("PATCH", api_path(page), changes)
-    except Refused as error:
-        if error.status != 400:
-            raise
-        return await _page(page, 400, error.sentence)
+    await page.api.change("PATCH", api_path(page), changes)
     return page.go(path_of(page).tab("settings"), "The settings were saved.")
 
 
-@post(f"{_PATH}/encryption")
+@_SETTINGS.form("/encryption")
 async def save_encryption(page: InjectedPage) -> PageResponse:
     """Bind the repository to a key, or to none of its own."""
-    try:
-        await save_encryption_card(page, api_path(page))
-    except Refused as error:
-        complaint = complaint_of(error)
-        return await _page(page, complaint.status, card_complaint=complaint)
+    await save_encryption_card(page, api_path(page))
     return page.go(
         path_of(page).tab("settings"), "Saved. It applies to what is pushed from now on."
     )
@@ -172,26 +176,6 @@ async def _read_policy(page: PageRequest) -> dict[str, Any] | None:
     return found
 
 
-async def _page(
-    page: PageRequest,
-    status: int = 200,
-    complaint: str = "",
-    *,
-    card_complaint: Complaint = NO_COMPLAINT,
-) -> PageResponse:
-    repository = await read_repository(page)
-    written = page.form.get("description")
-    return page.show(
-        "repository_settings.html",
-        status,
-        repository=repository,
-        description=(repository["description"] or "") if written is None else written,
-        complaint=complaint,
-        encryption=await read_encryption_card(page, api_path(page), card_complaint),
-        rewrap=await _last_rewrap(page),
-    )
-
-
 _POLICY: Final = f"{REPOSITORY}/policy"
 EXAMPLE: Final = {
     "version": "1",
@@ -201,22 +185,36 @@ EXAMPLE: Final = {
 }
 
 
-@get(_POLICY)
-async def show_policy(page: InjectedPage) -> PageResponse:
-    """Show the policy, or an example if there is none."""
-    return await _policy_page(page)
+async def _policy_page(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
+    """Return the page with the policy, or an example if there is none."""
+    repository = await read_repository(page)
+    policy = await _read_policy(page)
+    revision = policy["revision"] if policy else 0
+    shown = written_document(policy["document"] if policy else EXAMPLE)
+    return page.show(
+        "policy.html",
+        refusal.status,
+        repository=repository,
+        policy=policy,
+        written=page.form.get("document") or shown,
+        saved=(shown if policy else NOTHING_SAVED) if refusal.is_outdated else "",
+        revision=revision if refusal.is_outdated else page.form.get("revision", revision),
+        refusal=refusal,
+    )
 
 
-@post(_POLICY)
+_POLICY_PAGE: Final = FormPage(_POLICY, _policy_page)
+show_policy = _POLICY_PAGE.get()
+
+
+@_POLICY_PAGE.form()
 async def save_policy(page: InjectedPage) -> PageResponse:
     """Save the policy of a form."""
     form = page.form
-    written = form.get("document", "")
     try:
-        document = msgspec.json.decode(written, type=dict[str, Any])
+        document = msgspec.json.decode(form.get("document", ""), type=dict[str, Any])
     except (ValueError, RecursionError) as error:
-        complaint = f"The policy is no JSON object: {error}"
-        return await _policy_page(page, 400, written=written, complaint=complaint)
+        raise WrongInput("document", f"The policy is no JSON object: {error}") from None
     force = "true" if "force" in form else None
     path, revision = f"{api_path(page)}/policy", form.get("revision")
     try:
@@ -224,11 +222,8 @@ async def save_policy(page: InjectedPage) -> PageResponse:
     except Refused as error:
         if error.status not in (400, 409):
             raise
-        outdated = is_outdated(error)
-        complaint = OUTDATED if outdated else error.message
-        return await _policy_page(
-            page, error.status, written=written, complaint=complaint, outdated=outdated
-        )
+        words = OUTDATED if is_outdated(error) else error.message
+        return await _policy_page(page, FormRefusal(error.status, words))
     return page.go(path_of(page).tab("policy"), "The policy was saved.")
 
 
@@ -237,28 +232,3 @@ async def delete_policy(page: InjectedPage) -> PageResponse:
     """Delete the policy."""
     await page.api.change("DELETE", f"{api_path(page)}/policy")
     return page.go(path_of(page).tab("policy"), "The policy was deleted.")
-
-
-async def _policy_page(
-    page: PageRequest,
-    status: int = 200,
-    *,
-    written: str = "",
-    complaint: str = "",
-    outdated: bool = False,
-) -> PageResponse:
-    repository = await read_repository(page)
-    policy = await _read_policy(page)
-    revision = policy["revision"] if policy else 0
-    document = policy["document"] if policy else EXAMPLE
-    shown = written_document(document)
-    return page.show(
-        "policy.html",
-        status,
-        repository=repository,
-        policy=policy,
-        written=written or shown,
-        saved=(shown if policy else NOTHING_SAVED) if outdated else "",
-        revision=revision if outdated else page.form.get("revision", revision),
-        complaint=complaint,
-    )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from litestar import get, post
+from litestar import post
 
 from registry.console.addresses import REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.repositories.image_rows import is_attached_tag, natural_key
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
@@ -33,15 +34,10 @@ _NO_TAG: Final = (
 )
 
 
-@get(_TAGS)
-async def list_tags(page: InjectedPage) -> PageResponse:
-    """Show the tags, in natural order or the last moved first; in byte order if there are many."""
-    return await _list_page(page)
-
-
 async def _list_page(
-    page: PageRequest, status: int = 200, complaint: str = "", *, is_gone: bool = False
+    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, is_gone: bool = False
 ) -> PageResponse:
+    """Return the page of the tags, of which many are in byte order."""
     query = page.query
     prefix = query.get("prefix", "").strip()
     sort = "recent" if query.get("sort") == "recent" else "name"
@@ -64,7 +60,7 @@ async def _list_page(
         own, meta = _page_of(own, query.get("from", ""))
     return page.show(
         "tags.html",
-        status,
+        refusal.status,
         repository=repository,
         tags=own,
         folded=folded,
@@ -73,7 +69,7 @@ async def _list_page(
         sort=sort if is_sorted else "",
         shows_all="all" in query,
         most_sorted=_MOST_SORTED,
-        complaint=complaint,
+        refusal=refusal,
         is_gone=is_gone,
     )
 
@@ -94,30 +90,28 @@ def _page_of(
     return tags[start:end], {"total": len(tags), "has_more": end < len(tags), "marker": str(end)}
 
 
-@get(_TAG)
-async def show_tag(page: InjectedPage) -> PageResponse:
-    """Show a tag with its history, even if it was deleted."""
-    return await _tag_page(page)
-
-
 async def _tag_page(
-    page: PageRequest, status: int = 200, complaint: str = "", *, is_gone: bool = False
+    page: PageRequest, refusal: FormRefusal = NO_REFUSAL, *, is_gone: bool = False
 ) -> PageResponse:
+    """Return the page of a tag with its history, even if it was deleted."""
     path = f"{api_path(page)}/tags/{page.parameters['tag']}"
     repository = await read_repository(page)
     history = await page.api.get(f"{path}/history", marker=page.query.get("marker"), limit=_PAGE)
     found = await unless_refused(page.api.get(path))
     return page.show(
         "tag.html",
-        status,
+        refusal.status,
         repository=repository,
         name=page.parameters["tag"],
         tag=found and found["tag"],
         history=history["history"],
         meta=history["meta"],
-        complaint=complaint,
+        refusal=refusal,
         is_gone=is_gone,
     )
+
+
+list_tags, show_tag = FormPage(_TAGS, _list_page).get(), FormPage(_TAG, _tag_page).get()
 
 
 @post([_TAGS, _TAG])
@@ -131,7 +125,7 @@ async def put_tag(page: InjectedPage) -> PageResponse:
     form = page.form
     name = page.parameters.get("tag") or form.get("tag", "").strip()
     if not is_tag(name):
-        return await show(page, 400, _NO_TAG)
+        return await show(page, FormRefusal(400, _NO_TAG))
     path = f"{api_path(page)}/tags/{name}"
     was_there = await unless_refused(page.api.get(path))
     before = was_there["tag"]["digest"] if was_there else ""
@@ -143,9 +137,9 @@ async def put_tag(page: InjectedPage) -> PageResponse:
     except Refused as error:
         if error.status not in _INLINE:
             raise
-        complaint = _MOVED if error.status == 412 else error.sentence
+        words = _MOVED if error.status == 412 else error.sentence
         is_gone = error.status == 404 and not is_tag(form.get("target", "").strip())
-        return await show(page, error.status, complaint, is_gone=is_gone)
+        return await show(page, FormRefusal(error.status, words), is_gone=is_gone)
     there = path_of(page).tag(name)
     if not was_there:
         return page.go(there, "The tag was created.")

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from litestar import get, post
+from litestar import post
 
-from registry.console.complaints import NO_COMPLAINT, Complaint, beside_form, complaint_of
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.nouns.handlers import api_of, beside_one, crn_of, path_of, read_one, show_one
+from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, refusal_of
+from registry.console.nouns.handlers import api_of, crn_of, one_page, path_of, read_one, show_one
 from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
     CLUSTER,
-    complaint_beside,
+    refusal_beside,
     restore_inputs,
     show_password,
     with_size,
 )
 
-_ALL: Final = f"{CLUSTER.path_of_one}/backups"
-_ONE: Final = f"{_ALL}/{{backup:str}}"
+_ONE: Final = f"{CLUSTER.path_of_one}/backups/{{backup:str}}"
 _ONE_API: Final = f"{CLUSTER.api}/{{cluster}}/backups/{{backup}}"
 _MOST: Final = 200
 _MOMENT: Final = Input("target_time", "Moment", "instant", is_required=True)
@@ -46,8 +45,10 @@ WAYS: Final = {
 """How a proof was made."""
 
 
-@post(_ALL)
-@beside_one(CLUSTER)
+_CLUSTER: Final = one_page(CLUSTER)
+
+
+@_CLUSTER.form("/backups")
 async def back_up(page: InjectedPage) -> PageResponse:
     """Ask for a backup now."""
     kind, once = page.form.get("kind", ""), page.form.get("once", "")
@@ -55,15 +56,15 @@ async def back_up(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, CLUSTER), "It is backed up after those that wait already.")
 
 
-async def _show(page: PageRequest, complaint: Complaint = NO_COMPLAINT) -> PageResponse:
+async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     record = await read_one(page, CLUSTER)
     crn = crn_of(page, CLUSTER, record)
     page.want_rights_on(crn)
     return page.show(
         "backup.html",
-        complaint.status,
+        refusal.status,
         crn=crn,
-        complaint=complaint,
+        refusal=refusal,
         restoring=restore_inputs(record),
         proofs=PROOFS,
         ways=WAYS,
@@ -92,33 +93,28 @@ async def _read(page: PageRequest, record: RecordJson) -> Mapping[str, Any]:
     }
 
 
-@get(_ONE)
-async def show_backup(page: InjectedPage) -> PageResponse:
-    """Show a backup."""
-    return await _show(page)
+_BACKUP: Final = FormPage(_ONE, _show)
+show_backup = _BACKUP.get()
 
 
-@post(f"{_ONE}/verify")
-@beside_form(_show)
+@_BACKUP.form("/verify")
 async def verify_backup(page: InjectedPage) -> PageResponse:
     """Verify a backup by restoring it into a temporary server."""
     await page.api.post(f"{page.fill(_ONE_API)}/verify", once=page.form.get("once", ""))
     return page.go(page.fill(_ONE), "It is being proved. Load the page again in a while.")
 
 
-@post(f"{_ONE}/restore")
-@beside_form(_show)
+@_BACKUP.form("/restore")
 async def restore_backup(page: InjectedPage) -> PageResponse:
     """Restore a backup into a new cluster, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
     try:
         return await _restore(page, record, f"{page.fill(_ONE_API)}/restore")
     except Refused as error:
-        return await _show(page, complaint_beside(error, "restore_", ("name", "bucket")))
+        return await _show(page, refusal_beside(error, "restore_", ("name", "bucket")))
 
 
-@post(f"{CLUSTER.path_of_one}/restore")
-@beside_one(CLUSTER)
+@_CLUSTER.form("/restore")
 async def restore_to_moment(page: InjectedPage) -> PageResponse:
     """Restore a cluster as of a moment into a new one, and show its owner's password once."""
     record = await read_one(page, CLUSTER)
@@ -126,7 +122,7 @@ async def restore_to_moment(page: InjectedPage) -> PageResponse:
         given = read_inputs((_MOMENT,), page.form)
         return await _restore(page, record, f"{api_of(page, CLUSTER)}/restore", given)
     except Refused as error:
-        wrong_field = complaint_beside(error, "restore_", ("name", "bucket"))
+        wrong_field = refusal_beside(error, "restore_", ("name", "bucket"))
         if error.params.get("reason") == "out_of_window":
             wrong_field = wrong_field._replace(field=_MOMENT.field)
         return await show_one(page, CLUSTER, wrong_field)
@@ -136,19 +132,19 @@ async def restore_to_moment(page: InjectedPage) -> PageResponse:
 async def delete_backup(page: InjectedPage) -> PageResponse:
     """Ask, or with ``confirmed`` in the form delete a backup, with those that need it."""
     record = await read_one(page, CLUSTER)
-    wrong = NO_COMPLAINT
+    wrong = NO_REFUSAL
     if "confirmed" in page.form:
         try:
             await page.api.change(
                 "DELETE", page.fill(_ONE_API), cascade="true" if "cascade" in page.form else None
             )
         except Refused as error:
-            wrong = complaint_of(error)
+            wrong = refusal_of(error)
         else:
             return page.go(path_of(page, CLUSTER), "The backup is being deleted.")
     await page.require("database:DeleteBackup", crn_of(page, CLUSTER, record))
     return page.show(
-        "backup_question.html", wrong.status, complaint=wrong, **await _read(page, record)
+        "backup_question.html", wrong.status, refusal=wrong, **await _read(page, record)
     )
 
 

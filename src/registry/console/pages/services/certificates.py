@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final, get_args
 
-from litestar import post
-
 from cloudcore.certificate import certificate
-from registry.console.nouns.handlers import beside_list, send_new
+from registry.console.nouns.handlers import list_page, send_new
 from registry.console.nouns.inputs import (
     CREATED,
     TAGS,
@@ -120,8 +118,10 @@ CERTIFICATE: Final = replace(
 )
 
 
-@post(CERTIFICATE.path)
-@beside_list(CERTIFICATE)
+_LIST: Final = list_page(CERTIFICATE)
+
+
+@_LIST.form()
 async def create_certificate(page: InjectedPage) -> PageResponse:
     """Let a certificate be issued."""
     body = read_inputs(_NEW, page.form)
@@ -131,8 +131,7 @@ async def create_certificate(page: InjectedPage) -> PageResponse:
     return await send_new(page, CERTIFICATE, CERTIFICATE.api, body, said)
 
 
-@post(f"{CERTIFICATE.path}/upload")
-@beside_list(CERTIFICATE)
+@_LIST.form("/upload")
 async def upload_certificate(page: InjectedPage) -> PageResponse:
     """Upload a certificate; a form that is refused is shown without its key."""
     body = read_inputs(_UPLOADED, page.form)

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from litestar import post
-
 from cloudcore.databases.clusters import cluster
-from registry.console.complaints import Complaint, complaint_of
 from registry.console.control_plane import Refused, unless_refused
+from registry.console.form_refusals import FormRefusal, refusal_of
 from registry.console.nouns.handlers import (
     api_of,
-    beside_list,
-    beside_one,
+    list_page,
+    one_page,
     path_of,
     show_list,
     show_one,
@@ -263,15 +261,17 @@ CLUSTER: Final = replace(
 )
 
 
-@post(CLUSTER.path)
-@beside_list(CLUSTER)
+_LIST: Final = list_page(CLUSTER)
+_CLUSTER: Final = one_page(CLUSTER)
+
+
+@_LIST.form()
 async def create_cluster(page: InjectedPage) -> PageResponse:
     """Create a cluster that is run here, and show the password of its owner once."""
     return await _send(page, with_size(read_inputs(_NEW, page.form)), "")
 
 
-@post(f"{CLUSTER.path}/register")
-@beside_list(CLUSTER)
+@_LIST.form("/register")
 async def register_cluster(page: InjectedPage) -> PageResponse:
     """Register a cluster that runs elsewhere."""
     body = read_inputs(_REGISTERED, page.form)
@@ -284,7 +284,7 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
     try:
         made = await page.api.post(CLUSTER.api, body, once=page.form.get("once", ""))
     except Refused as error:
-        return await show_list(page, CLUSTER, complaint_beside(error, prefix, ("name", "bucket")))
+        return await show_list(page, CLUSTER, refusal_beside(error, prefix, ("name", "bucket")))
     record = made["cluster"]
     there = f"{CLUSTER.path}/{record['id']}"
     if "password" not in made:
@@ -292,8 +292,7 @@ async def _send(page: PageRequest, body: Mapping[str, object], prefix: str) -> P
     return show_password(page, made["password"], there, "It is being made.", record["name"])
 
 
-@post(f"{CLUSTER.path_of_one}/change-credentials")
-@beside_one(CLUSTER)
+@_CLUSTER.form("/change-credentials")
 async def change_credentials(page: InjectedPage) -> PageResponse:
     """Change the credentials of a cluster that runs elsewhere."""
     try:
@@ -301,15 +300,14 @@ async def change_credentials(page: InjectedPage) -> PageResponse:
         body = {name.removeprefix("new_"): value for name, value in given.items()}
         await page.api.change("POST", f"{api_of(page, CLUSTER)}/change-credentials", body)
     except Refused as error:
-        wrong_field = complaint_beside(error, "new_", ("password", "username", "ca"))
+        wrong_field = refusal_beside(error, "new_", ("password", "username", "ca"))
         if error.params.get("reason") == "endpoint_unreachable":
             wrong_field = wrong_field._replace(field="new_password")
         return await show_one(page, CLUSTER, wrong_field)
     return page.go(path_of(page, CLUSTER), "The server takes them; they are stored.")
 
 
-@post(f"{CLUSTER.path_of_one}/schedule")
-@beside_one(CLUSTER)
+@_CLUSTER.form("/schedule")
 async def schedule_backups(page: InjectedPage) -> PageResponse:
     """Set the schedule of backups and proofs, and how many backups are kept."""
     try:
@@ -321,7 +319,7 @@ async def schedule_backups(page: InjectedPage) -> PageResponse:
         }
         await page.api.change("PATCH", api_of(page, CLUSTER), body)
     except Refused as error:
-        wrong_field = complaint_beside(error)
+        wrong_field = refusal_beside(error)
         if wrong_field.field == "schedule":
             wrong_field = wrong_field._replace(field="base_cron")
         return await show_one(page, CLUSTER, wrong_field)
@@ -335,11 +333,11 @@ def with_size(body: dict[str, Any]) -> Mapping[str, object]:
     return {**body, "size": size}
 
 
-def complaint_beside(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> Complaint:
-    """Return the complaint about a form whose fields have other names than those of ``/v1``.
+def refusal_beside(error: Refused, prefix: str = "", named: Sequence[str] = ()) -> FormRefusal:
+    """Return the refusal about a form whose fields have other names than those of ``/v1``.
 
     A nested field has the last part of its name; the names of those `named` begin with `prefix`.
     """
-    wrong = complaint_of(error)
+    wrong = refusal_of(error)
     field = wrong.field.rpartition(".")[2]
     return wrong._replace(field=f"{prefix}{field}" if field in named else field)

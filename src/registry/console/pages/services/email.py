@@ -12,8 +12,8 @@ from litestar import post
 from cloudcore.email import resources
 from cloudcore.email.resources import SENDING_IDENTITY
 from registry.console.assets import SHOWING_MAIL
-from registry.console.complaints import NO_COMPLAINT, Complaint, complaint_of
 from registry.console.control_plane import Refused
+from registry.console.form_refusals import NO_REFUSAL, FormRefusal, refusal_of
 from registry.console.nouns.handlers import api_of, show_one
 from registry.console.nouns.inputs import Column, RecordJson
 from registry.console.nouns.noun_pages import CustomMethod
@@ -58,7 +58,7 @@ MESSAGE: Final = replace(
 
 
 _FIELD: Final = "variables"
-_NO_OBJECT: Final = Complaint(400, "Variables: a JSON object.", _FIELD)
+_NO_OBJECT: Final = FormRefusal(400, "Variables: a JSON object.", _FIELD)
 _HEAD: Final = (
     "<!doctype html><meta http-equiv=Content-Security-Policy"
     " content=\"default-src 'none'; style-src 'unsafe-inline'\">"
@@ -82,21 +82,21 @@ TEMPLATE: Final = replace(
 @post(f"{TEMPLATE.path_of_one}/preview")
 async def preview_template(page: InjectedPage) -> PageResponse:
     """Show a message rendered with variables, which are a JSON object."""
-    preview, complaint = None, NO_COMPLAINT
+    preview, refusal = None, NO_REFUSAL
     try:
         variables = msgspec.json.decode(page.form.get(_FIELD) or "{}", type=dict[str, Any])
         answer = await page.api.post(f"{api_of(page, TEMPLATE)}/preview", {_FIELD: variables})
         preview = answer["preview"]
     except msgspec.DecodeError:
-        complaint = _NO_OBJECT
+        refusal = _NO_OBJECT
     except Refused as error:
         if error.status != _NO_OBJECT.status:
             raise
-        complaint = complaint_of(error)._replace(field=_FIELD)
+        refusal = refusal_of(error)._replace(field=_FIELD)
 
     async def more(_page: PageRequest, _record: RecordJson) -> Mapping[str, Any]:
         headers = {"content-security-policy": SHOWING_MAIL}
         shown = {"preview": preview, "mail_head": _HEAD}
         return {**shown, "panel_fields": (_FIELD,), "headers": headers}
 
-    return await show_one(page, replace(TEMPLATE, more=more), complaint)
+    return await show_one(page, replace(TEMPLATE, more=more), refusal)

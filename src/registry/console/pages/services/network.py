@@ -12,9 +12,9 @@ from litestar import post
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.resources import INTERNET_GATEWAY, ROUTE_TABLE, SECURITY_GROUP
 from cloudcore.network.resources import VPC as OF_VPC
-from registry.console.complaints import WrongInput, complaint_of
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.nouns.handlers import api_of, beside_one, path_of, read_one, show_one
+from registry.console.form_refusals import refusal_of
+from registry.console.nouns.handlers import api_of, one_page, path_of, read_one, show_one
 from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.nouns.resources import deletion, noun_of
@@ -102,8 +102,7 @@ GROUP: Final = replace(
 )
 
 
-@post(f"{GATEWAY.path_of_one}/attach")
-@beside_one(GATEWAY)
+@one_page(GATEWAY).form("/attach")
 async def attach_gateway(page: InjectedPage) -> PageResponse:
     """Attach an internet gateway to a VPC."""
     body, once = read_inputs(_ATTACHING, page.form), page.form.get("once", "")
@@ -129,13 +128,10 @@ async def remove_route(page: InjectedPage) -> PageResponse:
     return await _put(page, TABLE, "routes", others, "The route was taken away.")
 
 
-@post(f"{GROUP.path_of_one}/rules")
+@one_page(GROUP).form("/rules")
 async def add_rule(page: InjectedPage) -> PageResponse:
     """Add a rule."""
-    try:
-        new = read_inputs(_ALLOWING, page.form)
-    except WrongInput as wrong:
-        return await show_one(page, GROUP, wrong.complaint)
+    new = read_inputs(_ALLOWING, page.form)
     new["source" if new["direction"] == "inbound" else "destination"] = new.pop("peer")
     rules = (await read_one(page, GROUP))["rules"]
     return await _put(page, GROUP, "rules", [*rules, new], "The rule was added.")
@@ -156,8 +152,8 @@ async def _put(
     try:
         await page.api.change("PATCH", api_of(page, noun), {field: values})
     except Refused as error:
-        complaint = complaint_of(error)
-        last = complaint.field.rpartition(".")[2]
+        refusal = refusal_of(error)
+        last = refusal.field.rpartition(".")[2]
         last = "peer" if last in ("source", "destination") and noun is GROUP else last
-        return await show_one(page, noun, complaint._replace(field=last))
+        return await show_one(page, noun, refusal._replace(field=last))
     return page.go(path_of(page, noun), said)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from litestar import post
 
 from cloudcore.notifications import topic
-from registry.console.complaints import NO_COMPLAINT, complaint_of
 from registry.console.control_plane import Refused, unless_refused
-from registry.console.nouns.handlers import api_of, beside_one, path_of, show_list
+from registry.console.form_refusals import NO_REFUSAL, refusal_of
+from registry.console.nouns.handlers import api_of, one_page, path_of, show_list
 from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.nouns.resources import deletion, noun_of
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
@@ -80,16 +80,15 @@ TOPIC: Final = replace(
         "subscribing": _SUBSCRIBING,
         "panel_fields": [each.field for each in _SUBSCRIBING],
         "confirming": _CONFIRMING,
-        "unconfirmed": NO_COMPLAINT,
+        "unconfirmed": NO_REFUSAL,
     },
 )
-_SUBSCRIPTIONS: Final = f"{TOPIC.path_of_one}/subscriptions"
-_ONE: Final = f"{_SUBSCRIPTIONS}/{{subscription:str}}"
+_TOPIC: Final = one_page(TOPIC)
+_ONE: Final = "/subscriptions/{subscription:str}"
 _ONE_API: Final = f"{TOPIC.api}/{{topic}}/subscriptions/{{subscription}}"
 
 
-@post(_SUBSCRIPTIONS)
-@beside_one(TOPIC)
+@_TOPIC.form("/subscriptions")
 async def subscribe(page: InjectedPage) -> PageResponse:
     """Subscribe an endpoint."""
     body, once = read_inputs(_SUBSCRIBING, page.form), page.form.get("once", "")
@@ -98,15 +97,14 @@ async def subscribe(page: InjectedPage) -> PageResponse:
     return page.go(path_of(page, TOPIC), words)
 
 
-@post(f"{_ONE}/delete")
+@post(f"{TOPIC.path_of_one}{_ONE}/delete")
 async def unsubscribe(page: InjectedPage) -> PageResponse:
     """Delete a subscription."""
     await page.api.change("DELETE", page.fill(_ONE_API))
     return page.go(path_of(page, TOPIC), "The subscription was deleted.")
 
 
-@post(f"{_ONE}/resend-confirmation")
-@beside_one(TOPIC)
+@_TOPIC.form(f"{_ONE}/resend-confirmation")
 async def resend_confirmation(page: InjectedPage) -> PageResponse:
     """Ask the endpoint again to confirm."""
     await page.api.post(page.fill(f"{_ONE_API}/resend-confirmation"))
@@ -120,7 +118,7 @@ async def confirm_subscription(page: InjectedPage) -> PageResponse:
     try:
         await page.client.change("POST", "/v1/subscription-confirmations", body)
     except Refused as error:
-        wrong = complaint_of(error)
+        wrong = refusal_of(error)
         shown = await show_list(page, TOPIC, unconfirmed=wrong._replace(field="token"))
         shown.status_code = wrong.status
         return shown

@@ -1,0 +1,159 @@
+"""Pages with forms, and the refusals that they show beside the form that was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import Final, NamedTuple, TypeVar, cast
+
+import msgspec
+from litestar import get, post
+from litestar.handlers import HTTPRouteHandler
+
+from registry.console.control_plane import Refused
+from registry.console.page_request import InjectedPage, PageRequest, PageResponse
+
+Handler = TypeVar("Handler", bound=Callable[..., Awaitable[PageResponse]])
+
+_INLINE: Final = (400, 403, 404, 409)
+_SENT_BEFORE: Final = (
+    "This form was sent before with something else in it, and has made something then: look for it"
+    " on this page. To make another, fill in the form again."
+)
+
+
+class FormRefusal(NamedTuple):
+    """A message about a form."""
+
+    status: int = 200
+    text: str = ""
+    """A sentence."""
+    field: str = ""
+    """The field of ``/v1`` that the answer names, if any."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Return True if what is saved was changed after the form was drawn."""
+        return self.text == OUTDATED
+
+
+NO_REFUSAL: Final = FormRefusal()
+NOTHING_SAVED: Final = "Nothing: it was deleted."
+"""What is saved now, if there is no document any more."""
+OUTDATED: Final = (
+    "This has changed since you opened the page, so nothing was saved. What you wrote is still in"
+    " the form, and what is saved now is shown below it. Bring the two together and save again:"
+    " that replaces what is saved now."
+)
+
+
+def refusal_of(error: Refused) -> FormRefusal:
+    """Return the refusal that an error means.
+
+    Raises:
+        Refused: `error` itself, which is not the form's: a 401, a 429 or a failure, or a question
+            before own rights are lost.
+
+    """
+    if takes_own_rights(error):
+        raise error
+    if error.code == "IDEMPOTENCY_KEY_REUSED":
+        return FormRefusal(409, _SENT_BEFORE)
+    if error.status not in _INLINE:
+        raise error
+    if is_outdated(error):
+        return FormRefusal(error.status, OUTDATED)
+    return FormRefusal(error.status, error.sentence, str(error.params.get("field", "")))
+
+
+def is_outdated(error: Refused) -> bool:
+    """Return True if the document was changed after its form was rendered."""
+    return error.status == 409 and "revision" in error.params
+
+
+def takes_own_rights(error: Refused) -> bool:
+    """Return True if a change was refused that takes rights from its own caller.
+
+    The error page then asks whether to make it all the same.
+    """
+    return error.status == 409 and error.params.get("reason") == "own_rights"
+
+
+class WrongInput(Exception):
+    """Raised for a field of a form that cannot be read."""
+
+    def __init__(self, field: str, words: str) -> None:
+        super().__init__(words)
+        self.refusal = FormRefusal(400, words, field)
+
+
+Show = Callable[[PageRequest, FormRefusal], Awaitable[PageResponse]]
+"""Returns the page of a form, with a refusal about what was sent."""
+
+
+def beside_form(show: Show, document: str = "") -> Callable[[Handler], Handler]:
+    """Return a decorator for handlers of forms: show refusals and wrong input by `show`.
+
+    The page is the first argument of what it decorates. Errors that are not about the form are
+    raised; see `refusal_of`. `document` is a field with JSON, of which a refusal names the line.
+    """
+
+    def decorate(handle: Handler) -> Handler:
+        @wraps(handle)
+        async def answer(page: PageRequest, *args: object, **kwargs: object) -> PageResponse:
+            try:
+                return await handle(page, *args, **kwargs)
+            except WrongInput as wrong:
+                return await show(page, wrong.refusal)
+            except Refused as error:
+                refusal, line = refusal_of(error), _line_of(error, page.form.get(document, ""))
+                text = f"Line {line}: {refusal.text}" if line else refusal.text
+                return await show(page, refusal._replace(text=text))
+
+        return cast("Handler", answer)
+
+    return decorate
+
+
+def _line_of(error: Refused, written: str) -> int:
+    """Return the number of the line of a document that has the refused value, or 0."""
+    value = error.params.get("value")
+    return line_of(value, written) if isinstance(value, str) else 0
+
+
+def line_of(value: str, written: str) -> int:
+    """Return the number of the first line that has this string, or 0."""
+    wanted = msgspec.json.encode(value).decode()
+    for number, line in enumerate(written.splitlines(), 1):
+        if wanted in line:
+            return number
+    return 0
+
+
+class FormPage(NamedTuple):
+    """A page with forms."""
+
+    path: str
+    """Of its route."""
+    show: Show
+    opt: Mapping[str, object] | None = None
+    """Of its route and of those of its forms."""
+    document: str = ""
+    """The field with JSON, if a form has one."""
+
+    def get(self) -> HTTPRouteHandler:
+        """Return the handler that shows the page."""
+
+        @get(self.path, opt=self.opt)
+        async def show(page: InjectedPage) -> PageResponse:
+            return await self.show(page, NO_REFUSAL)
+
+        return show
+
+    def form(self, below: str = "") -> Callable[[Handler], HTTPRouteHandler]:
+        """Return a decorator for the handler of a form, which is sent to a path `below` the page.
+
+        What is refused is shown as by `beside_form`.
+        """
+        route = post(f"{self.path}{below}", opt=self.opt)
+        return lambda handle: route(beside_form(self.show, self.document)(handle))

@@ -1,0 +1,301 @@
+"""Golden tables of pages: files that say what a person sends the console, and what it answers.
+
+A case begins with ``## its title``. ``> PATH`` opens a page, and ``> PATH FIELD=VALUE …`` sends a
+form there, in the quotes of a shell; ``@`` is a page of the repository. A redirect is followed.
+
+``> image NAME`` pushes one under a tag of this name, and ``> member NAME`` adds one to the
+organization; ``<NAME>`` is the digest, or the id. From ``> may ACTION …`` on a
+role is acted in that may do no more, from ``> all [NAME]`` on one that may do everything, and from
+``> person [NAME]`` on none, by a member or the owner. ``> v1 PATH`` reads JSON of ``/v1``, ``> v1
+METHOD PATH JSON`` sends it. ``+ …`` is the same, of which only is asked that it succeeds.
+
+Below stands what is answered: where a redirect led, the status if it is not 200, and lines of the
+page in its order. Each heading, paragraph, row, field and form is a line; ``<name>`` is one word,
+and the same from there on, ``…`` any text. What stands after ``-`` is nowhere on the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import httpx
+
+from tests.integration.console_shop import Shop, browser_with
+from tests.integration.transcripts import Golden
+
+FOLDER: Final = Path(__file__).parent / "pages"
+_BLOCKS: Final = frozenset(
+    ("h1", "h2", "h3", "p", "li", "tr", "dd", "pre", "textarea", "option", "summary", "caption")
+)
+_BEGINNING: Final = (_BLOCKS - {"dd"}) | {
+    "div",
+    "form",
+    "dt",
+    "section",
+    "label",
+    "fieldset",
+    "svg",
+}
+_STATUS: Final = re.compile(r"[45]\d\d")
+_CELLS: Final = frozenset(("td", "th"))
+_SECRETS: Final = ("password", "secret", "client_secret", "new_password", "private_key_pem")
+"""Fields of forms that no answer may show, and no log."""
+
+
+class Case(NamedTuple):
+    """A part of a file that is played by itself."""
+
+    name: str
+    lines: list[str]
+
+
+def cases(name: str) -> Iterator[Case]:
+    """Yield the cases of a file."""
+    _, *parts = (FOLDER / f"{name}.txt").read_text().split("\n## ")
+    for part in parts:
+        title, *lines = part.splitlines()
+        yield Case(title, [line for line in lines if line and not line.startswith("# ")])
+
+
+class PageLines(HTMLParser):
+    """Reads what a page says between its header and its footer, as lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._text = ""
+        self._hrefs: list[str] = []
+        self._is_main = False
+        self._mark = ""
+        self._is_copying = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        if tag == "main":
+            self._is_main = True
+        elif tag in _BEGINNING:
+            self._end()
+        if tag == "form":
+            self._line(f"{given.get('method', 'get').upper()} {given.get('action', '')}".rstrip())
+        elif tag in ("input", "select", "textarea"):
+            self._field(tag, given)
+        elif tag == "a":
+            self._hrefs.append(given.get("href", ""))
+        elif tag == "button":
+            self._is_copying = "data-copy" in given
+        self._text += self._before(tag, given)
+        if given.get("role") in ("alert", "status"):
+            self._mark = "! " if given["role"] == "alert" else "= "
+
+    def _before(self, tag: str, given: Mapping[str, str]) -> str:
+        """Return what stands for a tag before its text."""
+        if tag in ("h1", "h2", "h3"):
+            return f"{tag} "
+        if tag == "option" and "selected" in given:
+            return "* "
+        if tag in _CELLS and self._text.strip():
+            return " | "
+        if tag == "button" and not self._is_copying:
+            label = f"{given['aria-label']}: " if "aria-label" in given else ""
+            return (
+                f" [{given['name']}={given.get('value')} {label}"
+                if "name" in given
+                else f" [{label}"
+            )
+        return "!" if given.get("class") == "mark has" else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "main":
+            self._end()
+            self._is_main = False
+        elif tag == "a":
+            self._text += f" ({self._hrefs.pop()})"
+        elif tag == "button":
+            self._text += "" if self._is_copying else "]"
+            self._is_copying = False
+        elif tag == "dt":
+            self._text += ": "
+        elif tag in _BLOCKS or tag in ("form", "div", "label"):
+            self._end()
+
+    def handle_data(self, data: str) -> None:
+        if not self._is_copying:
+            self._text += data
+
+    def _field(self, tag: str, given: Mapping[str, str]) -> None:
+        if given.get("name") == "csrf":
+            return
+        if given.get("name") == "once":
+            given = {"name": "once"}
+        self._end()
+        wrong = " wrong" if given.get("aria-invalid") == "true" else ""
+        told = " told" if "refusal" in given.get("aria-describedby", "").split() else ""
+        if given.get("type") in ("checkbox", "radio"):
+            value = "x" if "checked" in given else "-"
+        else:
+            value = given.get("value", "" if tag == "input" else tag)
+        self._line(f"{given.get('name') or given.get('type')}={value}{wrong}{told}")
+
+    def _end(self) -> None:
+        text = " ".join(self._text.split())
+        self._text = ""
+        if text:
+            self._line(f"{self._mark}{text}")
+            self._mark = ""
+
+    def _line(self, text: str) -> None:
+        if self._is_main:
+            self.lines.append(text)
+
+
+def lines_of(page: str) -> list[str]:
+    """Return what a page says, line by line."""
+    reader = PageLines()
+    reader.feed(page)
+    return reader.lines
+
+
+@dataclass
+class PagePlayer(Golden):
+    """Plays a case in a browser of `console_shop`."""
+
+    shop: Shop
+    known: dict[str, str] = field(default_factory=dict)
+    secrets: set[str] = field(default_factory=set)
+    """What was sent in fields of secrets."""
+    persons: dict[str, str] = field(default_factory=dict)
+    """The tokens of members, by name."""
+
+    async def play(self, lines: list[str]) -> None:
+        """Send what a case says, and compare each answer with what stands below it."""
+        acme = self.shop.served.acme
+        self.known |= {
+            "acme": acme.account_id,
+            "organization": acme.organization_id,
+            "globex": self.shop.served.globex.organization_id,
+            "globex_account": self.shop.served.globex.account_id,
+            "repository": self.shop.repository_id,
+        }
+        self._browser = self.shop.browser
+        async with AsyncExitStack() as self._stack:
+            while lines:
+                line, rest = lines[0], lines[1:]
+                assert line[:2] in ("> ", "+ "), f"nothing to send: {line}"
+                expected = list(takewhile(lambda each: each[:2] not in ("> ", "+ "), rest))
+                told = await self._do(*shlex.split(self._filled(line[2:])))
+                if line[0] == "+":
+                    assert not told or not _STATUS.fullmatch(told[0]), (line, told)
+                else:
+                    self._compare(line, told, expected)
+                lines = rest[len(expected) :]
+
+    def _compare(self, line: str, told: list[str], expected: list[str]) -> None:
+        shown = "\n".join((self._filled(line), *told))
+        first = next((each for each in expected if not each.startswith("→ ")), "")
+        is_refused = any(map(_STATUS.fullmatch, told[:2]))
+        assert is_refused == bool(_STATUS.fullmatch(first)), shown
+        rest = told
+        for each in expected:
+            if each.startswith("- "):
+                assert not any(self._filled(each[2:]) in one for one in told), (each, shown)
+                continue
+            try:
+                rest = self._after(each, rest)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{shown}") from None
+
+    async def _do(self, word: str, *more: str) -> list[str]:
+        match word, more:
+            case "may", actions:
+                await self._become(self.shop.browser_that_may(*actions))
+                return []
+            case "person", names:
+                await self._become(self._with("", *names))
+                return []
+            case "all", names:
+                program = self.shop.served.acme.program_token
+                await self._become(self._with(program, *names))
+                return []
+            case "member", (name,):
+                await self._add_member(name)
+                return []
+            case "image", (name,):
+                self.known[name] = (await self.shop.image(name, name))["digest"]
+                return []
+            case "v1", asked:
+                return await self._ask(*asked)
+        path = self._path(word)
+        fields = dict(each.partition("=")[::2] for each in more)
+        fields = {name: value.replace("\\n", "\r\n") for name, value in fields.items()}
+        self.secrets |= {value for name, value in fields.items() if name in _SECRETS and value}
+        answer = await (
+            self._browser.post(path, data={"csrf": "csrf", **fields})
+            if more
+            else self._browser.get(path)
+        )
+        return await self._told(answer)
+
+    def _path(self, word: str) -> str:
+        """Return a path of the console: `word` may be ``@/tags``, ``@:tag`` or ``@@digest``."""
+        if word[0] != "@":
+            return word
+        return (
+            f"{self.shop.base}{word[1:]}"
+            if word[1:2] in ("@", ":")
+            else self.shop.address(word[1:])
+        )
+
+    async def _become(self, browser: AbstractAsyncContextManager[httpx.AsyncClient]) -> None:
+        self._browser = await self._stack.enter_async_context(browser)
+
+    def _with(
+        self, access_token: str, name: str = ""
+    ) -> AbstractAsyncContextManager[httpx.AsyncClient]:
+        served, person_id = self.shop.served, self.known.get(name, "1")
+        token = self.persons.get(name, "")
+        return browser_with(served, self.shop.app, access_token, token, user_id=person_id)
+
+    async def _add_member(self, name: str) -> None:
+        served = self.shop.served
+        person, token = await served.add_person(name)
+        await served.join(
+            served.acme.organization_id, person.email, token, by=served.acme.person_token
+        )
+        self.known[name], self.persons[name] = person.id, token
+
+    async def _told(self, answer: httpx.Response) -> list[str]:
+        led = []
+        while answer.is_redirect:
+            led.append(f"→ {answer.headers['location']}")
+            answer = await self._browser.get(answer.headers["location"])
+        for secret in self.secrets:
+            assert secret not in answer.text
+        assert answer.headers["cache-control"] == "no-store"
+        status = [] if answer.status_code == 200 else [str(answer.status_code)]
+        return [*led, *status, *lines_of(answer.text)]
+
+    async def _ask(self, *asked: str) -> list[str]:
+        method, path, body = asked if len(asked) > 1 else ("GET", *asked, "null")
+        token = self.shop.served.acme.program_token
+        answer = await self.shop.served.ask(method, path, json.loads(body), token=token)
+        status = [] if answer.is_success else [str(answer.status_code)]
+        return [*status, *(_told_json(answer.json()) if answer.content else [])]
+
+
+def _told_json(value: Any, at: str = "") -> list[str]:  # noqa: ANN401 - JSON
+    """Return a line for each value of a document, with its path."""
+    if isinstance(value, dict) and value:
+        return [line for name, each in value.items() for line in _told_json(each, f"{at}.{name}")]
+    if isinstance(value, list) and value:
+        return [line for n, each in enumerate(value) for line in _told_json(each, f"{at}.{n}")]
+    text = value if isinstance(value, str) else json.dumps(value)
+    return [f"{at.removeprefix('.')}: {text}"]
