@@ -21,9 +21,9 @@ from cloudcore.network.driver import RulesRefused, VpcPlan
 from cloudcore.network.drivers.render import Render
 from cloudcore.network.family import NETWORK
 from cloudcore.network.needs import NetworkNeeds
-from cloudcore.network.network_interfaces import Interface, Interfaces
+from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.network.planning import plan_of
-from cloudcore.network.resources import Vpc
+from cloudcore.network.resources import NetworkInterface, Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
 from cloudcore.web.app import ControlPlane, Routes, family_routes
@@ -118,16 +118,16 @@ class World(control_plane.World):
         assert found is not None
         return found
 
-    async def place(self, subnet_id: str, *groups: str, number: int = 1) -> Interface:
+    async def place(self, subnet_id: str, *groups: str, number: int = 1) -> NetworkInterface:
         """Give an instance of acme's addresses of a subnet."""
 
-        def change(tx: Connection) -> Interface:
+        def change(tx: Connection) -> NetworkInterface:
             owner = f"crn:compute:local:{ACCOUNT}:instance/{number}"
             return LOCAL.place(tx, ACCOUNT, "local", subnet_id, groups, owner, self.now)
 
         return await self.database.write(change)
 
-    async def release(self, interface: Interface) -> None:
+    async def release(self, interface: NetworkInterface) -> None:
         """Take the addresses of an instance."""
         await self.database.write(LOCAL.release, interface.id, self.now)
 

@@ -25,7 +25,7 @@ Ts = TypeVarTuple("Ts")
 Address = IPv4Address | IPv6Address
 
 
-class Kept(msgspec.Struct, frozen=True):
+class VpcState(msgspec.Struct, frozen=True):
     """The stored state of a VPC."""
 
     vips: dict[str, str | None] = {}
@@ -65,14 +65,14 @@ class VpcFiles:
         finally:
             os.close(descriptor)
 
-    def kept(self, vpc_id: str) -> Kept:
+    def kept(self, vpc_id: str) -> VpcState:
         """Return the state of a VPC; an empty one if there is no readable file."""
         try:
-            return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=Kept)
+            return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=VpcState)
         except (FileNotFoundError, msgspec.DecodeError):
-            return Kept()
+            return VpcState()
 
-    def keep(self, vpc_id: str, kept: Kept) -> None:
+    def keep(self, vpc_id: str, kept: VpcState) -> None:
         """Store the state of a VPC."""
         self._write(self._state(vpc_id), msgspec.json.encode(kept))
 
