@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
 
 from cloudcore.compute.images import ImageRoot
+from cloudcore.nodes.control_groups import Bounds
 
 MOST_LOG_BYTES: Final = 10_000_000
 """Of an instance's output: two files of half as much, of which the older is written over."""
@@ -21,19 +22,6 @@ class SandboxFailed(Exception):
 
     The message gives the reason in one line.
     """
-
-
-class Bounds(NamedTuple):
-    """The most that an instance may use; the kernel enforces each bound."""
-
-    memory_mb: int
-    """Of 1,048,576 bytes, with what the kernel keeps for it; without root also what it writes."""
-    cpu_millis: int
-    """Thousandths of a processor."""
-    processes: int
-    """Threads included."""
-    disk_mb: int
-    """Of 1,048,576 bytes that it may write."""
 
 
 class InstanceSpec(NamedTuple):
@@ -48,6 +36,9 @@ class InstanceSpec(NamedTuple):
     environment: Mapping[str, str]
     """Beside that of the image, of which it changes what it names."""
     bounds: Bounds
+    """Without root, what it writes counts as its memory."""
+    disk_mb: int
+    """Of 1,048,576 bytes that it may write."""
     ports: Sequence[int]
     """TCP ports of its program, each reached by the socket `ports/<port>` in its folder too."""
     has_network: bool

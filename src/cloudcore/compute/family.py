@@ -6,10 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.compute.instance_pool import (
-    ACTIVE,
     CPU_HOURS,
-    DEGRADED,
-    EVENTS,
     INSTANCE_POOL,
     INSTANCES,
     MEMORY,
@@ -95,11 +92,6 @@ COMPUTE: Final[Family[ComputeNeeds]] = Family(
     placings=_placings,
     expiry=_expiry,
     resources=(INSTANCE_POOL,),
-    other_events=EVENTS,
-    event_words={
-        ACTIVE: "All instances of a pool are ready",
-        DEGRADED: "Something is wrong with a pool, and is tried again",
-    },
     skus=(MEMORY_HOURS, CPU_HOURS),
     samples=_samples,
     quotas=(INSTANCES, MEMORY),

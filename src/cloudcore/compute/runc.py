@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +32,7 @@ from cloudcore.nodes import seccomp
 from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_shim_group, shares
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.shim import OOM_SCORE
-from cloudcore.nodes.shim_driver import write_file
+from cloudcore.nodes.shim_driver import require_programs, write_file
 
 _PROGRAMS: Final = {
     "runc": "runc",
@@ -52,14 +51,6 @@ def runc_driver(folder: Path, first_uid: int) -> SandboxDriver:
     return ShimInstances(folder, _Runc(first_uid))
 
 
-def require_programs(driver: str, programs: Mapping[str, str]) -> None:
-    """Raise `DriverUnusable` if a program is not installed; `packages` names where it is from."""
-    for program, package in programs.items():
-        if shutil.which(program) is None:
-            words = f"compute_driver {driver} needs {program}: install the package {package}"
-            raise DriverUnusable(words)
-
-
 class _Runc:
     name = "runc"
     namespaces: Sequence[str] = ()
@@ -72,7 +63,7 @@ class _Runc:
         """Check for root and the programs."""
         if os.geteuid() != 0:
             raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
-        require_programs(self.name, _PROGRAMS)
+        require_programs("compute_driver runc", _PROGRAMS)
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write the bundle."""

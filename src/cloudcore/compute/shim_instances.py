@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.compute.driver import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
+from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.shim.namespaces import INSTANCE_FD
 from cloudcore.nodes import control_groups, detached_process
-from cloudcore.nodes.control_groups import MIB
+from cloudcore.nodes.control_groups import MIB, Bounds
 from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
@@ -35,6 +34,7 @@ from cloudcore.nodes.shim_driver import (
     living,
     read_json,
     shim_command,
+    stop,
     write_file,
 )
 
@@ -70,7 +70,7 @@ def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]
     return {
         "layers": [str(layer.absolute()) for layer in spec.root.layers],
         "at": at,
-        "disk_bytes": spec.bounds.disk_mb * MIB,
+        "disk_bytes": spec.disk_mb * MIB,
         "owner": owner,
         "hosts": f"127.0.0.1 localhost {spec.hostname}\n::1 localhost\n",
     }
@@ -130,8 +130,8 @@ class ShimInstances:
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
         root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
-        bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16, disk_mb=8)
-        spec = InstanceSpec(_TRIAL, "trial", root, (), {}, bounds, (), has_network=False)
+        bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16)
+        spec = InstanceSpec(_TRIAL, "trial", root, (), {}, bounds, 8, (), has_network=False)
         self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._base / f"{_TRIAL}.lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -245,15 +245,7 @@ class ShimInstances:
         return Seen(state.get("status", "starting"), **told)
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
-        folder = self.folder(instance_id)
-        process = living(folder)
-        if process is not None:
-            try:
-                _ask(folder, process, f"stop {grace_seconds}", grace_seconds + TO_END)
-            except (OSError, SandboxFailed):
-                process.signal(signal.SIGKILL)  # a shim that does not listen
-            if not process.wait(TO_END):
-                process.signal(signal.SIGKILL)
+        stop(self.folder(instance_id), grace_seconds)
         self._end(instance_id)
 
     def _wait(self, instance_id: str) -> None:

@@ -34,6 +34,7 @@ from cloudcore.loadbalancer.driver import (
 )
 from cloudcore.nodes import detached_process
 from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
+from cloudcore.nodes.shim_driver import write_file
 
 Targets = Mapping[tuple[str, str], TargetStatus]
 """By what the proxy calls the backend and the target."""
@@ -128,8 +129,8 @@ class Replicas(ABC):
             text, digest = await self._write(folder, plan, certificates, limits)
             if process is not None and await self._digest_of(folder) == digest:
                 return
-            replace_file(folder / _NAMES, json.dumps(_names(plan)).encode())
-            replace_file(folder / self.configuration_name, text.encode())
+            write_file(folder / _NAMES, json.dumps(_names(plan)).encode())
+            write_file(folder / self.configuration_name, text.encode())
             if process is None:
                 process = await self._start(folder, netns)
             else:
@@ -284,14 +285,6 @@ def _named_by_numbers(folder: Path) -> dict[int, Path]:
         return {int(found.name): found for found in folder.iterdir() if found.name.isdecimal()}
     except FileNotFoundError:
         return {}
-
-
-def replace_file(file: Path, content: bytes) -> None:
-    """Write atomically a file that only the service's user may read."""
-    new = file.with_name(f"{file.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(content)
-    new.replace(file)
 
 
 async def ask(folder: Path, name: str, question: str) -> str:

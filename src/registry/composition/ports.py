@@ -20,7 +20,7 @@ from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.compute import needs as compute
 from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
-from cloudcore.compute.pools import BalancedPools
+from cloudcore.compute.pools import PoolTargets
 from cloudcore.databases import needs as databases
 from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.clusters.cluster import CLUSTER
@@ -242,8 +242,8 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
 
 
-async def _pools(opening: Opening) -> BalancedPools:
-    return BalancedPools(await opening.needs_of(COMPUTE))
+async def _pools(opening: Opening) -> PoolTargets:
+    return PoolTargets(await opening.needs_of(COMPUTE))
 
 
 async def _authority(opening: Opening) -> databases.ServerAuthority:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -34,18 +33,20 @@ from cloudcore.databases.servers.driver import (
 from cloudcore.databases.servers.locks import ServerLocks
 from cloudcore.databases.servers.shim import INPUT
 from cloudcore.nodes import control_groups, detached_process, seccomp
-from cloudcore.nodes.control_groups import GroupsMissing
+from cloudcore.nodes.control_groups import Bounds, GroupsMissing
 from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
 from cloudcore.nodes.shim import ORDER, SECCOMP_FILE, STATE, NoAnswer, ask
 from cloudcore.nodes.shim_driver import (
-    TO_END,
     kill,
     living,
     read_json,
+    require_confinement,
+    require_programs,
     settle,
     shim_command,
+    stop,
     write_file,
 )
 
@@ -102,19 +103,10 @@ class BubblewrapServers:
     def check(self) -> None:
         """Run a program confined."""
         named = "database_driver bubblewrap"
-        for name, package in _PROGRAMS.items():
-            if shutil.which(name) is None:
-                raise DriverUnusable(f"{named} needs {name}: install the package {package}")
+        require_programs(named, _PROGRAMS)
         if not self.versions:
             raise DriverUnusable(f"{named} needs PostgreSQL: install the package postgresql-15")
-        try:
-            seccomp.write_program(Path(os.devnull))
-            control_groups.delegated()
-        except OSError:
-            words = f"{named} needs libseccomp: install the package libseccomp2"
-            raise DriverUnusable(words) from None
-        except GroupsMissing as missing:
-            raise DriverUnusable(f"{named} cannot bound memory: {missing}") from None
+        require_confinement(named)
         port = self._listening.first_port
         trial = ServerSpec(f"{_TRIAL}-{os.getpid()}", self.versions[-1], 64, 1000, 1, port)
         try:
@@ -333,7 +325,7 @@ class BubblewrapServers:
             groups = control_groups.make(
                 parents,
                 f"{self._prefix}{spec.id}",
-                _Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
+                Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
             )
             shims = control_groups.make_shim_group(*parents["cpu"])
             order = {
@@ -391,11 +383,7 @@ class BubblewrapServers:
                 ask(self._folder(spec.id), process, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
-        folder, process = self._folder(server_id), living(self._folder(server_id))
-        if process is not None:
-            with suppress(NoAnswer, OSError):
-                ask(folder, process, f"stop {_FAST_SECONDS}", _FAST_SECONDS + TO_END)
-                process.wait(TO_END)
+        stop(self._folder(server_id), _FAST_SECONDS)
         self._end(server_id)
 
     def _end(self, server_id: str) -> None:
@@ -403,12 +391,7 @@ class BubblewrapServers:
         if not kill(self._folder(server_id)):
             raise ServerFailed("its shim does not end")
         try:
-            parents = control_groups.delegated()
-            control_groups.remove(
-                {parent / f"{self._prefix}{server_id}" for _, parent in parents.values()}
-            )
-        except GroupsMissing:
-            return
+            control_groups.remove(control_groups.existing(f"{self._prefix}{server_id}"))
         except OSError as error:
             raise ServerFailed(f"its processes do not end: {error}") from error
 
@@ -471,12 +454,6 @@ class BubblewrapServers:
         if user is not None:
             os.chown(path, *user, follow_symlinks=False)
         return path
-
-
-class _Bounds(NamedTuple):
-    memory_mb: int
-    cpu_millis: int
-    processes: int
 
 
 def _written_at(path: Path) -> int:

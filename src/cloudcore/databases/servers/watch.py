@@ -7,7 +7,7 @@ watch wakes it for a server that has ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -26,7 +26,6 @@ from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSeen
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
-from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.nodes.node import Watch
 from cloudcore.resources.resource import DELETING
 
@@ -115,7 +114,7 @@ class ServerWatch:
         elif found.status != "active":
             await self._note(found, lambda one: structs.replace(one, status="active"), now)
         elif self._is_steady(found, now):
-            await self._note(found, lambda one: states.without(one, SERVER_CRASHING), now)
+            await self._note(found, lambda one: one.without_faults(SERVER_CRASHING), now)
         if now - seen.certified_at > _CERTIFICATE_SECONDS * MICROSECONDS:
             await self._certify(found)
 
@@ -181,23 +180,15 @@ def _unavailable(code: str, words: str, now: int) -> Callable[[Cluster], Cluster
     def noted(current: Cluster) -> Cluster:
         if current.status == "unavailable":
             return current
-        faults = tuple(add_fault(current.faults, code, words, now))
-        return structs.replace(current, status="unavailable", faults=faults)
+        return structs.replace(current.with_fault(code, words, now), status="unavailable")
 
     return noted
 
 
 def _again(code: str, words: str, now: int) -> Callable[[Cluster], Cluster]:
     def noted(current: Cluster) -> Cluster:
-        faults: Sequence[Fault] = current.faults
-        if code:
-            faults = add_fault(faults, code, words, now)
-        return structs.replace(
-            current,
-            status="unavailable",
-            generation=current.generation + 1,
-            faults=tuple(faults),
-        )
+        faulty = current.with_fault(code, words, now) if code else current
+        return structs.replace(faulty, status="unavailable", generation=current.generation + 1)
 
     return noted
 
@@ -210,7 +201,7 @@ def _full(found: Cluster, seen: ServerSeen, now: int) -> Callable[[Cluster], Clu
     )
 
     def noted(current: Cluster) -> Cluster:
-        faults = tuple(add_fault(current.faults, DISK_EXCEEDED, words, now))
-        return structs.replace(current, status="stopped", is_wanted=False, faults=faults)
+        full = current.with_fault(DISK_EXCEEDED, words, now)
+        return structs.replace(full, status="stopped", is_wanted=False)
 
     return noted

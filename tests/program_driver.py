@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from cloudcore.compute import shim_instances
 from cloudcore.compute.bubblewrap import bubblewrap_driver
-from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.runc import runc_driver
 from cloudcore.databases.archive.driver import Recovery
@@ -27,6 +27,7 @@ from cloudcore.databases.servers import bubblewrap, data_folders, postgres
 from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerFailed, ServerSpec
 from cloudcore.nodes import control_groups, detached_process
+from cloudcore.nodes.control_groups import Bounds
 from cloudcore.nodes.node import DriverUnusable
 
 FIRST_INSTANCE_UID: Final = 200_000
@@ -74,7 +75,7 @@ def _instance(given: dict[str, Any]) -> InstanceSpec:
     layers = tuple(map(Path, given.pop("layers")))
     return InstanceSpec(
         **given
-        | {"root": ImageRoot("", layers, config), "bounds": Bounds(**given["bounds"])}
+        | {"root": ImageRoot("", layers, config), "bounds": Bounds(*given["bounds"])}
         | {"hostname": given["id"][:8], "has_network": False}
     )
 
