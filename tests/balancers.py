@@ -275,6 +275,16 @@ class BalancerWorld:
         assert answer.status_code == 200, answer.text
         return dict(answer.json()["load_balancer"])
 
+    async def state(self, made: Mapping[str, Any]) -> tuple[str, list[str]]:
+        """Return the status of a load balancer, and the codes of its faults."""
+        found = await self.show(made)
+        return found["status"], [each["code"] for each in found["faults"]]
+
+    async def worked(self, made: Mapping[str, Any], after: float = 0) -> tuple[str, list[str]]:
+        """Let the work be done; return the state of a load balancer then."""
+        await self.work(after)
+        return await self.state(made)
+
     async def change(self, made: Mapping[str, Any], **changes: object) -> dict[str, Any]:
         """Change a load balancer; return its record."""
         answer = await self.ask("PATCH", f"/{made['id']}", changes)
@@ -300,16 +310,18 @@ class BalancerWorld:
 
 def wanted(**changes: object) -> dict[str, object]:
     """Return a request for a load balancer of HTTP before an address."""
-    backend = {
-        "name": "web",
-        "protocol": "http",
-        "targets": [{"address": "10.0.1.9", "port": 8080}],
-    }
-    listener = {"port": 80, "protocol": "http", "backend": "web"}
-    body = {"name": "front", "subnet": "app", "listeners": [listener], "backends": [backend]}
+    body = {"name": "front", "subnet": "app", "listeners": [HTTP], "backends": [WEB]}
     return {**body, **changes}
 
 
+WEB: Final[dict[str, Any]] = {
+    "name": "web",
+    "protocol": "http",
+    "targets": [{"address": "10.0.1.9", "port": 8080}],
+}
+DB: Final = {"name": "db", "protocol": "tcp", "targets": [{"address": "10.0.1.7", "port": 5432}]}
+HTTP: Final[dict[str, Any]] = {"port": 80, "protocol": "http", "backend": "web"}
+TCP: Final = {"port": 5432, "protocol": "tcp", "backend": "db"}
 HTTPS: Final = {"port": 443, "protocol": "https", "backend": "web", "certificate": "site"}
 OF_POOL: Final = {"name": "web", "protocol": "http", "targets": [{"pool": "workers", "port": 8080}]}
 
