@@ -345,6 +345,12 @@ class BackupWorld:
         path = f"/{backup['cluster']['id']}/backups/{backup['id']}{query}"
         return await self.ask("DELETE", path)
 
+    async def needed_by(self, backup: Mapping[str, Any]) -> str:
+        """Return which backup another one is not deleted for."""
+        refused = await self.delete(backup)
+        assert refused.status_code == 409, refused.text
+        return str(refused.json()["error"]["params"]["backup"])
+
     async def cluster(self, seen: Cluster) -> Cluster:
         """Return the row of a cluster as it is now."""
         found = await self.database.read(CLUSTERS.find, ACCOUNT, seen.id)
@@ -356,10 +362,16 @@ class BackupWorld:
         """Return the kinds of jobs of the machine."""
         return [WORK.job_kind(self.needs, NODE), BACKUP_WORK.job_kind(self.needs, NODE)]
 
-    async def work(self, after: float = 0) -> None:
-        """Let some seconds pass, and the work be done that is due."""
-        self.clock.pass_seconds(after)
-        await run_due(self.database, self.kinds, self.clock)
+    async def work(self, after: float = 0, times: int = 1) -> None:
+        """Let some seconds pass, and the work be done that is due; again and again."""
+        for _ in range(times):
+            self.clock.pass_seconds(after)
+            await run_due(self.database, self.kinds, self.clock)
+
+    async def fail(self) -> None:
+        """Let the backup that was asked for fail as often as it is tried."""
+        self.archive.failures += [BackupFailed("the disk is full")] * 3
+        await self.work(after=300, times=4)
 
     async def take_turns(self) -> None:
         """Look at the schedules, and do what follows."""
