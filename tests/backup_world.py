@@ -6,7 +6,6 @@ What the archive and the servers have outlives each process that the test lets d
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -46,16 +45,14 @@ from cloudcore.databases.servers.driver import (
 )
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import Events
-from cloudcore.family import vocabulary
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
 from cloudcore.outbound.destinations import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
-from cloudcore.web.context import ControlSettings, Platform
 from registry.composition.families import FAMILIES
-from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, plane, send
 from tests.jobs import Clock, run_due, until
 from tests.kms_world import add_account
 
@@ -285,21 +282,11 @@ class BackupWorld:
         *,
         token: str = "writer",
         key: str = "",
-        content: bytes | None = None,
     ) -> httpx.Response:
         """Send a request for clusters."""
-        transport = httpx.ASGITransport(self.app)  # type: ignore[arg-type]
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            headers = {"Authorization": f"Bearer {token}"}
-            if key:
-                headers["Idempotency-Key"] = key
-            if content is None and body is not None:
-                content = json.dumps(body).encode()
-            if content:
-                headers["Content-Type"] = "application/json"
-            return await client.request(
-                method, f"/v1/clusters{path}", headers=headers, content=content
-            )
+        return await send(
+            self.app, method, f"/v1/clusters{path}", body, token=token, key=key or None
+        )
 
     async def add_cluster(self, name: str = "shop", **changes: object) -> Cluster:
         """Insert a cluster that runs."""
@@ -455,21 +442,8 @@ async def open_backups(
         events=Events(topics_of),
         terms=DatabaseTerms(networks=networks),
     )
-    tokens = TokenBook()
-    tokens.add("writer")
-    tokens.add("stranger", OTHER_ACCOUNT)
-    platform = Platform(
-        database=database,
-        clock=clock,
-        new_id=lambda: uuid7(clock()),
-        keyring=keyring,
-        authenticator=tokens,
-        settings=ControlSettings(),
-        auditor=AuditLog(database),
-    )
-    app = ControlPlane(
-        _routes(), platform, needs={"database": needs}, vocabulary=vocabulary(FAMILIES)
-    )
+    of = _routes(), database, clock, FAMILIES, {"database": needs}
+    app, _ = plane(*of, auditor=AuditLog(database), new_id=lambda: uuid7(clock()))
     yield BackupWorld(database, needs, clock, app, archive, servers)
 
 

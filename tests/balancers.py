@@ -25,9 +25,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.events import Events
-from cloudcore.family import vocabulary
 from cloudcore.iam.service_roles import ServiceRoles
-from cloudcore.keyring import Keyring
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import (
     ProxyFailed,
@@ -50,9 +48,8 @@ from cloudcore.nodes.node import Node
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.resource import Reference
 from cloudcore.web.app import ControlPlane, Routes, family_routes
-from cloudcore.web.context import ControlSettings, Platform
 from registry.composition.families import FAMILIES
-from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook, plane, send
 from tests.jobs import Clock, run_due
 from tests.kms_world import add_account
 
@@ -249,11 +246,7 @@ class BalancerWorld:
         self, method: str, path: str = "", body: object = None, *, token: str = "writer"
     ) -> httpx.Response:
         """Send a request for load balancers."""
-        transport = httpx.ASGITransport(cast("Any", self.app))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            headers = {"Authorization": f"Bearer {token}"}
-            path = f"/v1/load-balancers{path}"
-            return await client.request(method, path, json=body, headers=headers)
+        return await send(self.app, method, f"/v1/load-balancers{path}", body, token=token)
 
     async def make(self, **changes: object) -> dict[str, Any]:
         """Create a load balancer; return its record."""
@@ -404,20 +397,8 @@ async def open_balancers(
         roles=cast("ServiceRoles", roles),
         dialled=(),
     )
-    tokens = TokenBook()
-    tokens.add("writer")
-    tokens.add("stranger", OTHER_ACCOUNT)
-    platform = Platform(
-        database=database,
-        clock=clock,
-        new_id=lambda: uuid7(clock()),
-        keyring=Keyring(b"k" * 32),
-        authenticator=tokens,
-        settings=ControlSettings(),
-    )
-    app = ControlPlane(
-        _routes(), platform, needs={"loadbalancer": needs}, vocabulary=vocabulary(FAMILIES)
-    )
+    of = _routes(), database, clock, FAMILIES, {"loadbalancer": needs}
+    app, tokens = plane(*of, new_id=lambda: uuid7(clock()))
     parts = (proxies, lines, pools, roles, keys, ProxyWatch(needs))
     yield BalancerWorld(database, needs, clock, app, tokens, *parts)
 

@@ -14,8 +14,6 @@ import httpx
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.family import vocabulary
-from cloudcore.keyring import Keyring
 from cloudcore.network import rows
 from cloudcore.network.driver import RulesRefused, VpcPlan
 from cloudcore.network.drivers.render import Render
@@ -26,10 +24,9 @@ from cloudcore.network.planning import plan_of
 from cloudcore.network.resources import NetworkInterface, Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
-from cloudcore.web.app import ControlPlane, Routes, family_routes
-from cloudcore.web.context import Platform
+from cloudcore.web.app import Routes, family_routes
 from tests import control_plane
-from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT
 from tests.databases import opened
 from tests.kms_world import add_account
 
@@ -144,20 +141,11 @@ async def open_world(url: str) -> AsyncIterator[World]:
     async with opened(url) as database:
         await _furnish(database)
         world: World
-        tokens, driver = TokenBook(), Noting()
-        tokens.add("writer")
-        tokens.add("stranger", OTHER_ACCOUNT)
+        driver = Noting()
 
         def clock() -> int:
             return world.now
 
-        platform = Platform(
-            database=database,
-            clock=clock,
-            new_id=uuid7,
-            keyring=Keyring(b"k" * 32),
-            authenticator=tokens,
-        )
         needs = NetworkNeeds(
             database=database,
             clock=clock,
@@ -165,8 +153,8 @@ async def open_world(url: str) -> AsyncIterator[World]:
             driver=driver,
             ipv6_ranges=(IPv6Network(RANGE),),
         )
-        of = vocabulary([NETWORK])
-        app = ControlPlane(_routes(), platform, needs={NETWORK.name: needs}, vocabulary=of)
+        of = _routes(), database, clock, [NETWORK]
+        app, tokens = control_plane.plane(*of, {NETWORK.name: needs})
         world = World(app, database, tokens, driver=driver)
         yield world
 

@@ -56,7 +56,7 @@ async def test_kinds_and_their_aliases_are_stored_as_base_and_incremental(
     world: BackupWorld, cluster: Cluster, content: bytes, kind: str
 ) -> None:
     await world.made(cluster)
-    answer = await world.ask("POST", f"/{cluster.id}/backups", content=content)
+    answer = await world.ask("POST", f"/{cluster.id}/backups", content)
     assert answer.status_code == 202, answer.text
     made = answer.json()["backup"]
     assert made["kind"] == kind
