@@ -220,6 +220,12 @@ class World:
         """Create a cluster, as a request does."""
         return await self.add(self.new(name, **fields))
 
+    async def running(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
+        """Create a cluster, and let its server run; return it as it was made."""
+        made = await self.create(name, **fields)
+        await self.settle(2)
+        return made
+
     async def add(self, new: Cluster) -> Cluster:
         """Store a new cluster, as a request does."""
         new = check_cluster(new, None, self.identity.now)
