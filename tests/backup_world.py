@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import httpx
 
@@ -435,8 +435,8 @@ async def open_backups(
         clock=clock,
         new_id=lambda: uuid7(clock()),
         node=node,
-        servers=servers,
-        archive=archive,
+        servers=cast("Any", servers),
+        archive=cast("Any", archive),
         authority=MemoryAuthority(),
         keyring=keyring,
         events=Events(topics_of),

@@ -393,7 +393,7 @@ async def open_balancers(
             vips=(ip_network(VIPS),),
         ),
         network=cast("NetworkDriver", lines),
-        proxies=proxies,
+        proxies=cast("Any", proxies),
         roles=cast("ServiceRoles", roles),
         dialled=(),
     )

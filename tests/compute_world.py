@@ -251,7 +251,7 @@ class World:
             events=NO_EVENTS,
             url="http://registry.test",
         )
-        self.reconciler = Reconciler(self.needs, self.machine)
+        self.reconciler = Reconciler(self.needs, machine)
 
     async def create(self, name: str = "web", **fields: Any) -> InstancePool:  # noqa: ANN401
         """Create a pool, as a request does."""

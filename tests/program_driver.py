@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from cloudcore.compute import shim_instances
 from cloudcore.compute.bubblewrap import bubblewrap_driver
-from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.runc import runc_driver
+from cloudcore.compute.shim_instances import ShimInstances
 from cloudcore.databases.archive.driver import Recovery
 from cloudcore.databases.servers import bubblewrap, data_folders, postgres
 from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
@@ -104,7 +105,7 @@ async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa
 
 async def _main(kind: str, folder: str, port: str, when: str = "", place: str = "") -> None:
     base = Path(folder)
-    driver: SandboxDriver | BubblewrapServers
+    driver: ShimInstances | BubblewrapServers
     if kind == "databases":
         driver = BubblewrapServers(base, Listening("127.0.0.1", int(port), FIRST_SERVER_UID))
     elif kind == "runc":

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed
 from cloudcore.compute.shim.program import OPTIONS_FD, OPTIONS_FILE
 from cloudcore.compute.shim_instances import (
     GROUP_PREFIX,
@@ -33,7 +33,7 @@ from cloudcore.nodes.shim_driver import require_confinement, require_programs, w
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}
 
 
-def bubblewrap_driver(folder: Path) -> SandboxDriver:
+def bubblewrap_driver(folder: Path) -> ShimInstances:
     """Return the driver, with its files in a folder of this machine."""
     return ShimInstances(folder, _Bubblewrap())
 

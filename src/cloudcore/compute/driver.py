@@ -1,14 +1,9 @@
-"""The interface of drivers, which run instances confined: `runc` and `bubblewrap` implement it.
-
-A driver has one folder and one process, the shim, for each instance. Both outlive the service, so
-an instance stays the same over a restart, and is started at most once.
-"""
+"""What drivers of instances are told, and what they tell: `runc` and `bubblewrap`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from cloudcore.compute.images import ImageRoot
 from cloudcore.nodes.control_groups import Bounds
@@ -57,47 +52,3 @@ class Seen(NamedTuple):
     """When its program began, in microseconds since the epoch."""
     problem: str = ""
     """Why its program could not be started, in one line."""
-
-
-class SandboxDriver(Protocol):
-    """Runs instances on this machine. Every method may be repeated after a crash at any point."""
-
-    def check(self) -> None:
-        """Raise `DriverUnusable`, in one line, if this machine cannot enforce every bound."""
-
-    async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
-
-        Return the network namespace that links can be put into, or None if this driver's cannot
-        take any. An instance that is starting or running stays as it is. One that has ended starts
-        again with an empty disk; its output is kept.
-
-        Raise `SandboxFailed` if it cannot be made.
-        """
-
-    async def go(self, instance_id: str) -> None:
-        """Start the program of an instance; do nothing if it runs.
-
-        Raise `SandboxFailed` if there is no such instance.
-        """
-
-    async def seen(self) -> Mapping[str, Seen]:
-        """Return all instances that have anything on this machine, by id."""
-
-    async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
-
-        Its folder stays, with its output and exit code. Do nothing if it has ended.
-        """
-
-    async def remove(self, instance_id: str) -> None:
-        """Kill an instance and delete all that it has here: processes, namespaces and files."""
-
-    def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, both streams interleaved; empty if there is none.
-
-        At most `MOST_LOG_BYTES`.
-        """
-
-    def folder(self, instance_id: str) -> Path:
-        """Return the folder of an instance, there or not: `ports/<port>`, `credentials.json`."""

@@ -18,7 +18,7 @@ from msgspec import structs
 from cloudcore.account_rows import handle_of
 from cloudcore.compute import credentials, instances, rollout
 from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
-from cloudcore.compute.driver import InstanceSpec, SandboxDriver, Seen
+from cloudcore.compute.driver import InstanceSpec, Seen
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
 from cloudcore.compute.rows import POOLS
@@ -29,6 +29,7 @@ from cloudcore.nodes.control_groups import Bounds
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
+    from cloudcore.compute.shim_instances import ShimInstances
 
 PROCESSES: Final = 512
 """Of an instance, threads included."""
@@ -56,7 +57,7 @@ class _Image(NamedTuple):
 class InstanceRunner:
     """Carries out the decisions of the reconciler."""
 
-    def __init__(self, needs: ComputeNeeds, driver: SandboxDriver) -> None:
+    def __init__(self, needs: ComputeNeeds, driver: ShimInstances) -> None:
         self._needs = needs
         self._driver = driver
         self._roots: dict[_Image, ImageRoot] = {}

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rollout, rows
-from cloudcore.compute.driver import SandboxDriver, SandboxFailed, Seen
+from cloudcore.compute.driver import SandboxFailed, Seen
 from cloudcore.compute.images import ImageRefused
 from cloudcore.compute.instance_pool import (
     INSTANCE_FAILED,
@@ -32,6 +32,7 @@ from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
+    from cloudcore.compute.shim_instances import ShimInstances
 
 LOOK_SECONDS: Final = 1
 _RETRY_SECONDS: Final = 5
@@ -47,7 +48,7 @@ _CREDENTIALS_SECONDS: Final = 10
 _log = logging.getLogger(__name__)
 
 
-def watch(needs: ComputeNeeds, driver: SandboxDriver) -> Watch:
+def watch(needs: ComputeNeeds, driver: ShimInstances) -> Watch:
     """Return the watch of the instances of this machine."""
     return Watch("the instances", LOOK_SECONDS, Reconciler(needs, driver).run)
 
@@ -56,7 +57,7 @@ class Reconciler:
     """Reconciles the instances of one machine."""
 
     def __init__(
-        self, needs: ComputeNeeds, driver: SandboxDriver, look_seconds: float = LOOK_SECONDS
+        self, needs: ComputeNeeds, driver: ShimInstances, look_seconds: float = LOOK_SECONDS
     ) -> None:
         self._needs = needs
         self._driver = driver

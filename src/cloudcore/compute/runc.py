@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed
 from cloudcore.compute.images import IDS
 from cloudcore.compute.shim.namespaces import USERS_FD, Users
 from cloudcore.compute.shim.program import PID_FILE
@@ -43,7 +43,7 @@ _PROGRAMS: Final = {
 """And the Debian packages that have them."""
 
 
-def runc_driver(folder: Path, first_uid: int) -> SandboxDriver:
+def runc_driver(folder: Path, first_uid: int) -> ShimInstances:
     """Return the driver, with its files in a folder of this machine.
 
     The ids 0 to `IDS` of each instance are `first_uid` and the following ones here.

@@ -118,7 +118,11 @@ class Confinement(Protocol):
 
 
 class ShimInstances:
-    """A `SandboxDriver` that runs instances under shims."""
+    """Runs instances under shims. Every method may be repeated after a crash at any point.
+
+    An instance has a folder and a process, its shim. Both outlive the service, so it stays the same
+    over a restart, and is started at most once.
+    """
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
         self._base = base.absolute()
@@ -126,7 +130,10 @@ class ShimInstances:
         self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Run a program of this machine as an instance; raise `DriverUnusable` if that fails."""
+        """Run a program of this machine as an instance.
+
+        Raise `DriverUnusable`, in one line, if that fails, or a bound cannot be enforced.
+        """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
         root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
@@ -150,31 +157,47 @@ class ShimInstances:
             raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
 
     async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make an instance; its program waits for `go`."""
+        """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
+
+        Return the network namespace that links can be put into, or None if this driver's cannot
+        take any. An instance that is starting or running stays as it is. One that has ended starts
+        again with an empty disk; its output is kept.
+
+        Raise `SandboxFailed` if it cannot be made.
+        """
         return await self._alone(spec.id, lambda: self._start(spec))
 
     async def go(self, instance_id: str) -> None:
-        """Start its program."""
+        """Start the program of an instance; do nothing if it runs.
+
+        Raise `SandboxFailed` if there is no such instance.
+        """
         await self._alone(instance_id, lambda: self._go(instance_id))
 
     async def seen(self) -> Mapping[str, Seen]:
-        """Return the instances of this machine."""
+        """Return all instances that have anything on this machine, by id."""
         return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """Stop its program, then kill all its processes."""
+        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
+
+        Its folder stays, with its output and exit code. Do nothing if it has ended.
+        """
         await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
 
     async def remove(self, instance_id: str) -> None:
-        """Delete all that it has here."""
+        """Kill an instance and delete all that it has here: processes, namespaces and files."""
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of its output."""
+        """Return the end of an instance's output, both streams interleaved; empty if there is none.
+
+        At most `MOST_LOG_BYTES`.
+        """
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return the folder of its files."""
+        """Return the folder of an instance, there or not: `ports/<port>`, `credentials.json`."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:

@@ -31,7 +31,7 @@ class EmbeddedDriver(Replicas):
     configuration_name = "proxy.json"
 
     def check(self) -> None:
-        """See `ProxyDriver.check`: it needs nothing."""
+        """See `Replicas.check`: it needs nothing."""
 
     async def _write(
         self,

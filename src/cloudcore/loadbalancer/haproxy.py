@@ -50,7 +50,7 @@ class HaproxyDriver(Replicas):
     configuration_name = "haproxy.cfg"
 
     def check(self) -> None:
-        """See `ProxyDriver.check`."""
+        """See `Replicas.check`."""
         program = shutil.which("haproxy", path=PROGRAM_PATH)
         if program is None:
             raise DriverUnusable("balancer_driver haproxy: there is no program haproxy; install it")

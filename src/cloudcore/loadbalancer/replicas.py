@@ -72,7 +72,12 @@ class Replicas(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """See `ProxyDriver.check`."""
+        """Check that this machine can run replicas.
+
+        Raises:
+            DriverUnusable: it cannot; the message names what is missing.
+
+        """
 
     @abstractmethod
     async def _write(
@@ -114,7 +119,16 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         netns: Path | None,
     ) -> None:
-        """See `ProxyDriver.apply`."""
+        """Start a replica, or reload it if anything differs; return when it carries out the plan.
+
+        A reload drops no connection. `certificates` are the files that listeners name: PEM of the
+        chain and of the key. `netns` is the network namespace that a replica is started in; None is
+        the machine's.
+
+        Raises:
+            ProxyFailed: it cannot carry out the plan.
+
+        """
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)
         async with _held(folder, is_made=True):
@@ -142,7 +156,11 @@ class Replicas(ABC):
                     link.unlink()
 
     async def stop(self, balancer_id: str, replica: int) -> None:
-        """See `ProxyDriver.stop`."""
+        """Let a replica finish its connections, then end it and delete its files.
+
+        Connections that last longer than the driver's `drain_seconds` are cut. Do nothing if there
+        is no such replica.
+        """
         folder = self._folder / balancer_id / str(replica)
         async with _held(folder, is_made=False) as is_there:
             if is_there:
@@ -155,12 +173,12 @@ class Replicas(ABC):
             folder.parent.rmdir()
 
     async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
-        """See `ProxyDriver.seen`."""
+        """Return the replicas of a balancer on this machine."""
         folders = _named_by_numbers(self._folder / balancer_id)
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
 
     async def known(self) -> Sequence[str]:
-        """See `ProxyDriver.known`."""
+        """Return the ids of the balancers that have anything on this machine."""
         try:
             return sorted(found.name for found in self._folder.iterdir())
         except FileNotFoundError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cloudcore.acme.client import Directory
 from cloudcore.audit import log as audit
@@ -22,7 +22,6 @@ from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.pools import PoolTargets
 from cloudcore.databases import needs as databases
-from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
@@ -76,6 +75,9 @@ from registry.services.access.decisions import repository_crn
 from registry.services.access.logins import login_permission
 from registry.settings.settings import Settings
 from registry.settings.texts import AUTH, CONSOLE, PREFIX, SettingsError
+
+if TYPE_CHECKING:
+    from cloudcore.databases.archive.bucket_archive import BucketArchive
 
 T = TypeVar("T")
 
@@ -251,7 +253,7 @@ async def _authority(opening: Opening) -> databases.ServerAuthority:
     return InstallAuthority(opening.install.database, embedded)
 
 
-async def _archive(opening: Opening) -> Archive:
+async def _archive(opening: Opening) -> BucketArchive:
     from registry.composition.database_archive import archive_of  # noqa: PLC0415 - most processes ask for none
 
     settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)

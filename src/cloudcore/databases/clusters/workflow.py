@@ -24,7 +24,7 @@ from cloudcore.databases.clusters.cluster import (
 from cloudcore.databases.clusters.endpoints import EndpointUnreachable, server_version
 from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
 from cloudcore.databases.clusters.states import endpoint_of, open_password, spec_of, target_of
-from cloudcore.databases.servers.driver import OWNER, ServerDriver, ServerFailed
+from cloudcore.databases.servers.driver import OWNER, ServerFailed
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
@@ -32,6 +32,7 @@ from cloudcore.storage.bucket_rows import remove_uses
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
     from cloudcore.db.base import Connection
 
 Outcome = StepDone[Cluster] | StepRetry[Cluster]
@@ -65,7 +66,9 @@ def goal(found: Cluster, now: int) -> Goal | None:
     return Goal("make" if found.is_wanted else "stop", found.generation)
 
 
-def _by_servers(act: Callable[[Cluster, DatabaseNeeds, ServerDriver], Awaitable[Outcome]]) -> Act:
+def _by_servers(
+    act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
+) -> Act:
     """Return a step that needs the servers of this machine, whose failure is told to the owner."""
 
     async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
@@ -79,7 +82,7 @@ def _by_servers(act: Callable[[Cluster, DatabaseNeeds, ServerDriver], Awaitable[
     return step
 
 
-async def _make(found: Cluster, needs: DatabaseNeeds, servers: ServerDriver) -> Outcome:
+async def _make(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Make the data of a server, or restore them, unless it has them."""
     if found.has_data:
         return StepDone(next="start", keeps_faults=True)
@@ -97,7 +100,7 @@ async def _make(found: Cluster, needs: DatabaseNeeds, servers: ServerDriver) -> 
     return StepDone(change=made, next="start", keeps_faults=True)
 
 
-async def _start(found: Cluster, needs: DatabaseNeeds, servers: ServerDriver) -> Outcome:
+async def _start(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Start a server with a certificate of this install."""
     spec, host = spec_of(found), needs.terms.address
     issued = await needs.authority.issue([host, needs.node.name])
@@ -110,14 +113,14 @@ async def _start(found: Cluster, needs: DatabaseNeeds, servers: ServerDriver) ->
     return StepDone(change=started, next="password", keeps_faults=True)
 
 
-async def _password(found: Cluster, needs: DatabaseNeeds, servers: ServerDriver) -> Outcome:
+async def _password(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Set the password of the owner on the server, and delete it from the row."""
     if found.secret is not None:
         await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
     return _came_to("active", found)
 
 
-async def _stop(found: Cluster, _needs: DatabaseNeeds, servers: ServerDriver) -> Outcome:
+async def _stop(found: Cluster, _needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Stop a server."""
     await servers.stop(found.id)
     return _came_to("stopped", found)

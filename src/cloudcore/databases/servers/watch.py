@@ -23,7 +23,7 @@ from cloudcore.databases.clusters.cluster import (
 )
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.workflow import WORK
-from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSeen
+from cloudcore.databases.servers.driver import ServerFailed, ServerSeen
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
 from cloudcore.nodes.node import Watch
@@ -31,6 +31,7 @@ from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
 
 EVERY_SECONDS: Final = 2
 _LONGEST_PAUSE: Final = 60
@@ -47,7 +48,7 @@ _MISSING: Final = ServerSeen("missing")
 _log = logging.getLogger(__name__)
 
 
-def server_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
+def server_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
     """Return the watch of the servers of this machine."""
     return Watch("the database servers", EVERY_SECONDS, ServerWatch(needs, driver).turn)
 
@@ -55,7 +56,7 @@ def server_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
 class ServerWatch:
     """Watches the servers of one machine."""
 
-    def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
+    def __init__(self, needs: DatabaseNeeds, driver: BubblewrapServers) -> None:
         self._needs = needs
         self._driver = driver
         self._ends: dict[str, list[int]] = {}
