@@ -27,31 +27,31 @@ from cloudcore.databases.archive.driver import Recovery
 from cloudcore.databases.servers import bubblewrap, data_folders, postgres
 from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerFailed, ServerSpec
-from cloudcore.nodes import control_groups, detached_process
+from cloudcore.nodes import control_groups, detached_process, shim_driver
 from cloudcore.nodes.control_groups import Bounds
 from cloudcore.nodes.node import DriverUnusable
 
 FIRST_INSTANCE_UID: Final = 200_000
 FIRST_SERVER_UID: Final = 270_000
-Places = Mapping[str, tuple[Any, str]]
+Places = Mapping[str, tuple[Any, ...]]
 _INSTANCES: Final[Places] = {
-    "write": (shim_instances, "write_file"),
-    "launch": (detached_process, "start"),
-    "ask": (shim_instances, "_ask"),
-    "signal": (signal, "pidfd_send_signal"),
-    "groups": (control_groups, "remove"),
-    "files": (shutil, "rmtree"),
+    "write": ("write_file", shim_instances),
+    "launch": ("start", detached_process),
+    "ask": ("ask", shim_instances, shim_driver),
+    "signal": ("pidfd_send_signal", signal),
+    "groups": ("remove", control_groups),
+    "files": ("rmtree", shutil),
 }
-"""Where a driver of instances does something that lasts."""
+"""Where a driver of instances does something that lasts: a name, and the modules that call it."""
 _SERVERS: Final[Places] = {
-    "write": (bubblewrap, "write_file"),
-    "launch": (detached_process, "start"),
-    "ask": (bubblewrap, "ask"),
-    "groups": (control_groups, "remove"),
-    "clean": (data_folders, "clean"),
-    "settle": (bubblewrap, "settle"),
-    "roles": (postgres, "single_user"),
-    "files": (data_folders, "remove_tree"),
+    "write": ("write_file", bubblewrap),
+    "launch": ("start", detached_process),
+    "ask": ("ask", bubblewrap, shim_driver),
+    "groups": ("remove", control_groups),
+    "clean": ("clean", data_folders),
+    "settle": ("settle", bubblewrap),
+    "roles": ("single_user", postgres),
+    "files": ("remove_tree", data_folders),
 }
 """Where the driver of servers does."""
 
@@ -60,14 +60,15 @@ def _die(*_arguments: object, **_options: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _arm(when: str, module: Any, name: str) -> None:  # noqa: ANN401
-    call: Callable[..., Any] = getattr(module, name)
+def _arm(when: str, name: str, *modules: Any) -> None:  # noqa: ANN401
+    call: Callable[..., Any] = getattr(modules[0], name)
 
     def die_then(*arguments: Any, **options: Any) -> None:  # noqa: ANN401
         call(*arguments, **options)
         _die()
 
-    setattr(module, name, _die if when == "before" else die_then)
+    for module in modules:
+        setattr(module, name, _die if when == "before" else die_then)
 
 
 def _instance(given: dict[str, Any]) -> InstanceSpec:
