@@ -6,13 +6,12 @@ What the archive and the servers have outlives each process that the test lets d
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import httpx
 
@@ -45,16 +44,14 @@ from cloudcore.databases.servers.driver import (
 )
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import Events
-from cloudcore.family import vocabulary
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
 from cloudcore.outbound.destinations import Network
 from cloudcore.web.app import ControlPlane, Routes, family_routes
-from cloudcore.web.context import ControlSettings, Platform
 from registry.composition.families import FAMILIES
-from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, plane, send
 from tests.jobs import Clock, run_due, until
 from tests.kms_world import add_account
 
@@ -284,21 +281,11 @@ class BackupWorld:
         *,
         token: str = "writer",
         key: str = "",
-        content: bytes | None = None,
     ) -> httpx.Response:
         """Send a request for clusters."""
-        transport = httpx.ASGITransport(self.app)  # type: ignore[arg-type]
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            headers = {"Authorization": f"Bearer {token}"}
-            if key:
-                headers["Idempotency-Key"] = key
-            if content is None and body is not None:
-                content = json.dumps(body).encode()
-            if content:
-                headers["Content-Type"] = "application/json"
-            return await client.request(
-                method, f"/v1/clusters{path}", headers=headers, content=content
-            )
+        return await send(
+            self.app, method, f"/v1/clusters{path}", body, token=token, key=key or None
+        )
 
     async def add_cluster(self, name: str = "shop", **changes: object) -> Cluster:
         """Insert a cluster that runs."""
@@ -317,16 +304,6 @@ class BackupWorld:
         await self.work()
         found = await self.show(asked)
         assert found["status"] == "succeeded", found
-        return found
-
-    async def failed(self, cluster: Cluster) -> dict[str, Any]:
-        """Return the record of a new backup, of which every attempt failed."""
-        self.archive.failures += [BackupFailed("the bucket is full")] * 3
-        asked = await self.back_up(cluster)
-        for _ in range(6):  # a full bucket is no loop
-            await self.work(after=300)
-        found = await self.show(asked)
-        assert found["status"] == "failed", found
         return found
 
     async def show(self, backup: Mapping[str, Any]) -> dict[str, Any]:
@@ -354,6 +331,12 @@ class BackupWorld:
         path = f"/{backup['cluster']['id']}/backups/{backup['id']}{query}"
         return await self.ask("DELETE", path)
 
+    async def needed_by(self, backup: Mapping[str, Any]) -> str:
+        """Return which backup another one is not deleted for."""
+        refused = await self.delete(backup)
+        assert refused.status_code == 409, refused.text
+        return str(refused.json()["error"]["params"]["backup"])
+
     async def cluster(self, seen: Cluster) -> Cluster:
         """Return the row of a cluster as it is now."""
         found = await self.database.read(CLUSTERS.find, ACCOUNT, seen.id)
@@ -365,10 +348,16 @@ class BackupWorld:
         """Return the kinds of jobs of the machine."""
         return [WORK.job_kind(self.needs, NODE), BACKUP_WORK.job_kind(self.needs, NODE)]
 
-    async def work(self, after: float = 0) -> None:
-        """Let some seconds pass, and the work be done that is due."""
-        self.clock.pass_seconds(after)
-        await run_due(self.database, self.kinds, self.clock)
+    async def work(self, after: float = 0, times: int = 1) -> None:
+        """Let some seconds pass, and the work be done that is due; again and again."""
+        for _ in range(times):
+            self.clock.pass_seconds(after)
+            await run_due(self.database, self.kinds, self.clock)
+
+    async def fail(self) -> None:
+        """Let the backup that was asked for fail as often as it is tried."""
+        self.archive.failures += [BackupFailed("the disk is full")] * 3
+        await self.work(after=300, times=4)
 
     async def take_turns(self) -> None:
         """Look at the schedules, and do what follows."""
@@ -445,28 +434,15 @@ async def open_backups(
         clock=clock,
         new_id=lambda: uuid7(clock()),
         node=node,
-        servers=servers,
-        archive=archive,
+        servers=cast("Any", servers),
+        archive=cast("Any", archive),
         authority=MemoryAuthority(),
         keyring=keyring,
         events=Events(topics_of),
         terms=DatabaseTerms(networks=networks),
     )
-    tokens = TokenBook()
-    tokens.add("writer")
-    tokens.add("stranger", OTHER_ACCOUNT)
-    platform = Platform(
-        database=database,
-        clock=clock,
-        new_id=lambda: uuid7(clock()),
-        keyring=keyring,
-        authenticator=tokens,
-        settings=ControlSettings(),
-        auditor=AuditLog(database),
-    )
-    app = ControlPlane(
-        _routes(), platform, needs={"database": needs}, vocabulary=vocabulary(FAMILIES)
-    )
+    of = _routes(), database, clock, FAMILIES, {"database": needs}
+    app, _ = plane(*of, auditor=AuditLog(database), new_id=lambda: uuid7(clock()))
     yield BackupWorld(database, needs, clock, app, archive, servers)
 
 

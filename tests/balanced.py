@@ -29,6 +29,8 @@ from tests.tools import require_tool
 
 T = TypeVar("T")
 _CLONE_NEWNET: Final = 0x40000000
+_LOOK_SECONDS: Final = 0.01
+"""Between two looks at what other processes do, which have the processors meanwhile."""
 QUICK = HealthPlan("http", "/health?a=%20$b'c", 1, 1, 1, 1)
 
 
@@ -193,7 +195,7 @@ class Client:
 async def until(holds: Callable[[], bool]) -> None:
     """Return when something of other processes is so; the test's time is the limit."""
     while not holds():  # noqa: ASYNC110 - nothing here tells it
-        await asyncio.sleep(0)
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 class Balanced:
@@ -239,7 +241,7 @@ class Balanced:
     async def until(self, holds: Callable[[Sequence[ReplicaSeen]], bool]) -> None:
         """Return when what is seen is so; the test's time is the limit."""
         while not holds(await self.seen()):  # noqa: ASYNC110 - of another process
-            await asyncio.sleep(0)
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def connect(
         self, port: int = 8080, tls: ssl.SSLContext | None = None, netns: Path | None = None

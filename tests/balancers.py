@@ -25,9 +25,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.events import Events
-from cloudcore.family import vocabulary
 from cloudcore.iam.service_roles import ServiceRoles
-from cloudcore.keyring import Keyring
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import (
     ProxyFailed,
@@ -50,9 +48,8 @@ from cloudcore.nodes.node import Node
 from cloudcore.resource_references import Authorize
 from cloudcore.resources.resource import Reference
 from cloudcore.web.app import ControlPlane, Routes, family_routes
-from cloudcore.web.context import ControlSettings, Platform
 from registry.composition.families import FAMILIES
-from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook, plane, send
 from tests.jobs import Clock, run_due
 from tests.kms_world import add_account
 
@@ -249,11 +246,7 @@ class BalancerWorld:
         self, method: str, path: str = "", body: object = None, *, token: str = "writer"
     ) -> httpx.Response:
         """Send a request for load balancers."""
-        transport = httpx.ASGITransport(cast("Any", self.app))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            headers = {"Authorization": f"Bearer {token}"}
-            path = f"/v1/load-balancers{path}"
-            return await client.request(method, path, json=body, headers=headers)
+        return await send(self.app, method, f"/v1/load-balancers{path}", body, token=token)
 
     async def make(self, **changes: object) -> dict[str, Any]:
         """Create a load balancer; return its record."""
@@ -274,6 +267,16 @@ class BalancerWorld:
         answer = await self.ask("GET", f"/{made['id']}")
         assert answer.status_code == 200, answer.text
         return dict(answer.json()["load_balancer"])
+
+    async def state(self, made: Mapping[str, Any]) -> tuple[str, list[str]]:
+        """Return the status of a load balancer, and the codes of its faults."""
+        found = await self.show(made)
+        return found["status"], [each["code"] for each in found["faults"]]
+
+    async def worked(self, made: Mapping[str, Any], after: float = 0) -> tuple[str, list[str]]:
+        """Let the work be done; return the state of a load balancer then."""
+        await self.work(after)
+        return await self.state(made)
 
     async def change(self, made: Mapping[str, Any], **changes: object) -> dict[str, Any]:
         """Change a load balancer; return its record."""
@@ -300,16 +303,18 @@ class BalancerWorld:
 
 def wanted(**changes: object) -> dict[str, object]:
     """Return a request for a load balancer of HTTP before an address."""
-    backend = {
-        "name": "web",
-        "protocol": "http",
-        "targets": [{"address": "10.0.1.9", "port": 8080}],
-    }
-    listener = {"port": 80, "protocol": "http", "backend": "web"}
-    body = {"name": "front", "subnet": "app", "listeners": [listener], "backends": [backend]}
+    body = {"name": "front", "subnet": "app", "listeners": [HTTP], "backends": [WEB]}
     return {**body, **changes}
 
 
+WEB: Final[dict[str, Any]] = {
+    "name": "web",
+    "protocol": "http",
+    "targets": [{"address": "10.0.1.9", "port": 8080}],
+}
+DB: Final = {"name": "db", "protocol": "tcp", "targets": [{"address": "10.0.1.7", "port": 5432}]}
+HTTP: Final[dict[str, Any]] = {"port": 80, "protocol": "http", "backend": "web"}
+TCP: Final = {"port": 5432, "protocol": "tcp", "backend": "db"}
 HTTPS: Final = {"port": 443, "protocol": "https", "backend": "web", "certificate": "site"}
 OF_POOL: Final = {"name": "web", "protocol": "http", "targets": [{"pool": "workers", "port": 8080}]}
 
@@ -388,24 +393,12 @@ async def open_balancers(
             vips=(ip_network(VIPS),),
         ),
         network=cast("NetworkDriver", lines),
-        proxies=proxies,
+        proxies=cast("Any", proxies),
         roles=cast("ServiceRoles", roles),
         dialled=(),
     )
-    tokens = TokenBook()
-    tokens.add("writer")
-    tokens.add("stranger", OTHER_ACCOUNT)
-    platform = Platform(
-        database=database,
-        clock=clock,
-        new_id=lambda: uuid7(clock()),
-        keyring=Keyring(b"k" * 32),
-        authenticator=tokens,
-        settings=ControlSettings(),
-    )
-    app = ControlPlane(
-        _routes(), platform, needs={"loadbalancer": needs}, vocabulary=vocabulary(FAMILIES)
-    )
+    of = _routes(), database, clock, FAMILIES, {"loadbalancer": needs}
+    app, tokens = plane(*of, new_id=lambda: uuid7(clock()))
     parts = (proxies, lines, pools, roles, keys, ProxyWatch(needs))
     yield BalancerWorld(database, needs, clock, app, tokens, *parts)
 

@@ -21,7 +21,7 @@ from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.clusters.workflow import WORK
 from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertificate
-from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSeen, ServerSpec
+from cloudcore.databases.servers.driver import ServerFailed, ServerSeen, ServerSpec
 from cloudcore.events import NO_EVENTS, Events
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.nodes import rows as node_rows
@@ -163,17 +163,18 @@ class World:
         self.folder = Path("/nowhere")
         self.restart()
 
-    def restart(self, servers: ServerDriver | None = None, *, is_off: bool = False) -> None:
+    def restart(self, servers: object = None, *, is_off: bool = False) -> None:
         """Begin a process that knows nothing of the one before."""
         identity = self.identity
         database: Any = DyingDatabase(self.database, self.death)
         archive: Any = self.archive
+        driver: Any = None if is_off else servers or self.servers
         self.needs = DatabaseNeeds(
             database=database,
             clock=lambda: identity.now,
             new_id=lambda: uuid7(identity.now),
             node=Node(NODE, self.folder),
-            servers=None if is_off else servers or self.servers,
+            servers=driver,
             archive=archive,
             authority=self.authority,
             keyring=identity.keyring,
@@ -219,6 +220,12 @@ class World:
     async def create(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
         """Create a cluster, as a request does."""
         return await self.add(self.new(name, **fields))
+
+    async def running(self, name: str = "shop", **fields: Any) -> Cluster:  # noqa: ANN401
+        """Create a cluster, and let its server run; return it as it was made."""
+        made = await self.create(name, **fields)
+        await self.settle(2)
+        return made
 
     async def add(self, new: Cluster) -> Cluster:
         """Store a new cluster, as a request does."""

@@ -251,7 +251,7 @@ class World:
             events=NO_EVENTS,
             url="http://registry.test",
         )
-        self.reconciler = Reconciler(self.needs, self.machine)
+        self.reconciler = Reconciler(self.needs, machine)
 
     async def create(self, name: str = "web", **fields: Any) -> InstancePool:  # noqa: ANN401
         """Create a pool, as a request does."""
@@ -268,6 +268,12 @@ class World:
         return await self.database.write(
             pools.create, check_pool(new, None, now), self.needs, _may_all
         )
+
+    async def running(self, name: str = "web", **fields: Any) -> InstancePool:  # noqa: ANN401
+        """Create a pool, and let its instances be ready."""
+        made = await self.create(name, **fields)
+        await self.settle(8)
+        return made
 
     async def change(self, pool: InstancePool, **changes: object) -> InstancePool:
         """Change a pool, as a request does."""
@@ -295,17 +301,23 @@ class World:
         """Return a pool as it is stored."""
         return await self.database.read(rows.POOLS.find, pool.account_id, pool.id)
 
-    async def status(self, pool: InstancePool) -> str:
-        """Return the status of a pool that is there."""
+    async def found(self, pool: InstancePool) -> InstancePool:
+        """Return a pool that is there."""
         found = await self.pool(pool)
         assert found is not None
-        return found.status
+        return found
+
+    async def status(self, pool: InstancePool) -> str:
+        """Return the status of a pool that is there."""
+        return (await self.found(pool)).status
 
     async def codes(self, pool: InstancePool) -> set[str]:
         """Return the codes of a pool's faults."""
-        found = await self.pool(pool)
-        assert found is not None
-        return {each.code for each in found.faults}
+        return {each.code for each in (await self.found(pool)).faults}
+
+    async def state(self, pool: InstancePool) -> tuple[str, set[str]]:
+        """Return the status of a pool, and the codes of its faults."""
+        return await self.status(pool), await self.codes(pool)
 
     async def instances(self, pool: InstancePool) -> list[Instance]:
         """Return the instances of a pool as they are stored."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,10 +15,11 @@ import httpx
 from litestar.handlers import HTTPRouteHandler
 from sqlalchemy import create_engine
 
+from cloudcore.audit.log import AuditLog
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unauthenticated
-from cloudcore.family import vocabulary
+from cloudcore.family import Family, vocabulary
 from cloudcore.iam.policy import Policy, PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.keyring import Keyring
@@ -72,6 +73,67 @@ class TokenBook:
         return ()
 
 
+_SETTINGS: Final = ControlSettings()
+
+
+async def send(
+    app: ControlPlane,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    token: str | None = "writer",
+    key: str | None = None,
+    headers: Sequence[tuple[str, str]] = (),
+    peer: str = "198.51.100.7",
+) -> httpx.Response:
+    """Send a request; `body` is bytes as they are, anything else as JSON."""
+    sent = list(headers)
+    if token is not None:
+        sent.append(("Authorization", f"Bearer {token}"))
+    if key is not None:
+        sent.append(("Idempotency-Key", key))
+    content = body if isinstance(body, bytes) else b""
+    if body is not None and not isinstance(body, bytes):
+        content = json.dumps(body).encode()
+    if content and not any(name.lower() == "content-type" for name, _ in sent):
+        sent.append(("Content-Type", "application/json"))
+    transport = httpx.ASGITransport(app, client=(peer, 1))  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in sent]
+        return await client.request(method, path, content=content, headers=raw)
+
+
+def plane(
+    routes: Routes,
+    database: Database,
+    clock: Callable[[], int],
+    families: Sequence[Family[Any]],
+    needs: Mapping[str, object] | None = None,
+    settings: ControlSettings = _SETTINGS,
+    auditor: AuditLog | None = None,
+    new_id: Callable[[], str] = uuid7,
+) -> tuple[ControlPlane, TokenBook]:
+    """Return a control plane in which `writer` may do everything in its account.
+
+    `stranger` may so in another one; policies may name what families have.
+    """
+    tokens = TokenBook()
+    tokens.add("writer")
+    tokens.add("stranger", OTHER_ACCOUNT)
+    platform = Platform(
+        database=database,
+        clock=clock,
+        new_id=new_id,
+        keyring=Keyring(b"k" * 32),
+        authenticator=tokens,
+        settings=settings,
+        auditor=auditor,
+    )
+    of = vocabulary(families)
+    return ControlPlane(routes, platform, needs=needs or {}, vocabulary=of), tokens
+
+
 @dataclass
 class World:
     """A control plane over the family, and the client in front of it."""
@@ -92,21 +154,9 @@ class World:
         key: str | None = None,
         headers: Sequence[tuple[str, str]] = (),
     ) -> httpx.Response:
-        """Send a request; `body` is bytes as they are, anything else as JSON."""
-        sent = list(headers)
-        if token is not None:
-            sent.append(("Authorization", f"Bearer {token}"))
-        if key is not None:
-            sent.append(("Idempotency-Key", key))
-        content = body if isinstance(body, bytes) else b""
-        if body is not None and not isinstance(body, bytes):
-            content = json.dumps(body).encode()
-        if content and not any(name.lower() == "content-type" for name, _ in sent):
-            sent.append(("Content-Type", "application/json"))
-        transport = httpx.ASGITransport(self.app, client=(self.peer, 1))  # type: ignore[arg-type]
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            raw = [(name.encode(), value.encode("latin-1")) for name, value in sent]
-            return await client.request(method, path, content=content, headers=raw)
+        """Send a request, as `send` does."""
+        of = {"token": token, "key": key, "headers": headers, "peer": self.peer}
+        return await send(self.app, method, path, body, **of)  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float) -> None:
         """Let the clock of the platform go on."""
@@ -146,24 +196,15 @@ def _routes() -> Routes:
 
 def make_world(database: Database, options: Options = PLAIN) -> World:
     """Return a world in which `writer` may do everything in its account."""
-    tokens = TokenBook()
-    tokens.add("writer")
-    tokens.add("stranger", OTHER_ACCOUNT)
     world: World
-    platform = Platform(
-        database=database,
-        clock=lambda: world.now,
-        new_id=uuid7,
-        keyring=Keyring(b"k" * 32),
-        authenticator=tokens,
-        settings=ControlSettings(
-            budget=options.budget,
-            trusted_proxies=tuple(ip_network(proxy) for proxy in options.proxies),
-        ),
+    settings = ControlSettings(
+        budget=options.budget,
+        trusted_proxies=tuple(ip_network(proxy) for proxy in options.proxies),
     )
     more = (*(FAULTY if options.faulty else ()), *options.more)
     routes = Routes([*HANDLERS, *more]) if more else _routes()
-    app = ControlPlane(routes, platform, vocabulary=vocabulary([THINGS]))
+    of = routes, database, lambda: world.now, [THINGS]
+    app, tokens = plane(*of, settings=settings)
     world = World(app, database, tokens)
     return world
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.kept_driver import FIRST_INSTANCE_UID
-from tests.kept_world import KeptMachine
+from tests.program_driver import FIRST_INSTANCE_UID
+from tests.program_world import ProgramMachine
 from tests.tools import missing, require_tool
 
 NOBODY: Final = 65_534
-BOUNDS: Final = {"memory_mb": 64, "cpu_millis": 1000, "processes": 32, "disk_mb": 16}
+BOUNDS: Final = {"memory_mb": 64, "cpu_millis": 1000, "processes": 32}
 _APPLETS: Final = """
     cat chmod dd df echo env false head hostname httpd id ip kill ls mkdir mknod mount nc ps pwd rm
     setsid sh sleep tail test touch true wc wget yes
@@ -28,7 +28,7 @@ LONG_NAME: Final = "node".ljust(110, "-")
 """So that paths of sockets are longer than one can be (107 bytes, unix(7))."""
 
 
-class Machine(KeptMachine):
+class Machine(ProgramMachine):
     """A folder, and one kind of driver."""
 
     group = "entrepot-"
@@ -50,8 +50,8 @@ class Machine(KeptMachine):
         """Return an instance to start: a line for the shell, or a program and its arguments."""
         argv = ("/bin/sh", "-c", *command) if len(command) == 1 else command
         given = {"id": self.new_id(), "command": argv, "environment": {}, "ports": []}
-        bounds = BOUNDS | {name: changes.pop(name) for name in BOUNDS if name in changes}
-        return given | {"layers": [str(self.layer)], "bounds": bounds} | changes
+        bounds = [changes.pop(name, usual) for name, usual in BOUNDS.items()]
+        return given | {"layers": [str(self.layer)], "bounds": bounds, "disk_mb": 16} | changes
 
     def inner_shim(self, instance_id: str) -> int:
         """Return the process that does the work."""

@@ -61,6 +61,16 @@ class Lab:
         await self.driver.attach(vpc.id, interface, host)
         return host
 
+    async def begin(self, vpc: VpcPlan, interface: InterfacePlan) -> Path:
+        """Apply a plan, and return the namespace of a new instance that has an interface."""
+        await self.driver.apply(vpc)
+        return await self.add(vpc, interface)
+
+    async def begin_all(self, vpc: VpcPlan) -> list[Path]:
+        """Apply a plan, and return the namespaces of new instances, one of each interface."""
+        await self.driver.apply(vpc)
+        return [await self.add(vpc, each) for each in vpc.interfaces]
+
     def host(self) -> Path:
         """Return a new namespace, with nothing but its loopback."""
         host = FOLDER / f"lab-{secrets.token_hex(6)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from typing import get_args
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from cloudcore.network.driver import (
     Target,
     VpcPlan,
 )
+from cloudcore.network.drivers.rules import GLOBAL, is_egress_only
 
 INTERNET = IPv6Network("::/0")
 EVERYTHING = (RulePlan("outbound", "all"), RulePlan("inbound", "all"))
@@ -51,6 +52,31 @@ def vpc(*subnets: SubnetPlan, groups: tuple[GroupPlan, ...] = ()) -> VpcPlan:
     return VpcPlan(
         new_id(), IPv4Network("10.0.0.0/16"), IPv6Network("2001:db8::/32"), subnets, groups
     )
+
+
+def is_way_out(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
+    """Return True if the route table of a subnet leads to an address of the internet."""
+    return address in GLOBAL and _gateway_to(plan, subnet, address) is not None
+
+
+def is_way_in(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
+    """Return True if an address of the internet may begin flows to a subnet."""
+    if is_egress_only(plan, subnet):
+        return False
+    return _gateway_to(plan, subnet, address) == "internet_gateway"
+
+
+def _gateway_to(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> str | None:
+    """Return the gateway of the longest route, if it is there and the subnet has a global range."""
+    routes = [
+        (network.prefixlen, target)
+        for network, target in subnet.routes
+        if isinstance(network, IPv6Network) and address in network
+    ]
+    is_global = subnet.cidr_ipv6 is not None and subnet.cidr_ipv6.subnet_of(GLOBAL)
+    target = max(routes)[1] if routes and is_global and plan.internet_gateway else "local"
+    is_there = target == "internet_gateway" or plan.egress_only_gateway
+    return target if target != "local" and is_there else None
 
 
 def with_gateways(plan: VpcPlan, *, egress_only: bool = True) -> VpcPlan:

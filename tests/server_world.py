@@ -19,8 +19,8 @@ from cloudcore.certificate import authority
 from cloudcore.certificate.authority import AuthorityUrls
 from cloudcore.certificate.keys import new_private_key
 from cloudcore.key_pairs import key_pem
-from tests.kept_world import Driving, KeptMachine
 from tests.postgresql import free_port
+from tests.program_world import Driving, ProgramMachine
 from tests.tools import missing, require_tool
 
 PASSWORD: Final = "of-the-owner-1"
@@ -30,7 +30,7 @@ NO_OTHERS: Final = 65_533
 """A user that nobody else's tests run programs as: what a user may start is counted for all."""
 
 
-class ServerMachine(KeptMachine):
+class ServerMachine(ProgramMachine):
     """A folder for servers, of a service with root or without."""
 
     group = "entrepot-database-"

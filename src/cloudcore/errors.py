@@ -44,6 +44,11 @@ class InvalidInput(PlatformError):
     """A value of the request is invalid."""
 
 
+def invalid_field(field: str, words: str, reason: str = "malformed") -> InvalidInput:
+    """Return the error for a field of a request; its message begins with the field."""
+    return InvalidInput(f"{field}: {words}", field=field, reason=reason)
+
+
 class Unauthenticated(PlatformError):
     """The caller is not authenticated."""
 

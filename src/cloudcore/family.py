@@ -146,12 +146,19 @@ class Family(Generic[Needs]):
         told = {
             action: name for each in self.resources for action, name in each.told_changes.items()
         }
+        states = {
+            event: each.states[status]
+            for each in self.resources
+            for status, event in each.state_events.items()
+        }
         quotas = (*self.quotas, *(each.room for each in self.resources))
         paths = (*self.paths, *(each.path for each in self.resources))
         object.__setattr__(self, "host", self.name if self.host == "" else self.host)
         object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))
         object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
         object.__setattr__(self, "told_changes", {**self.told_changes, **told})
+        object.__setattr__(self, "other_events", (*states, *self.other_events))
+        object.__setattr__(self, "event_words", {**states, **self.event_words})
         object.__setattr__(self, "quotas", tuple(dict.fromkeys(quotas)))
 
     @property

@@ -23,15 +23,11 @@ UUID_PATTERN: Final = "[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUID: Final = re.compile(UUID_PATTERN)
 
 Uuid = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
-UuidParameter = Annotated[
-    str, Meta(pattern=f"^{UUID_PATTERN}$", max_length=36, extra_json_schema={"format": "uuid"})
-]
-"""A UUID in a query."""
-UuidParameter = Annotated[
-    str, Meta(pattern=f"^{UUID_PATTERN}$", max_length=36, extra_json_schema={"format": "uuid"})
-]
-"""A UUID in a query."""
 """An id in an answer, or one that `parse_uuid` reads."""
+UuidParameter = Annotated[
+    str, Meta(pattern=f"^{UUID_PATTERN}$", max_length=36, extra_json_schema={"format": "uuid"})
+]
+"""A UUID in a query."""
 
 
 def parse_uuid(text: str) -> str | None:

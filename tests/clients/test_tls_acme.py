@@ -8,6 +8,7 @@ import socket
 import ssl
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -114,6 +115,15 @@ def handshake(port: int, trust: ssl.SSLContext, name: str = NAME) -> int | None:
             return None
 
 
+def expiry(port: int, trust: ssl.SSLContext) -> float:
+    """Return when the certificate that is served ends."""
+    with (
+        socket.create_connection(("127.0.0.1", port), 30) as plain,
+        trust.wrap_socket(plain, server_hostname=NAME) as sock,
+    ):
+        return ssl.cert_time_to_seconds(str((sock.getpeercert() or {})["notAfter"]))
+
+
 def wait_for(condition: Callable[[], object], registry: LiveRegistry, seconds: float = 60) -> None:
     waiter = threading.Event()
     for _ in range(int(seconds * 50)):
@@ -169,6 +179,8 @@ def test_a_certificate_is_ordered_and_renewed_while_clients_download(
             threading.Thread(target=download, kwargs={"again": number % 2 == 0})
             for number in range(4)
         ]
+        # Renewed when a third of its life is left: until shortly before, nothing is to be seen.
+        ends.wait(max(0, expiry(port, trust) - time.time() - 26))
         for thread in threads:
             thread.start()
         try:

@@ -149,7 +149,7 @@ def _load(typed: Shell) -> Iterator[Load]:
             return b"".join(iter(lambda: connection.recv(65536), b""))
 
     def go_on() -> None:
-        while not is_over.is_set():
+        while not is_over.wait(0.02):  # the processors are those of what rolls, too
             try:
                 got = ask()
             except OSError as error:

@@ -7,27 +7,23 @@ import itertools
 import signal
 import socket
 import ssl
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.balanced import Balanced, balanced
 from tests.certificates import self_signed
-from tests.databases import program_environment
 from tests.fault.balancer_to_death import BALANCER, CERTIFICATE, plan_of
+from tests.loaded import program_environment, run_loaded
 
 
 async def dies(driver: str, folder: Path, vip: str, step: int, act: str) -> bool:
     """Return True if it was killed; False if it had fewer steps."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.fault.balancer_to_death"),
-        *(driver, str(folder), vip, str(step), act),
-        env=program_environment(),
-    )
-    status = await process.wait()
-    assert status in (0, -signal.SIGKILL)
-    return status != 0
+    words = driver, str(folder), vip, str(step), act
+    module, env = "tests.fault.balancer_to_death", program_environment()
+    ended = await asyncio.to_thread(run_loaded, module, words, env)
+    assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
+    return ended.returncode != 0
 
 
 def answers(vip: str, port: int, trust: ssl.SSLContext) -> bool:

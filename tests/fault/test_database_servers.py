@@ -18,9 +18,9 @@ import psycopg
 import psycopg.errors
 import pytest
 
-from tests.kept_driver import FIRST_SERVER_UID
-from tests.kept_world import Driving, Refused, until
 from tests.postgresql import free_port
+from tests.program_driver import FIRST_SERVER_UID
+from tests.program_world import Driving, Refused, until
 from tests.server_world import ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)

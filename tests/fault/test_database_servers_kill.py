@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.kept_world import Died, until
+from tests.program_world import Died, until
 from tests.server_world import ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)

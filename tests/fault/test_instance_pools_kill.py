@@ -76,7 +76,7 @@ class Install:
     def start(self) -> None:
         """Begin the service on its port."""
         nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
-        popen = {**nobody, "umask": 0o077, "preexec_fn": self._enter} if self.groups else {}
+        popen = {**nobody, "umask": 0o077, "preexec_fn": self._enter} if self.groups else None
         options = ("--port", self.url.rpartition(":")[2])
         made = start_registry(self.data, *options, command="serve", env=self.settings, popen=popen)
         self.registry.process, self.registry.reader = made.process, made.reader

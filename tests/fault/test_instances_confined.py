@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.instance_world import NOBODY, Machine, machine
-from tests.kept_driver import FIRST_INSTANCE_UID
-from tests.kept_world import Driving, until
+from tests.program_driver import FIRST_INSTANCE_UID
+from tests.program_world import Driving, until
 
 MIB = 1024 * 1024
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")

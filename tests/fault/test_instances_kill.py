@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.instance_world import Machine, machine
-from tests.kept_world import Died, until
+from tests.program_world import Died, until
 
 ENDLESS = "trap 'exit 3' TERM; echo begun; while :; do sleep 1 & wait; done"
 PLACES = {

@@ -95,6 +95,7 @@ class Client:
                     self.answered += 1
                 else:
                     self.failed.append(self._at)
+                await asyncio.sleep(0.01)  # the processors are those of the workers, too
 
         task = asyncio.create_task(ask_on())
         try:

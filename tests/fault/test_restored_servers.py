@@ -16,7 +16,7 @@ import psycopg
 import psycopg.conninfo
 import pytest
 
-from tests.kept_world import Died, Driving, Refused, until
+from tests.program_world import Died, Driving, Refused, until
 from tests.server_world import PASSWORD, ServerMachine, server_machine
 
 pytestmark = pytest.mark.timeout(180)

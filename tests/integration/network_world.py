@@ -14,22 +14,19 @@ import httpx
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.family import vocabulary
-from cloudcore.keyring import Keyring
 from cloudcore.network import rows
 from cloudcore.network.driver import RulesRefused, VpcPlan
 from cloudcore.network.drivers.render import Render
 from cloudcore.network.family import NETWORK
 from cloudcore.network.needs import NetworkNeeds
-from cloudcore.network.network_interfaces import Interface, Interfaces
+from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.network.planning import plan_of
-from cloudcore.network.resources import Vpc
+from cloudcore.network.resources import NetworkInterface, Vpc
 from cloudcore.nodes.node import Node
 from cloudcore.nodes.rows import claim
-from cloudcore.web.app import ControlPlane, Routes, family_routes
-from cloudcore.web.context import Platform
+from cloudcore.web.app import Routes, family_routes
 from tests import control_plane
-from tests.control_plane import ACCOUNT, OTHER_ACCOUNT, TokenBook
+from tests.control_plane import ACCOUNT, OTHER_ACCOUNT
 from tests.databases import opened
 from tests.kms_world import add_account
 
@@ -118,16 +115,16 @@ class World(control_plane.World):
         assert found is not None
         return found
 
-    async def place(self, subnet_id: str, *groups: str, number: int = 1) -> Interface:
+    async def place(self, subnet_id: str, *groups: str, number: int = 1) -> NetworkInterface:
         """Give an instance of acme's addresses of a subnet."""
 
-        def change(tx: Connection) -> Interface:
+        def change(tx: Connection) -> NetworkInterface:
             owner = f"crn:compute:local:{ACCOUNT}:instance/{number}"
             return LOCAL.place(tx, ACCOUNT, "local", subnet_id, groups, owner, self.now)
 
         return await self.database.write(change)
 
-    async def release(self, interface: Interface) -> None:
+    async def release(self, interface: NetworkInterface) -> None:
         """Take the addresses of an instance."""
         await self.database.write(LOCAL.release, interface.id, self.now)
 
@@ -144,20 +141,11 @@ async def open_world(url: str) -> AsyncIterator[World]:
     async with opened(url) as database:
         await _furnish(database)
         world: World
-        tokens, driver = TokenBook(), Noting()
-        tokens.add("writer")
-        tokens.add("stranger", OTHER_ACCOUNT)
+        driver = Noting()
 
         def clock() -> int:
             return world.now
 
-        platform = Platform(
-            database=database,
-            clock=clock,
-            new_id=uuid7,
-            keyring=Keyring(b"k" * 32),
-            authenticator=tokens,
-        )
         needs = NetworkNeeds(
             database=database,
             clock=clock,
@@ -165,8 +153,8 @@ async def open_world(url: str) -> AsyncIterator[World]:
             driver=driver,
             ipv6_ranges=(IPv6Network(RANGE),),
         )
-        of = vocabulary([NETWORK])
-        app = ControlPlane(_routes(), platform, needs={NETWORK.name: needs}, vocabulary=of)
+        of = _routes(), database, clock, [NETWORK]
+        app, tokens = control_plane.plane(*of, {NETWORK.name: needs})
         world = World(app, database, tokens, driver=driver)
         yield world
 

@@ -17,7 +17,6 @@ from tests.cluster_world import World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity
 
-pytestmark = on_both_databases
 DAY = 24 * 3600
 MIB = 1024 * 1024
 
@@ -29,8 +28,7 @@ async def world(oauth: Identity) -> World:
 
 @pytest.fixture
 async def cluster(world: World) -> Cluster:
-    made = await world.create()
-    await world.settle(2)
+    made = await world.running()
     assert (await world.there(made)).status == "active"
     return made
 
@@ -139,11 +137,11 @@ async def test_a_full_server_is_stopped_and_its_owner_has_time_to_delete(
     assert (found.status, await world.codes(cluster)) == ("active", set())
 
 
+@on_both_databases
 async def test_what_no_row_knows_is_ended_and_set_aside_and_what_is_proved_is_not(
     world: World, cluster: Cluster, watch: ServerWatch
 ) -> None:
-    other = await world.create("other")
-    await world.settle(2)
+    other = await world.running("other")
     await world.database.write(lambda tx: CLUSTERS.remove(tx, other, world.identity.now))
     proved = await world.database.write(_add_proved, cluster)
     world.machine.has[proved] = world.machine.has[other.id]._replace(id=proved)
@@ -170,8 +168,7 @@ async def test_a_server_whose_data_are_gone_is_not_made_anew(
 async def test_a_server_that_cannot_be_looked_after_holds_up_no_other(
     world: World, cluster: Cluster, watch: ServerWatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = await world.create("other")
-    await world.settle(2)
+    other = await world.running("other")
 
     async def refuses(_names: object) -> None:
         raise Unavailable("the authority is away")

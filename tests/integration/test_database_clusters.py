@@ -33,7 +33,6 @@ from tests.compute_world import Died
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity
 
-pytestmark = on_both_databases
 DAILY = "0 3 * * *"
 
 
@@ -42,6 +41,7 @@ async def world(oauth: Identity) -> World:
     return await open_world(oauth)
 
 
+@on_both_databases
 async def test_a_new_cluster_runs_with_the_password_that_was_shown(world: World) -> None:
     made = await world.create()
     assert (made.status, made.node, made.port, made.version) == ("provisioning", NODE, 20_000, None)
@@ -56,8 +56,7 @@ async def test_a_new_cluster_runs_with_the_password_that_was_shown(world: World)
 
 
 async def test_it_stops_and_starts_with_the_data_it_has(world: World) -> None:
-    made = await world.create()
-    await world.settle(2)
+    made = await world.running()
     assert (await world.want(made, is_wanted=False)).status == "updating"
     await world.settle(2)
     found = await world.there(made)
@@ -71,8 +70,7 @@ async def test_it_stops_and_starts_with_the_data_it_has(world: World) -> None:
 
 
 async def test_a_new_password_waits_until_the_server_runs(world: World) -> None:
-    made = await world.create()
-    await world.settle(2)
+    made = await world.running()
     await world.want(made, is_wanted=False)
     await world.settle(2)
     await world.reset(made, "another-one")
@@ -99,8 +97,7 @@ async def test_who_changes_their_mind_gets_what_they_wanted_last(world: World) -
 
 async def test_a_server_that_does_not_start_says_why_and_is_tried_again(world: World) -> None:
     world.machine.fails = "no space left"
-    made = await world.create()
-    await world.settle(2)
+    made = await world.running()
     found = await world.there(made)
     assert (found.status, found.faults[0].message) == ("provisioning", "no space left")
     assert await world.codes(made) == {"SERVER_FAILED"}
@@ -117,8 +114,7 @@ async def test_a_server_that_does_not_start_says_why_and_is_tried_again(world: W
 
 
 async def test_a_machine_that_runs_no_servers_any_more_says_so(world: World) -> None:
-    made = await world.create()
-    await world.settle(2)
+    made = await world.running()
     world.restart(is_off=True)
     await world.want(made, is_wanted=False)
     await world.settle(2)
@@ -131,6 +127,7 @@ async def test_a_machine_that_runs_no_servers_any_more_says_so(world: World) -> 
     assert await world.find(made) is None
 
 
+@on_both_databases
 async def test_no_two_clusters_of_a_machine_have_a_port(world: World) -> None:
     made = [await world.create(f"shop-{number}") for number in range(4)]
     assert [each.port for each in made] == [20_000, 20_001, 20_002, 20_003]
@@ -152,6 +149,7 @@ async def test_without_a_machine_for_servers_the_setting_is_named(world: World) 
     assert refused.value.params["setting"] == "database_driver"
 
 
+@on_both_databases
 async def test_memory_and_disk_are_bounded_for_each_account(world: World) -> None:
     now, account = world.identity.now, world.account.id
     await world.database.write(put_limit, account, MEMORY.name, 1000, now)
@@ -162,6 +160,7 @@ async def test_memory_and_disk_are_bounded_for_each_account(world: World) -> Non
     await world.create("small", memory_mb=488)
 
 
+@on_both_databases
 async def test_use_is_of_what_is_wanted_to_run(world: World) -> None:
     made = await world.create()
     await world.create("other", memory_mb=256, cpu_millis=100)
@@ -171,9 +170,9 @@ async def test_use_is_of_what_is_wanted_to_run(world: World) -> None:
     assert await rows.memory_by_account(world.database) == {world.account.id: 256}
 
 
+@on_both_databases
 async def test_a_cluster_with_backups_goes_only_with_them(world: World) -> None:
-    made = await world.create(bucket=await world.add_bucket())
-    await world.settle(2)
+    made = await world.running(bucket=await world.add_bucket())
     backup = await _add_backup(world, made)
     with pytest.raises(Conflict) as refused:
         await world.delete(made)
@@ -206,12 +205,11 @@ async def test_a_bucket_is_the_account_s_own_and_needs_the_right_to_write(world:
         await world.create("other", bucket="missing")
 
 
+@on_both_databases
 async def test_a_bucket_is_not_deleted_while_a_cluster_needs_it(world: World) -> None:
     bucket = await _bucket(world)
-    first = await world.create("shop", bucket=bucket.name)
-    await world.settle(2)
-    second = await world.create("other", bucket=bucket.name)
-    await world.settle(2)
+    first = await world.running("shop", bucket=bucket.name)
+    second = await world.running("other", bucket=bucket.name)
 
     async def refused() -> str:
         now = world.identity.now
@@ -231,6 +229,7 @@ async def test_a_bucket_is_not_deleted_while_a_cluster_needs_it(world: World) ->
     await world.database.write(BUCKETS.remove, bucket, world.identity.now)
 
 
+@on_both_databases
 async def test_of_a_new_cluster_and_the_deletion_of_its_bucket_one_is_refused(
     world: World,
 ) -> None:
@@ -262,8 +261,7 @@ async def _bucket(world: World, name: str = "backups") -> Bucket:
 
 
 async def test_what_is_being_deleted_is_not_changed(world: World) -> None:
-    made = await world.create()
-    await world.settle(2)
+    made = await world.running()
     await world.delete(made)
     for change in (world.want(made, is_wanted=False), world.reset(made, "x")):
         with pytest.raises(Conflict, match="is being deleted"):
@@ -274,6 +272,7 @@ async def test_what_is_being_deleted_is_not_changed(world: World) -> None:
         await world.want(made, is_wanted=False)
 
 
+@on_both_databases
 async def test_a_lost_machine_makes_its_clusters_unavailable(world: World) -> None:
     made, stopped = await world.create(), await world.create("stopped")
     await world.want(stopped, is_wanted=False)
@@ -303,6 +302,7 @@ async def test_schedules_need_a_bucket_and_moments(world: World) -> None:
             await world.create("scheduled", **schedule, **bucket)
 
 
+@on_both_databases
 @pytest.mark.parametrize("time", [1, 2, 3])
 async def test_a_death_at_any_place_loses_nothing_and_makes_nothing_twice(
     world: World, time: int

@@ -19,7 +19,7 @@ from cloudcore.jobs.background import running
 from cloudcore.nodes import rows
 from cloudcore.nodes.fleet import Differs
 from cloudcore.nodes.node import Watch
-from cloudcore.nodes.watcher import NodeWatcher, begin, open_folder
+from cloudcore.nodes.watcher import NodeWatcher, begin, identity_of
 from registry.composition import fleet as joining
 from registry.composition.fleet import SHARED_SETTINGS, check_of, join_fleet, shared_settings
 from registry.composition.main import Registry
@@ -96,7 +96,7 @@ class Fleet:
                 process.ctx.database,
                 self.clock,
                 node,
-                open_folder(node),
+                identity_of(node.folder),
                 [Watch("test", 60, watch)],
                 give_up,
                 check_of(settings),

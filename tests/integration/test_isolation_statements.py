@@ -104,6 +104,7 @@ LOOSE: Final = {
     "cloudcore.databases.clusters.rows._MEMORY_BY_ACCOUNT": "a sample of all; no request's",
     "cloudcore.databases.clusters.rows.CLUSTERS_ON[on_node]": "what a machine looks after",
     "cloudcore.databases.clusters.rows._PORTS": "which ports are taken, and not by whom",
+    "cloudcore.network.rows.VPCS_ON[on_node]": "what a machine looks after; no request's",
     "cloudcore.loadbalancer.rows._COUNTED": "what each account is billed for; no request's",
     "cloudcore.loadbalancer.rows.ON_NODE[on_node]": "what a machine looks after; no request's",
     "cloudcore.loadbalancer.rows._TAKEN": "which addresses are taken, and not by whom",

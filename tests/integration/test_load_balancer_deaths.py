@@ -27,9 +27,6 @@ from tests.balancers import (
     assert_nothing_left,
     open_balancers,
 )
-from tests.databases import on_both_databases
-
-pytestmark = on_both_databases
 
 CREATION: Final = ("role", "attach", "replicas")
 TEARDOWN: Final = ("detach", "stop", "remove_role", "release_vip")
@@ -73,9 +70,7 @@ async def die_after(world: BalancerWorld, steps: int, *, is_stored: bool) -> Non
 async def test_creation(world: BalancerWorld, place: int, is_stored: bool) -> None:
     made = await world.make(listeners=[HTTPS], backends=[OF_POOL])
     await die_after(world, place, is_stored=is_stored)
-    await world.work()
-    found = await world.show(made)
-    assert (found["status"], found["faults"]) == ("active", [])
+    assert await world.worked(made) == ("active", [])
     assert sorted(world.proxies.running) == [(made["id"], 1), (made["id"], 2)]
     assert world.network.vips == {made["vip"]: made["vpc"]["id"]}
     assert len(world.roles.roles) == 1
@@ -88,9 +83,7 @@ async def test_update(world: BalancerWorld, place: int, is_stored: bool) -> None
     other = {**HTTPS, "certificate": "other"}
     await world.change(made, listeners=[other], replica_count=1)
     await die_after(world, place, is_stored=is_stored)
-    await world.work()
-    found = await world.show(made)
-    assert (found["status"], found["faults"]) == ("active", [])
+    assert await world.worked(made) == ("active", [])
     ((place_of, running),) = world.proxies.running.items()
     assert place_of == (made["id"], 1)
     assert list(running.certificates.values()) == [b"certificate of other\nkey of other\n"]

@@ -22,12 +22,11 @@ from cloudcore.databases.servers.watch import ServerWatch
 from cloudcore.nodes import detached_process
 from registry.composition.adapters import InstallAuthority
 from tests.cluster_world import PASSWORD, World, open_world
-from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool
 
-pytestmark = [on_both_databases, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 FIRST_UID = 280_000
 
 

@@ -88,8 +88,7 @@ async def test_an_egress_only_gateway_lets_out_and_never_in_whatever_security_gr
     """Before, with a gateway, and after it is deleted."""
     plan, instance = one_instance()
     inside = str(instance.address_ipv6)
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     lab.force_routes(plan)
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=False) == CLOSED
     assert reach(lab.internet, host, inside, hopes=False) == CLOSED
@@ -109,8 +108,7 @@ async def test_no_route_beside_that_to_the_egress_only_gateway_lets_anyone_in(la
     plan, instance = one_instance()
     narrower = IPv6Network("2600::/16")
     inside = str(instance.address_ipv6)
-    await lab.driver.apply(with_gateways(plan))
-    host = await lab.add(plan, instance)
+    host = await lab.begin(with_gateways(plan), instance)
     where = plan.subnets[0]
     for routes in (
         (*where.routes, (narrower, "internet_gateway")),
@@ -126,8 +124,7 @@ async def test_an_internet_gateway_lets_in_what_security_groups_let(lab: Lab) ->
     """So nothing but the rules keeps the internet out elsewhere."""
     plan, instance = one_instance(gateway="internet_gateway")
     inside = str(instance.address_ipv6)
-    await lab.driver.apply(with_gateways(plan, egress_only=False))
-    host = await lab.add(plan, instance)
+    host = await lab.begin(with_gateways(plan, egress_only=False), instance)
     assert reach(lab.internet, host, inside, hopes=True) == OPEN
     assert reach(host, lab.internet, INTERNET_ADDRESS, hopes=True) == OPEN
     closed = replace(plan, groups=(replace(plan.groups[0], rules=OUTBOUND),))
@@ -157,8 +154,7 @@ async def test_sources_that_are_no_global_addresses_or_not_ones_own_are_dropped(
     private = interface(ula, 4, group)
     plan = with_gateways(vpc(own, ula, groups=(group,)))
     plan = replace(plan, interfaces=(first, second, private))
-    await lab.driver.apply(plan)
-    hosts = [await lab.add(plan, each) for each in plan.interfaces]
+    hosts = await lab.begin_all(plan)
     lab.force_routes(plan)
     assert udp(hosts[2], lab.internet, INTERNET_ADDRESS, GLANCE) == "nothing"
     assert udp(hosts[2], hosts[0], str(first.address_ipv6)) == "answers"  # within the VPC it may
@@ -207,8 +203,7 @@ async def test_packet_too_big_of_an_own_flow_passes_and_no_other(lab: Lab) -> No
     """N2."""
     plan, instance = one_instance()
     plan = with_gateways(plan)
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     lab.narrow_internet(1300)  # the machine says so then, as a router on the way
     with (
         icmp(host, INTERNET_ADDRESS) as messages,
@@ -237,8 +232,7 @@ async def test_a_long_stream_goes_on_while_all_about_it_changes(lab: Lab) -> Non
     plan, instance = one_instance()
     plan = with_gateways(plan)
     other = subnet("10.0.9.0/24", "2001:db8:1:9::/64", "egress_only_gateway")
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     group = plan.groups[0]
     changed = replace(
         plan,
@@ -257,8 +251,7 @@ async def test_a_long_stream_goes_on_while_all_about_it_changes(lab: Lab) -> Non
 
 async def test_the_flows_of_a_gateway_end_with_it(lab: Lab) -> None:
     plan, instance = one_instance()
-    await lab.driver.apply(with_gateways(plan))
-    host = await lab.add(plan, instance)
+    host = await lab.begin(with_gateways(plan), instance)
     with (
         socket_in(lab.internet, socket.SOCK_DGRAM, INTERNET_ADDRESS) as server,
         socket_in(host, socket.SOCK_DGRAM, INTERNET_ADDRESS) as client,
@@ -290,8 +283,7 @@ async def test_two_vpcs_have_the_same_addresses_and_never_meet(lab: Lab) -> None
         plan = vpc(where, groups=(group,))
         first, second = interface(where, 4, group), interface(where, 5, group)
         plan = replace(plan, cidr_ipv6=None, interfaces=(first, second))
-        await lab.driver.apply(plan)
-        made.append([await lab.add(plan, first), await lab.add(plan, second)])
+        made.append(await lab.begin_all(plan))
     for ours, others in (made, reversed(made)):
         assert udp(ours[0], ours[1], "10.0.0.5") == "answers"
         assert tcp(ours[1], ours[0], "10.0.0.4") == "answers"
@@ -315,8 +307,7 @@ async def test_security_groups_say_who_may_begin_within_a_subnet(lab: Lab) -> No
     sixth, mute = interface(where, 6, clients), interface(where, 7, silent)
     plan = vpc(where, groups=(clients, servers, silent))
     plan = replace(plan, interfaces=(client, server, sixth, mute))
-    await lab.driver.apply(plan)
-    a, b, c, d = [await lab.add(plan, each) for each in plan.interfaces]
+    a, b, c, d = await lab.begin_all(plan)
     for to in ("10.0.0.5", "2001:db8:1::5"):
         assert tcp(a, b, to, port=80) == "answers"
         assert tcp(a, b, to, GLANCE, port=81) == "nothing"
@@ -377,8 +368,7 @@ async def test_rules_that_are_refused_leave_those_before_in_force(lab: Lab) -> N
     """N5."""
     plan, instance = one_instance()
     plan = with_gateways(plan)
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     before = lab.ruleset(plan)
     twice = replace(plan.subnets[0], id=new_id())
     wrong = replace(plan, subnets=(*plan.subnets, twice))
@@ -397,8 +387,7 @@ async def test_a_link_has_one_neighbour_so_that_no_instance_fills_the_machines_t
     plan, instance = one_instance()
     other = interface(plan.subnets[0], 5, plan.groups[0])
     plan = with_gateways(replace(plan, interfaces=(instance, other)))
-    await lab.driver.apply(plan)
-    hosts = [await lab.add(plan, each) for each in (instance, other)]
+    hosts = await lab.begin_all(plan)
     router, uplink = lab.router(plan), f"vpc{short(plan.id)}"
     for namespace, link, target in (
         *((host, "eth0", ROUTER) for host in hosts),
@@ -418,8 +407,7 @@ async def test_a_link_has_one_neighbour_so_that_no_instance_fills_the_machines_t
 async def test_a_gateway_owns_no_address_and_translates_none(lab: Lab) -> None:
     """N4."""
     plan, instance = one_instance()
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     before = [lab.addresses(each) for each in (lab.router(plan), lab.machine, host)]
     await lab.driver.apply(with_gateways(plan))
     assert [lab.addresses(each) for each in (lab.router(plan), lab.machine, host)] == before
@@ -436,8 +424,7 @@ async def test_another_process_finds_what_there_is_and_takes_away_only_its_own(l
     namespaces_before, links_before = lab.census()
     plan, instance = one_instance()
     plan = with_gateways(plan)
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     await lab.driver.add_vip(plan.id, "203.0.113.7")
     strange = Nftables(lab.folder / "of-another-install")
     assert await strange.known() == []
@@ -498,8 +485,7 @@ async def test_a_namespace_that_has_vanished_is_made_again(lab: Lab) -> None:
     """Also if somebody still has the old one, with the other end of the uplink."""
     plan, instance = one_instance()
     plan = with_gateways(plan)
-    await lab.driver.apply(plan)
-    host = await lab.add(plan, instance)
+    host = await lab.begin(plan, instance)
     with lab.router(plan).open("rb"):
         namespaces.remove(lab.router(plan))
         assert not lab.driver.has(plan.id)

@@ -19,7 +19,7 @@ from cloudcore.nodes import rows
 from cloudcore.nodes.node import NODE_LOST, Node, Watch
 from cloudcore.nodes.placed import Placed
 from cloudcore.nodes.rows import Placing
-from cloudcore.nodes.watcher import NodeWatcher, open_folder
+from cloudcore.nodes.watcher import NodeWatcher, identity_of
 from cloudcore.resources.resource import DELETING, Resource, fixed, own
 from cloudcore.resources.rows import Rows
 from cloudcore.resources.workflow import Goal, Step, StepAttempt, StepDone, Work
@@ -180,8 +180,8 @@ async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
     world: World,
 ) -> None:
     node = Node("east", world.folder / "nodes" / "east")
-    identity = open_folder(node)
-    assert open_folder(node) == identity
+    identity = identity_of(node.folder)
+    assert identity_of(node.folder) == identity
     await world.claim("east", identity)
     turns: list[str] = []
     taken = asyncio.Event()
@@ -213,7 +213,7 @@ async def test_one_process_of_a_machine_watches_and_another_goes_on_after_it(
 @on_both_databases
 async def test_a_machine_whose_name_another_has_taken_looks_after_nothing(world: World) -> None:
     node = Node("east", world.folder / "nodes" / "east")
-    identity = open_folder(node)
+    identity = identity_of(node.folder)
     await world.claim("east", "another")
     turns: list[str] = []
 
@@ -235,7 +235,7 @@ async def test_a_turn_that_fails_is_logged_and_the_others_go_on(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = Node("east", world.folder / "nodes" / "east")
-    identity = open_folder(node)
+    identity = identity_of(node.folder)
     again = asyncio.Event()
     turns: list[str] = []
 

@@ -16,13 +16,11 @@ from cloudcore.network.reachability import (
     Place,
     between,
     from_internet,
-    is_way_in,
-    is_way_out,
     places,
     to_internet,
 )
 from tests.network_lab import GLANCE, INTERNET_ADDRESS, PATIENCE, Lab, open_lab, ping, tcp, udp
-from tests.network_plans import interface, new_id, subnet, vpc, with_gateways
+from tests.network_plans import interface, is_way_in, is_way_out, new_id, subnet, vpc, with_gateways
 
 PROBES: tuple[tuple[Kind, int], ...] = (("tcp", 5080), ("tcp", 5443), ("udp", 5053), ("icmp", 0))
 

@@ -35,13 +35,20 @@ from cloudcore.network.reachability import (
     from_internet,
     gateway_of,
     is_open,
-    is_way_in,
-    is_way_out,
     places,
     to_internet,
 )
 from tests.network_plans import EVERYTHING as EVERYTHING_BEGINS
-from tests.network_plans import INTERNET, interface, plans, subnet, vpc, with_gateways
+from tests.network_plans import (
+    INTERNET,
+    interface,
+    is_way_in,
+    is_way_out,
+    plans,
+    subnet,
+    vpc,
+    with_gateways,
+)
 from tests.rules_evaluation import Address, Packet, Ruleset
 
 _PORTS = st.sampled_from((0, 22, 80, 443, 65535)) | st.integers(0, 65535)

@@ -13,15 +13,12 @@ import pytest
 
 from cloudcore.billing.description import EVENTS as OF_BILLING
 from cloudcore.certificate.certificate import EVENTS
-from cloudcore.compute.instance_pool import EVENTS as OF_POOLS
 from cloudcore.databases.backups.backup import BACKUP, BACKUP_EVENTS
-from cloudcore.databases.clusters.cluster import EVENTS as OF_CLUSTERS
 from cloudcore.email.dedicated_ip import PAUSED
 from cloudcore.email.resources import FAILED, VERIFIED
 from cloudcore.email.resources import UNSUBSCRIBE as UNSUBSCRIBE_FROM_MAIL
 from cloudcore.family import Family, vocabulary
 from cloudcore.kms.chores import ACTION as KEY_DELETED
-from cloudcore.loadbalancer.load_balancer import EVENTS as OF_BALANCERS
 from cloudcore.notifications.recipient_routes import CONFIRM, UNSUBSCRIBE
 from cloudcore.quotas.quota import NEARLY_REACHED, REACHED
 from cloudcore.storage.bucket import OBJECT_CREATED, OBJECT_DELETED
@@ -80,8 +77,16 @@ def test_an_action_and_a_name_are_of_the_family() -> None:
 def test_events_and_quotas_are_those_of_the_code() -> None:
     told = {event for family in FAMILIES for event in family.other_events}
     of_quotas = {NEARLY_REACHED, REACHED}
-    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *OF_BALANCERS, *OF_POOLS, *OF_CLUSTERS}
-    of_others |= {*BACKUP_EVENTS}
+    of_others = {VERIFIED, FAILED, PAUSED, *OF_BILLING, *BACKUP_EVENTS}
+    of_others |= {
+        f"{kind}.{status}"
+        for kind, statuses in {
+            "loadbalancer.load_balancer": ("active", "degraded", "failed"),
+            "compute.instance_pool": ("active", "degraded"),
+            "database.cluster": ("active", "stopped", "unavailable"),
+        }.items()
+        for status in statuses
+    }
     assert told == {*EVENT_TYPES, *EVENTS, *of_others, OBJECT_CREATED, OBJECT_DELETED, *of_quotas}
     page = (SOURCES.parent / "docs" / "reference" / "events.md").read_text()
     events = {event for family in FAMILIES for event in family.events}

@@ -14,12 +14,12 @@ import pytest
 from cloudcore.loadbalancer import haproxy
 from cloudcore.loadbalancer.embedded import EmbeddedDriver
 from cloudcore.loadbalancer.haproxy import HaproxyDriver
-from cloudcore.loadbalancer.proxy import Listener, channel_of
+from cloudcore.loadbalancer.proxy.program import Listener, channel_of
 from cloudcore.nodes.node import DriverUnusable
 
 LIST = """
 import sys
-import cloudcore.loadbalancer.proxy
+import cloudcore.loadbalancer.proxy.program
 for name in sys.modules:
     print(name)
 """
@@ -32,16 +32,17 @@ def test_it_imports_the_standard_library_alone() -> None:
         check=True,
         text=True,
     ).stdout.split()
-    assert "cloudcore.loadbalancer.proxy_relay" in listed
+    assert "cloudcore.loadbalancer.proxy.relay" in listed
     others = {name for name in listed if name.partition(".")[0] not in sys.stdlib_module_names}
     assert {name for name in others if not name.startswith("cloudcore")} == {"__main__"} & others
     assert {name for name in others if name.startswith("cloudcore")} == {
         "cloudcore",
         "cloudcore.loadbalancer",
         "cloudcore.loadbalancer.proxy",
-        "cloudcore.loadbalancer.proxy_heads",
-        "cloudcore.loadbalancer.proxy_relay",
-        "cloudcore.loadbalancer.proxy_targets",
+        "cloudcore.loadbalancer.proxy.heads",
+        "cloudcore.loadbalancer.proxy.program",
+        "cloudcore.loadbalancer.proxy.relay",
+        "cloudcore.loadbalancer.proxy.targets",
     }
 
 

@@ -24,7 +24,7 @@ from cloudcore.certificate.keys import (
     load_private_key,
     public_der,
 )
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 
 MOST_REQUEST_PEM: Final = 48 * 1024
 """Characters of a request; 100 of the longest domains take 36,000."""
@@ -65,11 +65,8 @@ def check_signing_request(
     if algorithm is None:
         raise _refused("csr_pem", "has a key that is neither P-256, P-384, RSA 2048 or 4096")
     if key_algorithm not in (None, algorithm):
-        raise InvalidInput(
-            f"key_algorithm: the key of csr_pem is {algorithm}, not {key_algorithm}",
-            field="key_algorithm",
-            reason="invalid",
-        )
+        words = f"the key of csr_pem is {algorithm}, not {key_algorithm}"
+        raise invalid_field("key_algorithm", words, "invalid")
     if not isinstance(digest, _DIGESTS):
         raise _refused("csr_pem", "is not signed with SHA-256, SHA-384 or SHA-512")
     if not is_own:
@@ -78,11 +75,8 @@ def check_signing_request(
         raise _refused("csr_pem", "names no domain; put them into subjectAltName")
     found = check_domains(named)
     if domains is not None and set(check_domains(domains)) != set(found):
-        raise InvalidInput(
-            f"domains: csr_pem is for {', '.join(found)}; leave domains out, or name the same",
-            field="domains",
-            reason="invalid",
-        )
+        words = f"csr_pem is for {', '.join(found)}; leave domains out, or name the same"
+        raise invalid_field("domains", words, "invalid")
     return SigningRequest(request.public_bytes(Encoding.DER), found, algorithm)
 
 
@@ -268,11 +262,8 @@ def _check_signature(certificate: x509.Certificate, field: str, what: str) -> No
     except UNREADABLE:
         raise _refused(field, "has a signature of an unknown kind") from None
     if isinstance(digest, (hashes.SHA1, hashes.MD5)):
-        raise InvalidInput(
-            f"{field}: {what} is signed with {digest.name}, which clients refuse",
-            field=field,
-            reason="invalid",
-        )
+        words = f"{what} is signed with {digest.name}, which clients refuse"
+        raise invalid_field(field, words, "invalid")
 
 
 def _is_root(certificate: x509.Certificate) -> bool:
@@ -291,7 +282,7 @@ def _domains(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def _refused(field: str, what: str) -> InvalidInput:
-    return InvalidInput(f"{field}: it {what}", field=field, reason="invalid")
+    return invalid_field(field, f"it {what}", "invalid")
 
 
 class Issued(NamedTuple):

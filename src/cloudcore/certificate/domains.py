@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 
 MOST_DOMAINS: Final = 100
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -23,14 +23,11 @@ def check_domains(domains: Sequence[str]) -> tuple[str, ...]:
     lowered = (each.lower() if each.isascii() else each for each in domains)
     found = tuple(dict.fromkeys(each.removesuffix(".") for each in lowered))
     if not 1 <= len(found) <= MOST_DOMAINS:
-        raise InvalidInput(
-            f"domains: a certificate is for 1 to {MOST_DOMAINS} domains, not {len(found)}",
-            field="domains",
-            reason="count",
-        )
+        words = f"a certificate is for 1 to {MOST_DOMAINS} domains, not {len(found)}"
+        raise invalid_field("domains", words, "count")
     for domain in found:
         if problem := _problem(domain):
-            raise InvalidInput(f"domains: {domain!r} {problem}", field="domains", reason="invalid")
+            raise invalid_field("domains", f"{domain!r} {problem}", "invalid")
     return found
 
 

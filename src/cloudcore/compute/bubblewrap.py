@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
-from cloudcore.compute.runc import require_programs
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed
 from cloudcore.compute.shim.program import OPTIONS_FD, OPTIONS_FILE
 from cloudcore.compute.shim_instances import (
     GROUP_PREFIX,
@@ -29,12 +28,12 @@ from cloudcore.nodes import control_groups, seccomp
 from cloudcore.nodes.control_groups import MIB, GroupsMissing
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.shim import INFO_FD, SECCOMP_FD, SECCOMP_FILE
-from cloudcore.nodes.shim_driver import write_file
+from cloudcore.nodes.shim_driver import require_confinement, require_programs, write_file
 
 _PROGRAMS: Final = {"bwrap": "bubblewrap", "ip": "iproute2", "unshare": "util-linux"}
 
 
-def bubblewrap_driver(folder: Path) -> SandboxDriver:
+def bubblewrap_driver(folder: Path) -> ShimInstances:
     """Return the driver, with its files in a folder of this machine."""
     return ShimInstances(folder, _Bubblewrap())
 
@@ -50,17 +49,8 @@ class _Bubblewrap:
             raise DriverUnusable(
                 "compute_driver bubblewrap is for a service without root: set runc"
             )
-        require_programs(self.name, _PROGRAMS)
-        try:
-            seccomp.write_program(Path(os.devnull))
-            control_groups.delegated()
-        except OSError:
-            words = "compute_driver bubblewrap needs libseccomp: install the package libseccomp2"
-            raise DriverUnusable(words) from None
-        except GroupsMissing as missing:
-            raise DriverUnusable(
-                f"compute_driver bubblewrap cannot bound memory: {missing}"
-            ) from None
+        require_programs("compute_driver bubblewrap", _PROGRAMS)
+        require_confinement("compute_driver bubblewrap")
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write the options and the filter, and make the control groups."""
@@ -84,11 +74,7 @@ class _Bubblewrap:
 
     def groups(self, instance_id: str) -> Sequence[Path]:
         """Return the groups that `order` makes."""
-        try:
-            parents = control_groups.delegated()
-        except GroupsMissing:
-            return ()
-        return [parent / f"{GROUP_PREFIX}{instance_id}" for _, parent in parents.values()]
+        return control_groups.existing(f"{GROUP_PREFIX}{instance_id}")
 
 
 def _options(spec: InstanceSpec, at: str) -> list[str]:

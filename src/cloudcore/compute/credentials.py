@@ -23,10 +23,10 @@ from cloudcore.iam.service_roles import RoleRefused, RoleSession, ServiceRoles
 from cloudcore.wire import rfc3339
 
 SESSION_SECONDS: Final = 3600
+"""Of a session; the role may not allow less."""
 _NEW: Final = ".new"
 _MOST_BYTES: Final = 16 * 1024
 """Of a file; one has a tenth."""
-"""Of a session; the role may not allow less."""
 
 
 class RunningInstance(NamedTuple):
@@ -54,7 +54,7 @@ class InstanceIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Base URL of ``/v1``."""
 
 
-class _Held(msgspec.Struct):
+class _StoredSession(msgspec.Struct):
     """The session of an instance, without its secrets."""
 
     session_id: str
@@ -156,10 +156,10 @@ def _credentials(session: RoleSession) -> _Credentials:
     )
 
 
-def _read(folder: Path) -> _Held | None:
+def _read(folder: Path) -> _StoredSession | None:
     """Return an instance's session; None if it has none, or the file is unreadable."""
     try:
-        return msgspec.json.decode((folder / CREDENTIALS_FILE).read_bytes(), type=_Held)
+        return msgspec.json.decode((folder / CREDENTIALS_FILE).read_bytes(), type=_StoredSession)
     except (OSError, msgspec.DecodeError):
         return None
 

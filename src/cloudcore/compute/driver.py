@@ -1,16 +1,12 @@
-"""The interface of drivers, which run instances confined: `runc` and `bubblewrap` implement it.
-
-A driver has one folder and one process, the shim, for each instance. Both outlive the service, so
-an instance stays the same over a restart, and is started at most once.
-"""
+"""What drivers of instances are told, and what they tell: `runc` and `bubblewrap`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from cloudcore.compute.images import ImageRoot
+from cloudcore.nodes.control_groups import Bounds
 
 MOST_LOG_BYTES: Final = 10_000_000
 """Of an instance's output: two files of half as much, of which the older is written over."""
@@ -21,19 +17,6 @@ class SandboxFailed(Exception):
 
     The message gives the reason in one line.
     """
-
-
-class Bounds(NamedTuple):
-    """The most that an instance may use; the kernel enforces each bound."""
-
-    memory_mb: int
-    """Of 1,048,576 bytes, with what the kernel keeps for it; without root also what it writes."""
-    cpu_millis: int
-    """Thousandths of a processor."""
-    processes: int
-    """Threads included."""
-    disk_mb: int
-    """Of 1,048,576 bytes that it may write."""
 
 
 class InstanceSpec(NamedTuple):
@@ -48,6 +31,9 @@ class InstanceSpec(NamedTuple):
     environment: Mapping[str, str]
     """Beside that of the image, of which it changes what it names."""
     bounds: Bounds
+    """Without root, what it writes counts as its memory."""
+    disk_mb: int
+    """Of 1,048,576 bytes that it may write."""
     ports: Sequence[int]
     """TCP ports of its program, each reached by the socket `ports/<port>` in its folder too."""
     has_network: bool
@@ -66,47 +52,3 @@ class Seen(NamedTuple):
     """When its program began, in microseconds since the epoch."""
     problem: str = ""
     """Why its program could not be started, in one line."""
-
-
-class SandboxDriver(Protocol):
-    """Runs instances on this machine. Every method may be repeated after a crash at any point."""
-
-    def check(self) -> None:
-        """Raise `DriverUnusable`, in one line, if this machine cannot enforce every bound."""
-
-    async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
-
-        Return the network namespace that links can be put into, or None if this driver's cannot
-        take any. An instance that is starting or running stays as it is. One that has ended starts
-        again with an empty disk; its output is kept.
-
-        Raise `SandboxFailed` if it cannot be made.
-        """
-
-    async def go(self, instance_id: str) -> None:
-        """Start the program of an instance; do nothing if it runs.
-
-        Raise `SandboxFailed` if there is no such instance.
-        """
-
-    async def seen(self) -> Mapping[str, Seen]:
-        """Return all instances that have anything on this machine, by id."""
-
-    async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
-
-        Its folder stays, with its output and exit code. Do nothing if it has ended.
-        """
-
-    async def remove(self, instance_id: str) -> None:
-        """Kill an instance and delete all that it has here: processes, namespaces and files."""
-
-    def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of an instance's output, both streams interleaved; empty if there is none.
-
-        At most `MOST_LOG_BYTES`.
-        """
-
-    def folder(self, instance_id: str) -> Path:
-        """Return the folder of an instance, there or not: `ports/<port>`, `credentials.json`."""

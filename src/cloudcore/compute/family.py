@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cloudcore.compute.instance_pool import (
-    ACTIVE,
     CPU_HOURS,
-    DEGRADED,
-    EVENTS,
     INSTANCE_POOL,
     INSTANCES,
     MEMORY,
@@ -26,11 +23,6 @@ COMPUTE: Final[Family[ComputeNeeds]] = Family(
     title="Instance pools",
     runs="cloudcore.compute.runtime:RUNTIME",
     resources=(INSTANCE_POOL,),
-    other_events=EVENTS,
-    event_words={
-        ACTIVE: "All instances of a pool are ready",
-        DEGRADED: "Something is wrong with a pool, and is tried again",
-    },
     skus=(MEMORY_HOURS, CPU_HOURS),
     quotas=(INSTANCES, MEMORY),
     commands=(CommandGroup("use the platform's services", ("cloudcore.compute.commands",)),),

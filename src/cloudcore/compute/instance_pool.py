@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.metering.sku import Sku
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
@@ -48,10 +48,6 @@ ROLE_REFUSED: Final = "ROLE_REFUSED"
 NO_ADDRESS: Final = "NO_ADDRESS"
 """The subnet has no address left, or is gone."""
 COMPUTE_OFF: Final = "COMPUTE_OFF"
-ACTIVE: Final = "compute.instance_pool.active"
-DEGRADED: Final = "compute.instance_pool.degraded"
-EVENTS: Final = (ACTIVE, DEGRADED)
-"""Types of the events of its states."""
 INSTANCES: Final = Quota("instances", 100, "instances, as the sizes of pools say")
 MEMORY: Final = Quota("instance_memory_mb", 64 * 1024, "MiB of memory of instances")
 MEMORY_HOURS: Final = Sku("compute.memory_mb_hours", "Memory of instances", "GiB-hour", 1024)
@@ -178,18 +174,6 @@ class InstancePool(Placed, frozen=True, kw_only=True):
             self.image_digest, self.command, self.environment, self.memory_mb, self.cpu_millis
         )
 
-    @property
-    def told(self) -> Mapping[str, object]:
-        """Return the data of its events."""
-        return {
-            "instance_pool": {"id": self.id, "crn": self.crn, "name": self.name},
-            "status": self.status,
-            "faults": [
-                {"code": each.code, "message": each.message, "instance": each.subject or None}
-                for each in self.faults
-            ],
-        }
-
 
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
     """Check a new or changed pool: its command and environment must be possible for a program.
@@ -203,37 +187,35 @@ def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> Insta
     for name in ("ports", "security_groups"):
         values = getattr(new, name)
         if len(set(values)) != len(values):
-            _refuse(name, "each one once")
+            raise invalid_field(name, "each one once")
     if new.security_groups and new.subnet is None:
-        _refuse("security_groups", "they need a subnet")
+        raise invalid_field("security_groups", "they need a subnet")
     return new
 
 
 def check_words(words: Sequence[str]) -> None:
     """Check that a command has no NUL and is not too long."""
     if any("\0" in each for each in words):
-        _refuse("command", "no NUL")
+        raise invalid_field("command", "no NUL")
     if _bytes_of(*words) > MOST_TEXT_BYTES:
-        _refuse("command", f"at most {MOST_TEXT_BYTES} bytes")
+        raise invalid_field("command", f"at most {MOST_TEXT_BYTES} bytes")
 
 
 def check_environment(variables: Mapping[str, str]) -> None:
     """Check the names, values, number and length of environment variables."""
     if len(variables) > MOST_VARIABLES:
-        _refuse("environment", f"at most {MOST_VARIABLES} variables")
+        raise invalid_field("environment", f"at most {MOST_VARIABLES} variables")
     for name, value in variables.items():
         if not _VARIABLE.fullmatch(name) or "\0" in value:
-            _refuse("environment", f"names of A-Z a-z 0-9 _, and no NUL: {name[:128]!a}")
+            raise invalid_field(
+                "environment", f"names of A-Z a-z 0-9 _, and no NUL: {name[:128]!a}"
+            )
     if _bytes_of(*variables, *variables.values()) > MOST_TEXT_BYTES:
-        _refuse("environment", f"at most {MOST_TEXT_BYTES} bytes")
+        raise invalid_field("environment", f"at most {MOST_TEXT_BYTES} bytes")
 
 
 def _bytes_of(*texts: str) -> int:
     return sum(len(each.encode("utf-8", "surrogatepass")) + 1 for each in texts)
-
-
-def _refuse(name: str, words: str) -> None:
-    raise InvalidInput(f"{name}: {words}", field=name, reason="malformed")
 
 
 INSTANCE_POOL: Final = Resource(
@@ -253,6 +235,16 @@ INSTANCE_POOL: Final = Resource(
     },
     more_actions=("GetInstance", "GetInstanceLogs", "ListInstances"),
     warnings=frozenset({NODE_LOST}),
+    states={
+        "active": "All instances of a pool are ready",
+        "degraded": "Something is wrong with a pool, and is tried again",
+    },
+    state_data=lambda found: {
+        "faults": [
+            {"code": each.code, "message": each.message, "instance": each.subject or None}
+            for each in found.faults
+        ]
+    },
     keeps_deleted=True,
     sample=lambda number: {"name": f"instance-pool-{number}", "image": "web:1"},
 )

@@ -18,18 +18,18 @@ from msgspec import structs
 from cloudcore.account_rows import handle_of
 from cloudcore.compute import credentials, instances, rollout
 from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
-from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, Seen
+from cloudcore.compute.driver import InstanceSpec, Seen
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
 from cloudcore.compute.rows import POOLS
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
-from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.jobs.queue import later
 from cloudcore.network.driver import InterfacePlan
+from cloudcore.nodes.control_groups import Bounds
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
+    from cloudcore.compute.shim_instances import ShimInstances
 
 PROCESSES: Final = 512
 """Of an instance, threads included."""
@@ -57,7 +57,7 @@ class _Image(NamedTuple):
 class InstanceRunner:
     """Carries out the decisions of the reconciler."""
 
-    def __init__(self, needs: ComputeNeeds, driver: SandboxDriver) -> None:
+    def __init__(self, needs: ComputeNeeds, driver: ShimInstances) -> None:
         self._needs = needs
         self._driver = driver
         self._roots: dict[_Image, ImageRoot] = {}
@@ -110,7 +110,8 @@ class InstanceRunner:
                 root=root,
                 command=version.command,
                 environment=version.environment,
-                bounds=Bounds(version.memory_mb, version.cpu_millis, PROCESSES, needs.disk_mb),
+                bounds=Bounds(version.memory_mb, version.cpu_millis, PROCESSES),
+                disk_mb=needs.disk_mb,
                 ports=instance.ports,
                 has_network=has_network,
             )
@@ -289,18 +290,15 @@ def _note_problems(
 
     Remove it from the others.
     """
-    try:
-        pool = POOLS.lock(tx, seen.account_id, seen.id)
-    except NotFound:
-        return
     asked = set(ids)
-    faults: Sequence[Fault] = [
-        each
-        for each in pool.faults
-        if each.code != ROLE_REFUSED or each.subject not in asked or each.subject in problems
-    ]
-    for each_id in sorted(asked & problems.keys()):
-        words = f"it has no credentials of the role: {problems[each_id]}"
-        faults = add_fault(faults, ROLE_REFUSED, words, now, subject=each_id)
-    if tuple(faults) != pool.faults:
-        POOLS.save(tx, structs.replace(pool, faults=tuple(faults), updated_at=now))
+
+    def noted(pool: InstancePool) -> InstancePool:
+        over = asked - problems.keys()
+        faults = (x for x in pool.faults if x.code != ROLE_REFUSED or x.subject not in over)
+        pool = structs.replace(pool, faults=tuple(faults))
+        for each in sorted(asked & problems.keys()):
+            words = f"it has no credentials of the role: {problems[each]}"
+            pool = pool.with_fault(ROLE_REFUSED, words, now, each)
+        return pool
+
+    POOLS.change(tx, seen.account_id, seen.id, noted, now)

@@ -8,12 +8,10 @@ from msgspec import structs
 
 from cloudcore.compute import rollout
 from cloudcore.compute.instance_pool import (
-    ACTIVE,
-    DEGRADED,
     INSTANCE,
     INSTANCE_CRASHING,
     INSTANCE_FAILED,
-    NO_ADDRESS,
+    INSTANCE_POOL,
     ROLL_STOPPED,
     Instance,
     InstancePool,
@@ -21,8 +19,6 @@ from cloudcore.compute.instance_pool import (
 )
 from cloudcore.compute.rows import INSTANCE_ROWS, POOLS, list_instances
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
-from cloudcore.jobs.faults import add_fault
 from cloudcore.jobs.queue import later
 from cloudcore.resources.resource import DELETING, Reference
 
@@ -31,7 +27,6 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS: Final = 5
 """For so long a ready instance goes on after it was taken from load balancers."""
-_TOLD: Final = {"active": ACTIVE, "degraded": DEGRADED}
 _MOST: Final = 100
 """More than a pool ever has."""
 
@@ -77,12 +72,14 @@ def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> In
     return INSTANCE_ROWS.add(tx, new)
 
 
-def note_no_address(tx: Connection, seen: InstancePool, words: str, now: int) -> None:
-    """Add the fault to a pool that an instance gets no address."""
-    pool = _locked_pool(tx, seen)
-    if pool is not None:
-        faults = tuple(add_fault(pool.faults, NO_ADDRESS, words, now))
-        POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
+def note_fault(
+    tx: Connection, of: InstancePool | Instance, code: str, words: str, now: int
+) -> None:
+    """Add a fault to a pool, or to that of an instance; what failed is tried again."""
+    pool_id, subject = (of.pool.id, of.id) if isinstance(of, Instance) else (of.id, "")
+    POOLS.change(
+        tx, of.account_id, pool_id, lambda one: one.with_fault(code, words, now, subject), now
+    )
 
 
 def let_go(
@@ -151,14 +148,11 @@ def note_end(
     if found.is_ready:
         needs.pool_changed(tx, found.account_id, found.pool.id, now)
     words = problem or f"its program ended{'' if exit_code is None else f' with {exit_code}'}"
-    faults = pool.faults
     if problem:
-        faults = (*add_fault(faults, INSTANCE_FAILED, problem, now, subject=found.id),)
+        note_fault(tx, found, INSTANCE_FAILED, problem, now)
     if rollout.is_crashing(changed, now):
         often = f"{words}; it ended {rollout.MOST_EXITS} times or more in ten minutes"
-        faults = (*add_fault(faults, INSTANCE_CRASHING, often, now, subject=found.id),)
-    if faults != pool.faults:
-        pool = POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
+        note_fault(tx, found, INSTANCE_CRASHING, often, now)
     _note_stopped_roll(tx, pool, changed, words, now)
     return changed
 
@@ -173,14 +167,6 @@ def note_restart(tx: Connection, seen: Instance, now: int) -> Instance | None:
         found, status="starting", restarts=restarts, not_before=None, updated_at=now
     )
     return INSTANCE_ROWS.save(tx, changed)
-
-
-def note_stuck(tx: Connection, seen: Instance, words: str, now: int) -> None:
-    """Add the fault to a pool that something fails with an instance; it is tried again."""
-    pool = _locked_pool(tx, seen)
-    if pool is not None:
-        faults = (*add_fault(pool.faults, INSTANCE_FAILED, words, now, subject=seen.id),)
-        POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
 
 
 def note_gone(tx: Connection, seen: Instance, needs: ComputeNeeds, now: int) -> None:
@@ -200,17 +186,14 @@ def note_told(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int)
 
     Publish its change of status.
     """
-    pool = _locked_pool(tx, seen)
-    if pool is None:
-        return
-    mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
-    changed = rollout.told(pool, mine, now)
-    if changed == pool:
-        return
-    changed = POOLS.save(tx, structs.replace(changed, updated_at=now))
-    if changed.status != pool.status and changed.status in _TOLD:
-        about = changed.told
-        needs.events.tell(tx, pool.account_id, _TOLD[changed.status], [about], now)
+
+    def told(pool: InstancePool) -> InstancePool:
+        mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
+        return rollout.told(pool, mine, now)
+
+    changed = POOLS.change(tx, seen.account_id, seen.id, told, now)
+    if changed is not None:
+        INSTANCE_POOL.tell_state(needs.events, tx, *changed)
 
 
 def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
@@ -221,10 +204,8 @@ def is_staying(tx: Connection, instance_id: str, account_id: str) -> bool:
 
 def holds(tx: Connection, instance_id: str, account_id: str) -> bool:
     """Return True if an instance is to keep running, and lock its row until `tx` ends."""
-    try:
-        return not INSTANCE_ROWS.lock(tx, account_id, instance_id).is_leaving
-    except NotFound:
-        return False
+    found = INSTANCE_ROWS.try_lock(tx, account_id, instance_id)
+    return found is not None and not found.is_leaving
 
 
 def _note_stopped_roll(
@@ -234,19 +215,12 @@ def _note_stopped_roll(
     mine = list_instances(tx, pool.account_id, pool.id, "", _MOST)
     if rollout.stops_roll(pool, instance, mine):
         why = f"the new version does not take over: {words}; the other instances go on"
-        faults = (*add_fault(pool.faults, ROLL_STOPPED, why, now, subject=instance.id),)
-        POOLS.save(tx, structs.replace(pool, faults=faults, updated_at=now))
+        note_fault(tx, instance, ROLL_STOPPED, why, now)
 
 
 def _locked(tx: Connection, seen: Instance) -> Instance | None:
-    try:
-        return INSTANCE_ROWS.lock(tx, seen.account_id, seen.id)
-    except NotFound:
-        return None
+    return INSTANCE_ROWS.try_lock(tx, seen.account_id, seen.id)
 
 
 def _locked_pool(tx: Connection, of: InstancePool | Instance) -> InstancePool | None:
-    try:
-        return POOLS.lock(tx, of.account_id, of.pool.id if isinstance(of, Instance) else of.id)
-    except NotFound:
-        return None
+    return POOLS.try_lock(tx, of.account_id, of.pool.id if isinstance(of, Instance) else of.id)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import Clock
-from cloudcore.compute.driver import SandboxDriver
 from cloudcore.compute.images import IMAGES, Images
 from cloudcore.compute.instance_pool import SERVICE
 from cloudcore.db.base import Connection, Database
@@ -19,10 +18,13 @@ from cloudcore.network.network_interfaces import INTERFACES, Interfaces
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening, Port
 
+if TYPE_CHECKING:
+    from cloudcore.compute.shim_instances import ShimInstances
+
 PoolChanged = Callable[[Connection, str, str, int], object]
 """Is told, by account, pool and moment, that other instances of a pool take connections now."""
 
-DRIVER: Final[Port[SandboxDriver | None]] = Port("compute.driver")
+DRIVER: Final[Port[ShimInstances | None]] = Port("compute.driver")
 """The driver of this machine; None if it runs no instances."""
 DISK_MB: Final[Port[int]] = Port("compute.disk_mb")
 """MiB that an instance may write."""
@@ -37,7 +39,7 @@ class ComputeNeeds:
     clock: Clock
     new_id: Callable[[], str]
     node: Node
-    driver: SandboxDriver | None
+    driver: ShimInstances | None
     """None: this machine runs no instances."""
     images: Images
     interfaces: Interfaces

@@ -25,7 +25,7 @@ from cloudcore.compute.rows import (
     list_instances,
 )
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.iam.service_roles import PASS_ROLE
 from cloudcore.nodes.rows import Placing, can_run, choose
 from cloudcore.resource_names import Crn
@@ -210,7 +210,7 @@ def update(
     changed = check_pool(structs.replace(old, **changes), old, now)
     if "security_groups" in changes:
         if old.security_groups and not changed.security_groups:
-            raise _refusal(
+            raise invalid_field(
                 "security_groups", "at least one; the VPC's default group has a name too"
             )
         changed = _with_groups(tx, changed, needs, right_to) if changed.security_groups else changed
@@ -231,7 +231,7 @@ def update(
     return POOLS.save(tx, structs.replace(changed, updated_at=now))
 
 
-class BalancedPools:
+class PoolTargets:
     """Instance pools as load balancers see them."""
 
     def __init__(self, needs: ComputeNeeds) -> None:
@@ -275,10 +275,6 @@ def _with_groups(
     found = needs.interfaces.security_groups(tx, *of, right_to("network:GetSecurityGroup"))
     names = {**pool.names, **{each.id: each.name for each in found}}
     return structs.replace(pool, security_groups=[each.id for each in found], names=names)
-
-
-def _refusal(field: str, words: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {words}", field=field, reason="malformed")
 
 
 def _differ(one: InstancePool, other: InstancePool, names: Sequence[str]) -> bool:

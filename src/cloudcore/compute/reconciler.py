@@ -15,9 +15,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rollout, rows
-from cloudcore.compute.driver import SandboxDriver, SandboxFailed, Seen
+from cloudcore.compute.driver import SandboxFailed, Seen
 from cloudcore.compute.images import ImageRefused
-from cloudcore.compute.instance_pool import Instance, InstancePool, InstanceStatus
+from cloudcore.compute.instance_pool import (
+    INSTANCE_FAILED,
+    NO_ADDRESS,
+    Instance,
+    InstancePool,
+    InstanceStatus,
+)
 from cloudcore.compute.instance_runner import InstanceRunner
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.queue import later
@@ -26,6 +32,7 @@ from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.compute.needs import ComputeNeeds
+    from cloudcore.compute.shim_instances import ShimInstances
 
 LOOK_SECONDS: Final = 1
 _RETRY_SECONDS: Final = 5
@@ -41,7 +48,7 @@ _CREDENTIALS_SECONDS: Final = 10
 _log = logging.getLogger(__name__)
 
 
-def watch(needs: ComputeNeeds, driver: SandboxDriver) -> Watch:
+def watch(needs: ComputeNeeds, driver: ShimInstances) -> Watch:
     """Return the watch of the instances of this machine."""
     return Watch("the instances", LOOK_SECONDS, Reconciler(needs, driver).run)
 
@@ -50,7 +57,7 @@ class Reconciler:
     """Reconciles the instances of one machine."""
 
     def __init__(
-        self, needs: ComputeNeeds, driver: SandboxDriver, look_seconds: float = LOOK_SECONDS
+        self, needs: ComputeNeeds, driver: ShimInstances, look_seconds: float = LOOK_SECONDS
     ) -> None:
         self._needs = needs
         self._driver = driver
@@ -147,7 +154,7 @@ class Reconciler:
             try:
                 has.append(await write(instances.add, pool, needs, now))
             except PlatformError as error:
-                await write(instances.note_no_address, pool, error.message, now)
+                await write(instances.note_fault, pool, NO_ADDRESS, error.message, now)
                 self._paused[pool.id] = later(now, _RETRY_SECONDS)
                 break
         return [each for each in has if each is not None]
@@ -213,7 +220,11 @@ class Reconciler:
         self._failures[instance_id] = self._failures.get(instance_id, 0) + 1
         if instance is not None and problem and self._failures[instance_id] >= _MOST_FAILURES:
             with suppress(PlatformError):  # the next failure notes it
-                await self._needs.database.write(instances.note_stuck, instance, problem, now)
+                await self._note_failed(instance, problem, now)
+
+    async def _note_failed(self, instance: Instance, words: str, now: int) -> None:
+        fault = instance, INSTANCE_FAILED, words, now
+        await self._needs.database.write(instances.note_fault, *fault)
 
     async def _bring_up(self, pool: InstancePool, instance: Instance) -> None:
         """Start an instance; if that fails for a reason of its own, store that it has ended."""
@@ -247,8 +258,7 @@ class Reconciler:
             async with self._ending:
                 await self._runner.take_down(pool, instance)
         except SandboxFailed as failed:
-            why = f"it cannot be ended: {failed}"
-            await needs.database.write(instances.note_stuck, instance, why, needs.clock())
+            await self._note_failed(instance, f"it cannot be ended: {failed}", needs.clock())
             raise
         await needs.database.write(instances.note_gone, instance, needs, needs.clock())
         self._launched.discard(instance.id)

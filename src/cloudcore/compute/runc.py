@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
-from cloudcore.compute.driver import InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed
 from cloudcore.compute.images import IDS
 from cloudcore.compute.shim.namespaces import USERS_FD, Users
 from cloudcore.compute.shim.program import PID_FILE
@@ -33,7 +32,7 @@ from cloudcore.nodes import seccomp
 from cloudcore.nodes.control_groups import MIB, PERIOD_US, hierarchies, make_shim_group, shares
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.shim import OOM_SCORE
-from cloudcore.nodes.shim_driver import write_file
+from cloudcore.nodes.shim_driver import require_programs, write_file
 
 _PROGRAMS: Final = {
     "runc": "runc",
@@ -44,20 +43,12 @@ _PROGRAMS: Final = {
 """And the Debian packages that have them."""
 
 
-def runc_driver(folder: Path, first_uid: int) -> SandboxDriver:
+def runc_driver(folder: Path, first_uid: int) -> ShimInstances:
     """Return the driver, with its files in a folder of this machine.
 
     The ids 0 to `IDS` of each instance are `first_uid` and the following ones here.
     """
     return ShimInstances(folder, _Runc(first_uid))
-
-
-def require_programs(driver: str, programs: Mapping[str, str]) -> None:
-    """Raise `DriverUnusable` if a program is not installed; `packages` names where it is from."""
-    for program, package in programs.items():
-        if shutil.which(program) is None:
-            words = f"compute_driver {driver} needs {program}: install the package {package}"
-            raise DriverUnusable(words)
 
 
 class _Runc:
@@ -72,7 +63,7 @@ class _Runc:
         """Check for root and the programs."""
         if os.geteuid() != 0:
             raise DriverUnusable("compute_driver runc needs root: without it, set bubblewrap")
-        require_programs(self.name, _PROGRAMS)
+        require_programs("compute_driver runc", _PROGRAMS)
 
     def order(self, spec: InstanceSpec, folder: Path) -> Mapping[str, object]:
         """Write the bundle."""

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.compute.driver import MOST_LOG_BYTES, Bounds, InstanceSpec, SandboxFailed, Seen
+from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.shim.namespaces import INSTANCE_FD
 from cloudcore.nodes import control_groups, detached_process
-from cloudcore.nodes.control_groups import MIB
+from cloudcore.nodes.control_groups import MIB, Bounds
 from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
@@ -35,6 +34,7 @@ from cloudcore.nodes.shim_driver import (
     living,
     read_json,
     shim_command,
+    stop,
     write_file,
 )
 
@@ -70,7 +70,7 @@ def root_of(spec: InstanceSpec, at: str, owner: int | None) -> dict[str, object]
     return {
         "layers": [str(layer.absolute()) for layer in spec.root.layers],
         "at": at,
-        "disk_bytes": spec.bounds.disk_mb * MIB,
+        "disk_bytes": spec.disk_mb * MIB,
         "owner": owner,
         "hosts": f"127.0.0.1 localhost {spec.hostname}\n::1 localhost\n",
     }
@@ -118,7 +118,11 @@ class Confinement(Protocol):
 
 
 class ShimInstances:
-    """A `SandboxDriver` that runs instances under shims."""
+    """Runs instances under shims. Every method may be repeated after a crash at any point.
+
+    An instance has a folder and a process, its shim. Both outlive the service, so it stays the same
+    over a restart, and is started at most once.
+    """
 
     def __init__(self, base: Path, confinement: Confinement) -> None:
         self._base = base.absolute()
@@ -126,12 +130,15 @@ class ShimInstances:
         self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Run a program of this machine as an instance; raise `DriverUnusable` if that fails."""
+        """Run a program of this machine as an instance.
+
+        Raise `DriverUnusable`, in one line, if that fails, or a bound cannot be enforced.
+        """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
         root = ImageRoot("", (Path("/usr"),), config)  # has `bin` and `lib` as a root has
-        bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16, disk_mb=8)
-        spec = InstanceSpec(_TRIAL, "trial", root, (), {}, bounds, (), has_network=False)
+        bounds = Bounds(memory_mb=64, cpu_millis=1000, processes=16)
+        spec = InstanceSpec(_TRIAL, "trial", root, (), {}, bounds, 8, (), has_network=False)
         self._base.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (self._base / f"{_TRIAL}.lock").open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -150,31 +157,47 @@ class ShimInstances:
             raise DriverUnusable(f"compute_driver {driver} cannot run a program here: {said}")
 
     async def start(self, spec: InstanceSpec) -> Path | None:
-        """Make an instance; its program waits for `go`."""
+        """Make the folder, the namespaces and the shim of an instance; its program waits for `go`.
+
+        Return the network namespace that links can be put into, or None if this driver's cannot
+        take any. An instance that is starting or running stays as it is. One that has ended starts
+        again with an empty disk; its output is kept.
+
+        Raise `SandboxFailed` if it cannot be made.
+        """
         return await self._alone(spec.id, lambda: self._start(spec))
 
     async def go(self, instance_id: str) -> None:
-        """Start its program."""
+        """Start the program of an instance; do nothing if it runs.
+
+        Raise `SandboxFailed` if there is no such instance.
+        """
         await self._alone(instance_id, lambda: self._go(instance_id))
 
     async def seen(self) -> Mapping[str, Seen]:
-        """Return the instances of this machine."""
+        """Return all instances that have anything on this machine, by id."""
         return await self._programs.run(self._seen)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
-        """Stop its program, then kill all its processes."""
+        """Stop an instance: SIGTERM to its program, after the grace SIGKILL to all processes.
+
+        Its folder stays, with its output and exit code. Do nothing if it has ended.
+        """
         await self._alone(instance_id, lambda: self._stop(instance_id, grace_seconds))
 
     async def remove(self, instance_id: str) -> None:
-        """Delete all that it has here."""
+        """Kill an instance and delete all that it has here: processes, namespaces and files."""
         await self._alone(instance_id, lambda: self._remove(instance_id))
 
     def logs(self, instance_id: str, tail_bytes: int) -> bytes:
-        """Return the end of its output."""
+        """Return the end of an instance's output, both streams interleaved; empty if there is none.
+
+        At most `MOST_LOG_BYTES`.
+        """
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return the folder of its files."""
+        """Return the folder of an instance, there or not: `ports/<port>`, `credentials.json`."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
@@ -245,15 +268,7 @@ class ShimInstances:
         return Seen(state.get("status", "starting"), **told)
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
-        folder = self.folder(instance_id)
-        process = living(folder)
-        if process is not None:
-            try:
-                _ask(folder, process, f"stop {grace_seconds}", grace_seconds + TO_END)
-            except (OSError, SandboxFailed):
-                process.signal(signal.SIGKILL)  # a shim that does not listen
-            if not process.wait(TO_END):
-                process.signal(signal.SIGKILL)
+        stop(self.folder(instance_id), grace_seconds)
         self._end(instance_id)
 
     def _wait(self, instance_id: str) -> None:

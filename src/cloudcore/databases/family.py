@@ -6,17 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.databases.backups.backup import BACKUP, BACKUP_EVENTS
 from cloudcore.databases.clusters.cluster import (
-    ACTIVE,
     BACKUP_STORAGE,
     CLUSTER,
     CPU_HOURS,
     DISK,
-    EVENTS,
     MEMORY,
     MEMORY_HOURS,
     SERVICE,
-    STOPPED,
-    UNAVAILABLE,
 )
 from cloudcore.family import CommandGroup, Family
 
@@ -29,13 +25,8 @@ DATABASES: Final[Family[DatabaseNeeds]] = Family(
     title="Database clusters",
     runs="cloudcore.databases.runtime:RUNTIME",
     resources=(CLUSTER,),
-    other_events=(*EVENTS, *BACKUP_EVENTS),
-    event_words={
-        ACTIVE: "A database cluster takes connections",
-        STOPPED: "A database cluster was stopped, as its owner wanted",
-        UNAVAILABLE: "A database cluster takes no connections",
-        **BACKUP_EVENTS,
-    },
+    other_events=tuple(BACKUP_EVENTS),
+    event_words=BACKUP_EVENTS,
     skus=(MEMORY_HOURS, CPU_HOURS, BACKUP_STORAGE),
     quotas=(MEMORY, DISK, BACKUP.room),
     commands=(CommandGroup("use the platform's services", ("cloudcore.databases.commands",)),),

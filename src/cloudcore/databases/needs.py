@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from cloudcore.clock import Clock
-from cloudcore.databases.archive.driver import Archive
-from cloudcore.databases.servers.driver import ServerDriver
 from cloudcore.db.base import Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.keyring import Keyring
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.outbound.destinations import Network
 from cloudcore.ports import KEYRING, Opening, Port
+
+if TYPE_CHECKING:
+    from cloudcore.databases.archive.bucket_archive import BucketArchive
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
 
 
 class ServerCertificate(NamedTuple):
@@ -51,9 +53,9 @@ class DatabaseTerms(NamedTuple):
     """Networks that registered servers may be in, besides the public internet."""
 
 
-SERVERS: Final[Port[ServerDriver | None]] = Port("databases.servers")
+SERVERS: Final[Port[BubblewrapServers | None]] = Port("databases.servers")
 """The driver of this machine; None if it runs no servers."""
-ARCHIVE: Final[Port[Archive]] = Port("databases.archive")
+ARCHIVE: Final[Port[BucketArchive]] = Port("databases.archive")
 """The archive of this machine, which makes and restores backups."""
 AUTHORITY: Final[Port[ServerAuthority]] = Port("databases.authority")
 TERMS: Final[Port[DatabaseTerms]] = Port("databases.terms")
@@ -67,9 +69,9 @@ class DatabaseNeeds:
     clock: Clock
     new_id: Callable[[], str]
     node: Node
-    servers: ServerDriver | None
+    servers: BubblewrapServers | None
     """None: this machine runs no servers."""
-    archive: Archive
+    archive: BucketArchive
     authority: ServerAuthority
     keyring: Keyring
     events: Events

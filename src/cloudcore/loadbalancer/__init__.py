@@ -4,6 +4,5 @@
 proxies, `workflow` starts and ends these, and `watch` observes them. There are two drivers,
 `haproxy` and `embedded`; both have a folder for each replica (`replicas`).
 
-`proxy` is a program of its own, and `proxy_heads`, `proxy_relay` and `proxy_targets` are parts of
-it: they import the standard library alone, since a machine runs many of them.
+`proxy` is a program of its own, which imports the standard library alone.
 """

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from cloudcore.certificate.certificate import CERTIFICATE
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.loadbalancer import bodies, rows
 from cloudcore.loadbalancer.load_balancer import GET_POOL, Listener, LoadBalancer, Named, Target
 from cloudcore.loadbalancer.needs import Parts, Ranges
@@ -44,8 +44,8 @@ def check_vip(vip: str, ranges: Ranges) -> None:
             setting="balancer_vips",
         )
     if vip and not any(_is_host(ip_address(vip), each) for each in ranges):
-        words = "vip: no host can have it in a range of this install"
-        raise InvalidInput(words, field="vip", reason="out_of_range")
+        words = "no host can have it in a range of this install"
+        raise invalid_field("vip", words, "out_of_range")
 
 
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
@@ -293,7 +293,5 @@ def _with_pool(
 
 def _within(name: str, target: Target, ranges: Ranges) -> Target:
     if not any(ip_address(target.address) in each for each in ranges):
-        raise InvalidInput(
-            f"{name}: {target.address} is in no subnet of the VPC", field=name, reason="outside"
-        )
+        raise invalid_field(name, f"{target.address} is in no subnet of the VPC", "outside")
     return target

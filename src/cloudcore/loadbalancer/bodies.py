@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.loadbalancer.driver import HEALTH_PATH, TargetStatus
 from cloudcore.loadbalancer.load_balancer import (
     MOST_REPLICAS,
@@ -180,7 +180,9 @@ def read_listeners(given: Sequence[GivenListener]) -> tuple[Listener, ...]:
     for number, each in enumerate(given):
         if (each.certificate is not None) != (each.protocol == "https"):
             needs = "needs a certificate" if each.protocol == "https" else "has no certificate"
-            _refuse(f"listeners[{number}].certificate", f"a listener of {each.protocol} {needs}")
+            raise invalid_field(
+                f"listeners[{number}].certificate", f"a listener of {each.protocol} {needs}"
+            )
     return tuple(
         Listener(
             each.port,
@@ -199,7 +201,9 @@ def read_backends(given: Sequence[GivenBackend]) -> tuple[Backend, ...]:
     for number, each in enumerate(given):
         where = f"backends[{number}]"
         if not _BACKEND_NAME.fullmatch(each.name):
-            _refuse(f"{where}.name", "1 to 63 of a-z 0-9 . _ -, begins with a letter or digit")
+            raise invalid_field(
+                f"{where}.name", "1 to 63 of a-z 0-9 . _ -, begins with a letter or digit"
+            )
         targets = tuple(
             _target(f"{where}.targets[{at}]", one) for at, one in enumerate(each.targets)
         )
@@ -214,10 +218,12 @@ def check_match(listeners: Iterable[Listener], backends: Iterable[Backend]) -> N
     for number, each in enumerate(listeners):
         wanted = "tcp" if each.protocol == "tcp" else "http"
         if (has := protocols.get(each.backend)) is None:
-            _refuse(f"listeners[{number}].backend", f"there is no backend {each.backend!r}")
-        elif has != wanted:
+            raise invalid_field(
+                f"listeners[{number}].backend", f"there is no backend {each.backend!r}"
+            )
+        if has != wanted:
             words = f"a listener of {each.protocol} needs a backend of {wanted}, not {has}"
-            _refuse(f"listeners[{number}].backend", words)
+            raise invalid_field(f"listeners[{number}].backend", words)
 
 
 def address_of(name: str, text: str) -> str:
@@ -225,15 +231,15 @@ def address_of(name: str, text: str) -> str:
     try:
         found = ip_address(text)
     except ValueError:
-        _refuse(name, "it is no IP address")
+        raise invalid_field(name, "it is no IP address") from None
     if "%" in text:
-        _refuse(name, "an address has no zone")
+        raise invalid_field(name, "an address has no zone")
     return str(found)
 
 
 def _target(where: str, given: GivenTarget) -> Target:
     if (given.address is None) == (given.pool is None):
-        _refuse(where, "a target has either an address or a pool")
+        raise invalid_field(where, "a target has either an address or a pool")
     if given.address is not None:
         return Target(given.port, address=address_of(f"{where}.address", given.address))
     assert given.pool is not None
@@ -243,11 +249,13 @@ def _target(where: str, given: GivenTarget) -> Target:
 def _health_check(where: str, given: GivenHealthCheck | None) -> HealthCheck:
     check = given or GivenHealthCheck()
     if check.path is not None and check.protocol != "http":
-        _refuse(f"{where}.path", "a check of tcp has no path")
+        raise invalid_field(f"{where}.path", "a check of tcp has no path")
     if check.path is not None and not HEALTH_PATH.fullmatch(check.path):
-        _refuse(f"{where}.path", "begins with / and has what a path and query may have (RFC 3986)")
+        raise invalid_field(
+            f"{where}.path", "begins with / and has what a path and query may have (RFC 3986)"
+        )
     if check.timeout_seconds > check.interval_seconds:
-        _refuse(f"{where}.timeout_seconds", "at most the interval")
+        raise invalid_field(f"{where}.timeout_seconds", "at most the interval")
     path = (check.path or "/") if check.protocol == "http" else None
     return HealthCheck(
         check.protocol,
@@ -263,11 +271,7 @@ def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
     """Raise `InvalidInput` if a list has a value twice."""
     seen = list(values)
     if len(set(seen)) < len(seen):
-        _refuse(name, f"two have the same {what}", "duplicate")
-
-
-def _refuse(name: str, words: str, reason: str = "malformed") -> NoReturn:
-    raise InvalidInput(f"{name}: {words}", field=name, reason=reason)
+        raise invalid_field(name, f"two have the same {what}", "duplicate")
 
 
 def shown_subnet(found: LoadBalancer) -> ResourceRef:

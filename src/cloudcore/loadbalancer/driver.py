@@ -1,4 +1,4 @@
-"""The interface of proxy drivers, and the plan that the replicas of a load balancer carry out.
+"""The plan that the replicas of a load balancer carry out, and what is seen of them.
 
 A plan that is impossible or ambiguous cannot be made: its parts check themselves and raise
 `PlanRefused`.
@@ -7,11 +7,10 @@ A plan that is impossible or ambiguous cannot be made: its parts check themselve
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~!$&'()*+,;=:@%?-]{0,1023}")
 """Path and query of an HTTP health check: what a URI may hold (RFC 3986 §3.3 and §3.4)."""
@@ -198,51 +197,3 @@ class ReplicaSeen:
     targets: Mapping[tuple[str, str], TargetStatus] = field(default_factory=dict)
     """By the name of the backend and the id of the target."""
     metrics: ReplicaMetrics = field(default_factory=ReplicaMetrics)
-
-
-class ProxyDriver(Protocol):
-    """Runs replicas as processes that outlive the service."""
-
-    def check(self) -> None:
-        """Check that this machine can run replicas.
-
-        Raises:
-            DriverUnusable: it cannot; the message names what is missing.
-
-        """
-        ...
-
-    async def apply(
-        self,
-        plan: ProxyPlan,
-        replica: int,
-        certificates: Mapping[str, bytes],
-        netns: Path | None,
-    ) -> None:
-        """Start a replica, or reload it if anything differs; return when it carries out the plan.
-
-        A reload drops no connection. `certificates` are the files that listeners name: PEM of the
-        chain and of the key. `netns` is the network namespace that a replica is started in; None is
-        the machine's.
-
-        Raises:
-            ProxyFailed: it cannot carry out the plan.
-
-        """
-        ...
-
-    async def stop(self, balancer_id: str, replica: int) -> None:
-        """Let a replica finish its connections, then end it and delete its files.
-
-        Connections that last longer than the driver's `drain_seconds` are cut. Do nothing if there
-        is no such replica.
-        """
-        ...
-
-    async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
-        """Return the replicas of a balancer on this machine."""
-        ...
-
-    async def known(self) -> Sequence[str]:
-        """Return the ids of the balancers that have anything on this machine."""
-        ...

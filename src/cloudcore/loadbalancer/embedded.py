@@ -26,12 +26,12 @@ _NOBODY: Final = 65534
 
 
 class EmbeddedDriver(Replicas):
-    """Runs `proxy.py`."""
+    """Runs `proxy.program`."""
 
     configuration_name = "proxy.json"
 
     def check(self) -> None:
-        """See `ProxyDriver.check`: it needs nothing."""
+        """See `Replicas.check`: it needs nothing."""
 
     async def _write(
         self,
@@ -48,7 +48,7 @@ class EmbeddedDriver(Replicas):
         return text, configuration_digest(text)
 
     def _argv(self, folder: Path, netns: Path | None) -> Sequence[str]:  # noqa: ARG002
-        program = (sys.executable, "-I", "-m", "cloudcore.loadbalancer.proxy")
+        program = (sys.executable, "-I", "-m", "cloudcore.loadbalancer.proxy.program")
         return (*program, self.configuration_name, f"{_RUN}/{SOCKET_NAME}")
 
     def _gives_up_root(self, plan: ProxyPlan, netns: Path | None) -> bool:

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.loadbalancer.load_balancer import (
-    ACTIVE,
-    DEGRADED,
-    EVENTS,
-    FAILED,
-    GET_POOL,
-    HOURS,
-    LOAD_BALANCER,
-)
+from cloudcore.loadbalancer.load_balancer import GET_POOL, HOURS, LOAD_BALANCER
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
@@ -31,11 +23,5 @@ LOADBALANCER: Final[Family[LoadBalancerNeeds]] = Family(
         ),
     ),
     skus=(HOURS,),
-    other_events=EVENTS,
-    event_words={
-        ACTIVE: "A load balancer serves, with all that belongs to it",
-        DEGRADED: "A load balancer serves, but something of it is gone",
-        FAILED: "A load balancer does not serve",
-    },
     commands=(CommandGroup("use the platform's services", ("cloudcore.loadbalancer.commands",)),),
 )

@@ -23,9 +23,10 @@ from cloudcore.loadbalancer.configuration import (
     haproxy_configuration,
 )
 from cloudcore.loadbalancer.driver import ProxyFailed, ProxyPlan, ReplicaMetrics, TargetStatus
-from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask, replace_file
+from cloudcore.loadbalancer.replicas import POLL_SECONDS, Replicas, Targets, ask
 from cloudcore.nodes.detached_process import OUTPUT, DetachedProcess
 from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.shim_driver import write_file
 
 PROGRAM_PATH: Final = f"{os.defpath}:/usr/local/sbin:/usr/sbin:/sbin"
 _VERSION: Final = re.compile(rb"HAProxy version ([0-9]+)\.([0-9]+)")
@@ -49,7 +50,7 @@ class HaproxyDriver(Replicas):
     configuration_name = "haproxy.cfg"
 
     def check(self) -> None:
-        """See `ProxyDriver.check`."""
+        """See `Replicas.check`."""
         program = shutil.which("haproxy", path=PROGRAM_PATH)
         if program is None:
             raise DriverUnusable("balancer_driver haproxy: there is no program haproxy; install it")
@@ -68,10 +69,10 @@ class HaproxyDriver(Replicas):
         files = {}
         for name, pem in certificates.items():
             files[name] = f"{_CERTIFICATE}{hashlib.sha256(pem).hexdigest()[:16]}.pem"
-            replace_file(folder / files[name], pem)
+            write_file(folder / files[name], pem)
         (folder / CHROOT_NAME).mkdir(mode=0o755, exist_ok=True)
         if not (folder / STATE_NAME).exists():
-            replace_file(folder / STATE_NAME, _NO_STATE)
+            write_file(folder / STATE_NAME, _NO_STATE)
         text = haproxy_configuration(plan, files, limits)
         if not self._is_written(folder, text):
             await _verify(folder, text)
@@ -95,7 +96,7 @@ class HaproxyDriver(Replicas):
             state = await ask(folder, SOCKET_NAME, "show servers state")
         except OSError:
             state = ""
-        replace_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
+        write_file(folder / STATE_NAME, state.strip().encode() + b"\n" if state else _NO_STATE)
         os.truncate(folder / OUTPUT, 0)  # it is appended to
         # A signal kills a master that is about to begin, and one that just begins may lose it.
         while process.is_alive:
@@ -159,7 +160,7 @@ def _program() -> str:
 
 async def _verify(folder: Path, text: str) -> None:
     """Raise `ProxyFailed` if HAProxy rejects the configuration."""
-    replace_file(folder / _VERIFIED, text.encode())
+    write_file(folder / _VERIFIED, text.encode())
     checked = await asyncio.create_subprocess_exec(
         *(_program(), "-c", "-f", _VERIFIED),
         cwd=folder,

@@ -20,11 +20,6 @@ MOST_REPLICAS: Final = 4
 GET_POOL: Final = "compute:GetInstancePool"
 """The action that a caller needs on a pool that is a target."""
 HOURS: Final = Sku("loadbalancer.hours", "Load balancers", "hour")
-FAILED: Final = "loadbalancer.load_balancer.failed"
-DEGRADED: Final = "loadbalancer.load_balancer.degraded"
-ACTIVE: Final = "loadbalancer.load_balancer.active"
-EVENTS: Final = (ACTIVE, DEGRADED, FAILED)
-"""Types of the events of its states."""
 
 
 class Named(Struct, frozen=True):
@@ -158,16 +153,6 @@ class LoadBalancer(Placed, frozen=True, kw_only=True):
         return {each.id: each for each in found if each is not None}
 
     @property
-    def told(self) -> Mapping[str, object]:
-        """Return the data of its events."""
-        return {
-            "load_balancer": {"id": self.id, "crn": self.crn, "name": self.name},
-            "vip": self.vip,
-            "status": self.status,
-            "faults": [{"code": each.code, "message": each.message} for each in self.faults],
-        }
-
-    @property
     def _targets(self) -> Iterator[Target]:
         return (target for each in self.backends for target in each.targets)
 
@@ -191,5 +176,11 @@ LOAD_BALANCER: Final = Resource(
         " of its own replicas may.",
     },
     warnings=frozenset({"REPLICA_DIED", NODE_LOST}),
+    states={
+        "active": "A load balancer serves, with all that belongs to it",
+        "degraded": "A load balancer serves, but something of it is gone",
+        "failed": "A load balancer does not serve",
+    },
+    state_data=lambda found: {"vip": found.vip},
 )
 """The load balancers of accounts."""

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cloudcore.certificate.needs import CERTIFICATES, Certificates
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.iam.service_roles import SERVICE_ROLES, ServiceRoles
-from cloudcore.loadbalancer.driver import ProxyDriver
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER
 from cloudcore.network.driver import NetworkDriver
 from cloudcore.network.needs import DRIVER
@@ -21,6 +20,9 @@ from cloudcore.network.network_interfaces import INTERFACES, Interfaces
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening, Port
 from cloudcore.resource_references import Authorize
+
+if TYPE_CHECKING:
+    from cloudcore.loadbalancer.replicas import Replicas
 
 Ranges = Sequence[IPv4Network | IPv6Network]
 
@@ -101,7 +103,7 @@ class Parts:
     vips: Ranges
 
 
-PROXIES: Final[Port[ProxyDriver]] = Port("loadbalancer.proxies")
+PROXIES: Final[Port[Replicas]] = Port("loadbalancer.proxies")
 """The driver of proxies on this machine."""
 
 
@@ -115,7 +117,7 @@ class LoadBalancerNeeds:
     node: Node
     parts: Parts
     network: NetworkDriver
-    proxies: ProxyDriver
+    proxies: Replicas
     roles: ServiceRoles
     dialled: Ranges
     """What proxies may connect to by address if networks have no namespaces."""

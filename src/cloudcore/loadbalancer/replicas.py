@@ -34,6 +34,7 @@ from cloudcore.loadbalancer.driver import (
 )
 from cloudcore.nodes import detached_process
 from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
+from cloudcore.nodes.shim_driver import write_file
 
 Targets = Mapping[tuple[str, str], TargetStatus]
 """By what the proxy calls the backend and the target."""
@@ -71,7 +72,12 @@ class Replicas(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """See `ProxyDriver.check`."""
+        """Check that this machine can run replicas.
+
+        Raises:
+            DriverUnusable: it cannot; the message names what is missing.
+
+        """
 
     @abstractmethod
     async def _write(
@@ -113,7 +119,16 @@ class Replicas(ABC):
         certificates: Mapping[str, bytes],
         netns: Path | None,
     ) -> None:
-        """See `ProxyDriver.apply`."""
+        """Start a replica, or reload it if anything differs; return when it carries out the plan.
+
+        A reload drops no connection. `certificates` are the files that listeners name: PEM of the
+        chain and of the key. `netns` is the network namespace that a replica is started in; None is
+        the machine's.
+
+        Raises:
+            ProxyFailed: it cannot carry out the plan.
+
+        """
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)
         async with _held(folder, is_made=True):
@@ -128,8 +143,8 @@ class Replicas(ABC):
             text, digest = await self._write(folder, plan, certificates, limits)
             if process is not None and await self._digest_of(folder) == digest:
                 return
-            replace_file(folder / _NAMES, json.dumps(_names(plan)).encode())
-            replace_file(folder / self.configuration_name, text.encode())
+            write_file(folder / _NAMES, json.dumps(_names(plan)).encode())
+            write_file(folder / self.configuration_name, text.encode())
             if process is None:
                 process = await self._start(folder, netns)
             else:
@@ -141,7 +156,11 @@ class Replicas(ABC):
                     link.unlink()
 
     async def stop(self, balancer_id: str, replica: int) -> None:
-        """See `ProxyDriver.stop`."""
+        """Let a replica finish its connections, then end it and delete its files.
+
+        Connections that last longer than the driver's `drain_seconds` are cut. Do nothing if there
+        is no such replica.
+        """
         folder = self._folder / balancer_id / str(replica)
         async with _held(folder, is_made=False) as is_there:
             if is_there:
@@ -154,12 +173,12 @@ class Replicas(ABC):
             folder.parent.rmdir()
 
     async def seen(self, balancer_id: str) -> Sequence[ReplicaSeen]:
-        """See `ProxyDriver.seen`."""
+        """Return the replicas of a balancer on this machine."""
         folders = _named_by_numbers(self._folder / balancer_id)
         return [await self._seen(folders[replica], replica) for replica in sorted(folders)]
 
     async def known(self) -> Sequence[str]:
-        """See `ProxyDriver.known`."""
+        """Return the ids of the balancers that have anything on this machine."""
         try:
             return sorted(found.name for found in self._folder.iterdir())
         except FileNotFoundError:
@@ -284,14 +303,6 @@ def _named_by_numbers(folder: Path) -> dict[int, Path]:
         return {int(found.name): found for found in folder.iterdir() if found.name.isdecimal()}
     except FileNotFoundError:
         return {}
-
-
-def replace_file(file: Path, content: bytes) -> None:
-    """Write atomically a file that only the service's user may read."""
-    new = file.with_name(f"{file.name}.new")
-    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
-        opened.write(content)
-    new.replace(file)
 
 
 async def ask(folder: Path, name: str, question: str) -> str:

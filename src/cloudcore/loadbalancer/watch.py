@@ -14,15 +14,13 @@ from msgspec import structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
-from cloudcore.jobs.faults import add_fault
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ReplicaSeen
-from cloudcore.loadbalancer.load_balancer import MOST_REPLICAS, LoadBalancer
+from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
 from cloudcore.loadbalancer.metrics import Counters, counters_of, note_served
 from cloudcore.loadbalancer.planning import has_moved
 from cloudcore.loadbalancer.rows import ROWS
-from cloudcore.loadbalancer.workflow import REPLICA_DIED, WORK, observed, tell_status
+from cloudcore.loadbalancer.workflow import REPLICA_DIED, WORK, observed
 from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
@@ -119,9 +117,8 @@ def _note(
 ) -> None:
     """Store the observed state; let dead proxies be started, and stale ones be reloaded."""
     WORK.wake(tx, seen_of, now, hastens=False)  # first: a step too locks its job, then the record
-    try:
-        current = ROWS.lock(tx, seen_of.account_id, seen_of.id)
-    except NotFound:
+    current = ROWS.try_lock(tx, seen_of.account_id, seen_of.id)
+    if current is None:
         return
     if current.generation != seen_of.generation or current.status == DELETING:
         return  # of another goal; the next turn looks again
@@ -130,12 +127,11 @@ def _note(
     dead = [each.number for each in changed.replicas if not each.is_alive]
     if is_settled and dead:
         words = "a proxy has ended unexpectedly, and is started again"
-        faults = add_fault(changed.faults, REPLICA_DIED, words, now)
-        changed = structs.replace(changed, faults=tuple(faults))
+        changed = changed.with_fault(REPLICA_DIED, words, now)
     if is_settled and (dead or is_stale):
         changed = structs.replace(changed, generation=current.generation + 1)
     if changed != current:
         if changed.status != current.status:
             changed = structs.replace(changed, updated_at=now)
         ROWS.save(tx, changed)
-        tell_status(needs.events, tx, current, changed)
+        LOAD_BALANCER.tell_state(needs.events, tx, current, changed)

@@ -14,15 +14,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound, PlatformError
-from cloudcore.events import Events
+from cloudcore.errors import PlatformError
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ProxyFailed, ReplicaSeen, TargetStatus
 from cloudcore.loadbalancer.load_balancer import (
-    ACTIVE,
-    DEGRADED,
-    FAILED,
     LOAD_BALANCER,
     MOST_REPLICAS,
     LoadBalancer,
@@ -36,15 +32,6 @@ from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepD
 
 if TYPE_CHECKING:
     from cloudcore.loadbalancer.needs import LoadBalancerNeeds
-
-_TOLD: Final = {"active": ACTIVE, "degraded": DEGRADED, "failed": FAILED}
-
-
-def tell_status(events: Events, tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
-    """Publish an event if the status of a load balancer has changed."""
-    if after.status in _TOLD and after.status != before.status:
-        event = _TOLD[after.status]
-        events.tell(tx, after.account_id, event, [after.told], after.updated_at)
 
 
 def observed(found: LoadBalancer, seen: Iterable[ReplicaSeen]) -> LoadBalancer:
@@ -128,9 +115,8 @@ async def _role(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAtt
         return StepDone(next="attach", keeps_faults=True)
 
     def make(tx: Connection, now: int) -> None:
-        try:
-            current = ROWS.lock(tx, found.account_id, found.id)
-        except NotFound:
+        current = ROWS.try_lock(tx, found.account_id, found.id)
+        if current is None:
             return
         made = needs.roles.platform_role(
             tx, found.account_id, role_name(current), role_policy(current), now
@@ -204,7 +190,6 @@ def _applied(
     def note(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
         for each in before.fingerprints.keys() - after.certificates.keys():
             needs.parts.certificates.release(tx, each, after.crn)
-        tell_status(needs.events, tx, before, after)
 
     return StepDone(change=change, also=note, keeps_faults=True)
 
@@ -220,11 +205,8 @@ async def _failed(
     def change(current: LoadBalancer, _now: int) -> LoadBalancer:
         return structs.replace(current, status="failed" if is_down else current.status)
 
-    def note(tx: Connection, before: LoadBalancer, after: LoadBalancer) -> None:
-        tell_status(needs.events, tx, before, after)
-
     words = "a proxy could not be started or changed; the log of the machine says why"
-    return StepRetry(change=change, also=note, faults=[Problem(REPLICA_FAILED, words)])
+    return StepRetry(change=change, faults=[Problem(REPLICA_FAILED, words)])
 
 
 async def _detach(found: LoadBalancer, needs: LoadBalancerNeeds, _attempt: StepAttempt) -> Outcome:
@@ -295,7 +277,7 @@ def _with(faults: Sequence[Fault], problems: Iterable[Problem], now: int) -> tup
     return tuple(found)
 
 
-WORK: Final = Work(
+WORK: Final[Work[LoadBalancer, LoadBalancerNeeds]] = Work(
     ROWS,
     goal=goal,
     steps={
@@ -309,6 +291,7 @@ WORK: Final = Work(
     },
     name="loadbalancer.work",
     node_of=lambda found: found.node,
+    events=lambda needs: needs.events,
 )
 
 
@@ -319,8 +302,6 @@ def pool_changed(tx: Connection, account_id: str, pool_id: str, now: int) -> Non
         if found is None or found.status == DELETING:
             continue
         WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
-        try:
-            current = ROWS.lock(tx, account_id, each)
-        except NotFound:
-            continue
-        ROWS.save(tx, structs.replace(current, generation=current.generation + 1))
+        current = ROWS.try_lock(tx, account_id, each)
+        if current is not None:
+            ROWS.save(tx, structs.replace(current, generation=current.generation + 1))

@@ -12,7 +12,12 @@ from msgspec import structs
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.network import rows
-from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
+from cloudcore.network.needs import (
+    NetworkNeeds,
+    check_rules,
+    check_rules_around,
+    with_checked_rules,
+)
 from cloudcore.network.resources import (
     INTERNET_GATEWAY,
     VPC,
@@ -21,7 +26,7 @@ from cloudcore.network.resources import (
     Vpc,
 )
 from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
-from cloudcore.network.workflow import wake_vpc
+from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one
@@ -68,22 +73,11 @@ def _uplink(
     return new
 
 
-def _removal(tx: Connection, found: EgressOnlyGateway, now: int) -> None:
-    rows.EGRESS_ONLY_GATEWAYS.remove(tx, found, now)
-    wake_vpc(tx, found.account_id, found.vpc.id, now)
-
-
-def _after(
-    tx: Connection, found: EgressOnlyGateway, _made: EgressOnlyGateway | None, needs: NetworkNeeds
-) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs)
-
-
 EGRESS_ONLY_GATEWAYS: Final = Methods(
     rows.EGRESS_ONLY_GATEWAYS,
     before_save=_uplink,
-    removal=_removal,
-    after=_after,
+    removal=removal_of(rows.EGRESS_ONLY_GATEWAYS),
+    after=check_rules_around,
     around=with_checked_rules,
     targets={"vpc": rows.VPCS},
     referrers=(Referrer(rows.ROUTE_TABLES, "egress_only_gateway"),),
@@ -115,11 +109,9 @@ async def attach_internet_gateway(
     vpc = await ctx.database.read(rows.VPCS.resolve, *where, ctx.right_to(VPC.action("get")))
     now = ctx.clock()
     wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
-
-    async def commit(checking: NetworkNeeds) -> Reply[ResponseBody]:
-        return await ctx.commit(attach, found, vpc, now, checking, wrap=wrap, told=told)
-
-    return await with_checked_rules(commit, needs)
+    return await with_checked_rules(
+        lambda checking: ctx.commit(attach, found, vpc, now, checking, wrap=wrap, told=told), needs
+    )
 
 
 @post(
@@ -139,11 +131,9 @@ async def detach_internet_gateway(
     """
     found, now = await INTERNET_GATEWAYS.authorized(ctx, internet_gateway_id), ctx.clock()
     wrap, told = INTERNET_GATEWAYS.at(now), INTERNET_GATEWAYS.changed_at(now)
-
-    async def commit(checking: NetworkNeeds) -> Reply[ResponseBody]:
-        return await ctx.commit(detach, found, now, checking, wrap=wrap, told=told)
-
-    return await with_checked_rules(commit, needs)
+    return await with_checked_rules(
+        lambda checking: ctx.commit(detach, found, now, checking, wrap=wrap, told=told), needs
+    )
 
 
 def attach(

@@ -20,6 +20,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.network import rows
 from cloudcore.network.driver import NetworkDriver, VpcPlan
 from cloudcore.network.planning import plan_of
+from cloudcore.network.resources import PartOfVpc
 from cloudcore.nodes.node import NODE, Node
 from cloudcore.ports import Opening, Port
 from cloudcore.threads import FairThread
@@ -58,6 +59,13 @@ def check_rules(tx: Connection, account_id: str, vpc_id: str, needs: NetworkNeed
         assert plan is not None
         raise _Unchecked(account_id, of, plan)
     rows.note_checked(tx, account_id, vpc_id)
+
+
+def check_rules_around(
+    tx: Connection, found: PartOfVpc, _made: object, needs: NetworkNeeds
+) -> None:
+    """Do so after a change of a part of a VPC (`after` of `Methods`)."""
+    check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 class RuleChecks:

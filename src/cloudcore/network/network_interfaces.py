@@ -17,7 +17,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.statement import Statement
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
 from cloudcore.network.resources import MOST_GROUPS, SECURITY_GROUP, NetworkInterface, Subnet
 from cloudcore.network.rows import INTERFACES as ROWS
@@ -46,18 +46,6 @@ _LOCK: Final = Statement(
 )
 
 
-class Interface(NamedTuple):
-    """The addresses of an instance or a balancer."""
-
-    id: str
-    vpc_id: str
-    subnet_id: str
-    node: str
-    """Name of the machine of its VPC."""
-    address_ipv4: str | None
-    address_ipv6: str | None
-
-
 class SubnetOf(NamedTuple):
     """A subnet, as other families see it."""
 
@@ -67,8 +55,6 @@ class SubnetOf(NamedTuple):
     vpc_name: str
     node: str
     """Name of the machine of its VPC."""
-    cidr_ipv4: str | None
-    cidr_ipv6: str | None
 
 
 class Interfaces:
@@ -96,8 +82,7 @@ class Interfaces:
         """
         found = rows.SUBNETS.resolve(tx, account_id, region, field, reference, authorize)
         vpc = rows.VPCS.get(tx, account_id, region, found.vpc.id)
-        of_vpc = (vpc.id, vpc.name, vpc.node)
-        return SubnetOf(found.id, found.name, *of_vpc, found.cidr_ipv4, found.cidr_ipv6)
+        return SubnetOf(found.id, found.name, vpc.id, vpc.name, vpc.node)
 
     def security_groups(
         self,
@@ -136,7 +121,7 @@ class Interfaces:
         now: int,
         *,
         is_balancer: bool = False,
-    ) -> Interface:
+    ) -> NetworkInterface:
         """Give `owner`, a CRN, addresses of a subnet, and wake the work of its VPC.
 
         `subnet` and `security_groups` are ids; without groups, it gets the VPC's default group.
@@ -150,8 +135,7 @@ class Interfaces:
         """
         use = rows.INTERFACES.check_room(tx, account_id, region)
         of = rows.SUBNETS.lock(tx, account_id, subnet)
-        vpc = rows.VPCS.get(tx, account_id, region, of.vpc.id)
-        groups = self._groups(tx, account_id, vpc.id, security_groups)
+        groups = self._groups(tx, account_id, of.vpc.id, security_groups)
         ipv4, ipv6, of = _allotted(tx, of)
         rows.SUBNETS.save(tx, of)
         identity = uuid7(now)
@@ -173,8 +157,8 @@ class Interfaces:
         rows.INTERFACES.add(tx, made)
         rows.set_memberships(tx, made.id, [each.id for each in groups])
         rows.INTERFACES.counted.tell(tx, account_id, use, now)
-        wake_vpc(tx, account_id, vpc.id, now)
-        return Interface(made.id, vpc.id, of.id, vpc.node, ipv4, ipv6)
+        wake_vpc(tx, account_id, of.vpc.id, now)
+        return made
 
     def release(self, tx: Connection, interface_id: str, now: int) -> None:
         """Delete an interface, which frees its addresses; do nothing if it is gone."""
@@ -232,16 +216,16 @@ class Interfaces:
         """Return groups of a VPC, each once, locked until `tx` ends."""
         wanted = dict.fromkeys(group_ids)
         if len(wanted) > MOST_GROUPS:
-            words = f"{field}: an interface is in at most {MOST_GROUPS} security groups"
-            raise InvalidInput(words, field=field, reason="out_of_range")
+            words = f"an interface is in at most {MOST_GROUPS} security groups"
+            raise invalid_field(field, words, "out_of_range")
         found = []
         for each in wanted:
             group = rows.SECURITY_GROUPS.hold(tx, account_id, each)
             if group is None:
                 raise rows.SECURITY_GROUPS.missing()
             if group.vpc.id != vpc_id:
-                words = f"{field}: {group.name} is a security group of another VPC"
-                raise InvalidInput(words, field=field, reason="other_vpc")
+                words = f"{group.name} is a security group of another VPC"
+                raise invalid_field(field, words, "other_vpc")
             found.append(Reference(group.id, group.name))
         return tuple(found)
 

@@ -6,7 +6,7 @@ import re
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 
 Network = IPv4Network | IPv6Network
 
@@ -41,9 +41,9 @@ def read_network(field: str, text: str) -> Network:
     try:
         found = ip_network(text if is_written_so else "", strict=False)
     except ValueError:
-        raise _refusal(field, "a network such as 10.0.0.0/16 or 2001:db8::/64") from None
+        raise invalid_field(field, "a network such as 10.0.0.0/16 or 2001:db8::/64") from None
     if found.network_address != ip_address(address):
-        raise _refusal(field, f"{text} has bits behind its prefix; it is in {found}")
+        raise invalid_field(field, f"{text} has bits behind its prefix; it is in {found}")
     return found
 
 
@@ -54,7 +54,7 @@ def vpc_ipv4(text: str) -> str:
     if is_sized and any(lies_in(found, str(each)) for each in PRIVATE):
         return str(found)
     private = ", ".join(map(str, PRIVATE))
-    raise _refusal("cidr_ipv4", f"a network of 16 to 28 bits within {private}")
+    raise invalid_field("cidr_ipv4", f"a network of 16 to 28 bits within {private}")
 
 
 def vpc_ipv6(text: str) -> str:
@@ -65,7 +65,7 @@ def vpc_ipv6(text: str) -> str:
             return str(found)
         if found.subnet_of(GLOBAL) and found.prefixlen == GLOBAL_LENGTH:
             return str(found)
-    raise _refusal(
+    raise invalid_field(
         "cidr_ipv6",
         f"a global prefix of {GLOBAL_LENGTH} bits that the operator has for VPCs, or one of 48 to"
         f" {SUBNET_LENGTH} bits within {LOCAL}",
@@ -83,10 +83,10 @@ def subnet_range(field: str, text: str) -> str:
     if field == "cidr_ipv4":
         if isinstance(found, IPv4Network) and found.prefixlen in _SIZES:
             return str(found)
-        raise _refusal(field, "an IPv4 network of 16 to 28 bits")
+        raise invalid_field(field, "an IPv4 network of 16 to 28 bits")
     if isinstance(found, IPv6Network) and found.prefixlen == SUBNET_LENGTH:
         return str(found)
-    raise _refusal(field, f"an IPv6 prefix of {SUBNET_LENGTH} bits")
+    raise invalid_field(field, f"an IPv6 prefix of {SUBNET_LENGTH} bits")
 
 
 def lies_in(inner: Network, outer: str | None) -> bool:
@@ -100,7 +100,3 @@ def lies_in(inner: Network, outer: str | None) -> bool:
 def overlap(one: str | None, other: str | None) -> bool:
     """Return True if two networks of one version have an address in common."""
     return None not in (one, other) and ip_network(one or "").overlaps(ip_network(other or ""))
-
-
-def _refusal(field: str, words: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {words}", field=field, reason="malformed")

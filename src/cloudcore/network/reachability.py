@@ -14,7 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from cloudcore.network.driver import GroupPlan, InterfacePlan, RulePlan, SubnetPlan, VpcPlan
-from cloudcore.network.drivers.rules import GLOBAL, is_egress_only
+from cloudcore.network.drivers.rules import GLOBAL, existing_gateway, is_egress_only, is_global
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -190,36 +190,24 @@ def between(source: Place, target: Place, version: Version) -> Traffic:
 
 
 def to_internet(source: Place) -> Sequence[Outside]:
-    """Return the flows that may begin to the internet, where `is_way_out` has a route there."""
+    """Return the flows that may begin to the internet, where a route leads there."""
     if source.is_balancer or not _may_be_outside(source):
         return ()
     return _outside(source.outbound)
 
 
 def from_internet(target: Place) -> Sequence[Outside]:
-    """Return the flows that may begin from the internet, where `is_way_in` has a route."""
+    """Return the flows that may begin from the internet, where a route lets them in."""
     if target.is_balancer or not _may_be_outside(target):
         return ()
     return _outside(target.inbound)
 
 
-def is_way_out(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
-    """Return True if the route table of a subnet leads to an address of the internet."""
-    return address in GLOBAL and _gateway_to(plan, subnet, address) is not None
-
-
-def is_way_in(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> bool:
-    """Return True if an address of the internet may begin flows to a subnet."""
-    if is_egress_only(plan, subnet):
-        return False
-    return _gateway_to(plan, subnet, address) == "internet_gateway"
-
-
 def is_open(plan: VpcPlan, subnet: SubnetPlan) -> bool:
     """Return True if groups and routes let the internet begin flows to a subnet."""
     targets = [each for to, each in subnet.routes if isinstance(to, IPv6Network)]
-    is_there = "internet_gateway" in [_there(plan, each) for each in targets]
-    return _has_global(subnet) and is_there and not is_egress_only(plan, subnet)
+    is_there = "internet_gateway" in [existing_gateway(plan, each) for each in targets]
+    return is_global(subnet) and is_there and not is_egress_only(plan, subnet)
 
 
 def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
@@ -230,37 +218,15 @@ def gateway_of(plan: VpcPlan, subnet: SubnetPlan) -> str | None:
     routes = [
         (network, gateway)
         for network, target in subnet.routes
-        if isinstance(network, IPv6Network) and (gateway := _there(plan, target))
+        if isinstance(network, IPv6Network) and (gateway := existing_gateway(plan, target))
     ]
-    if not _has_global(subnet) or not routes:
+    if not is_global(subnet) or not routes:
         return None
     return min(routes, key=lambda each: each[0].prefixlen)[1]
 
 
-def _gateway_to(plan: VpcPlan, subnet: SubnetPlan, address: IPv6Address) -> str | None:
-    routes = [
-        (network, target)
-        for network, target in subnet.routes
-        if isinstance(network, IPv6Network) and address in network
-    ]
-    if not _has_global(subnet) or not routes:
-        return None
-    return _there(plan, max(routes, key=lambda each: each[0].prefixlen)[1])
-
-
-def _there(plan: VpcPlan, target: str) -> str | None:
-    """Return the gateway of a route; None for other targets, and for a gateway that is gone."""
-    if not plan.internet_gateway or target == "local":
-        return None
-    return target if target == "internet_gateway" or plan.egress_only_gateway else None
-
-
-def _has_global(subnet: SubnetPlan) -> bool:
-    return subnet.cidr_ipv6 is not None and subnet.cidr_ipv6.subnet_of(GLOBAL)
-
-
 def _may_be_outside(place: Place) -> bool:
-    return _has_global(place.subnet) and place.address(6) is not None
+    return is_global(place.subnet) and place.address(6) is not None
 
 
 def _outside(allowed: Mapping[_Peer, Traffic]) -> Sequence[Outside]:

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.network.driver import Direction, RuleProtocol
 from cloudcore.network.driver import Target as RouteTarget
 from cloudcore.network.ranges import RESERVED, subnet_range, vpc_ipv4, vpc_ipv6
@@ -115,15 +115,20 @@ INTERNET_GATEWAY: Final = Resource(
 """The internet gateways of accounts."""
 
 
-class EgressOnlyGateway(Record, frozen=True, kw_only=True):
+class PartOfVpc(Record, frozen=True, kw_only=True):
+    """Base of what a VPC consists of."""
+
+    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
+    vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
+    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
+
+
+class EgressOnlyGateway(PartOfVpc, frozen=True, kw_only=True):
     """A way out for the global IPv6 of subnets whose routes lead to it, by which nothing comes in.
 
     It has no address, translates none, and has its uplink from the internet gateway of its VPC.
     """
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
-    vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
     tags: Annotated[dict[str, str], given("a tag of the egress-only gateway")] = field(
         default_factory=dict
     )
@@ -158,12 +163,9 @@ class StoredRoute(Struct, frozen=True):
     """Which gateway, the table says: a VPC has one of each kind at most."""
 
 
-class RouteTable(Record, frozen=True, kw_only=True):
+class RouteTable(PartOfVpc, frozen=True, kw_only=True):
     """Where packets go that leave the subnets which use it; the longest destination counts."""
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
-    vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
     is_main: Annotated[bool, own(heading="MAIN")] = False
     """It was made with its VPC, and is what subnets use that name none."""
     tags: Annotated[dict[str, str], given("a tag of the route table")] = field(default_factory=dict)
@@ -196,12 +198,9 @@ ROUTE_TABLE: Final = Resource(
 """The route tables of accounts."""
 
 
-class Subnet(Record, frozen=True, kw_only=True):
+class Subnet(PartOfVpc, frozen=True, kw_only=True):
     """A part of a VPC: instances and load balancers have their addresses from it."""
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
-    vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
     cidr_ipv4: Annotated[
         str | None,
         fixed("its network within that of the VPC; fixed", heading="IPV4", shows_null=True),
@@ -234,8 +233,9 @@ def check_subnet(new: Subnet, old: Subnet | None, _now: int) -> Subnet:
     if old is not None:
         return new
     if new.cidr_ipv4 is None and new.cidr_ipv6 is None:
-        words = "cidr_ipv4: a subnet has a network of IPv4, of IPv6 or both"
-        raise InvalidInput(words, field="cidr_ipv4", reason="missing")
+        raise invalid_field(
+            "cidr_ipv4", "a subnet has a network of IPv4, of IPv6 or both", "missing"
+        )
     given_networks = {"cidr_ipv4": new.cidr_ipv4, "cidr_ipv6": new.cidr_ipv6}
     return structs.replace(
         new, **{name: text and subnet_range(name, text) for name, text in given_networks.items()}
@@ -279,12 +279,9 @@ class StoredRule(Struct, frozen=True, omit_defaults=True):
     """The group at the other end, unless that is a network; names of groups never change."""
 
 
-class SecurityGroup(Record, frozen=True, kw_only=True):
+class SecurityGroup(PartOfVpc, frozen=True, kw_only=True):
     """The flows that may begin at the interfaces in it; their answers need no rule."""
 
-    name: Annotated[Name, fixed(NAME_WORDS, heading="NAME")]
-    vpc: Annotated[Reference, fixed("VPC that it is of: name, id or CRN; fixed", heading="VPC")]
-    description: Annotated[Description, given(DESCRIPTION_WORDS)] = ""
     is_default: Annotated[bool, own(heading="DEFAULT")] = False
     """It was made with its VPC, and is what interfaces are in that name none."""
     tags: Annotated[dict[str, str], given("a tag of the security group")] = field(

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, structs
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.errors import Conflict, NotFound, invalid_field
 from cloudcore.network import rows
-from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
+from cloudcore.network.needs import check_rules_around, with_checked_rules
 from cloudcore.network.ranges import lies_in, read_network
 from cloudcore.network.resources import MOST_ROUTES, RouteTable, StoredRoute
 from cloudcore.network.rows import ROUTE_TABLES as ROWS
@@ -48,24 +48,25 @@ class Route(ResponseBody):
 async def _resolve(ctx: RequestContext, given: Sequence[GivenRoute] | None) -> Mapping[str, object]:
     """Return the routes that a request gives, and the gateways that they lead to."""
     if given is not None and len(given) > MOST_ROUTES:
-        words = f"routes: a table has at most {MOST_ROUTES}"
-        raise InvalidInput(words, field="routes", reason="out_of_range")
+        raise invalid_field("routes", f"a table has at most {MOST_ROUTES}", "out_of_range")
     routes: dict[str, StoredRoute] = {}
     gateways: dict[str, Reference] = {}
     for number, each in enumerate(given or ()):
         field = f"routes[{number}]"
         destination = str(read_network(f"{field}.destination", each.destination))
         if destination in routes:
-            raise _refusal(f"{field}.destination", f"{destination} is there twice", "repeated")
+            raise invalid_field(f"{field}.destination", f"{destination} is there twice", "repeated")
         if each.target == "local":
             routes[destination] = StoredRoute(destination, "local")
             continue
         kind, found = await _gateway(ctx, f"{field}.target", each.target)
         if kind is rows.EGRESS_ONLY_GATEWAYS and ":" not in destination:
-            raise _refusal(f"{field}.target", "only IPv6 leaves by such a gateway", "wrong_version")
+            raise invalid_field(
+                f"{field}.target", "only IPv6 leaves by such a gateway", "wrong_version"
+            )
         if gateways.setdefault(kind.of.one, found) != found:
             words = f"a VPC has one {kind.of.noun} at most"
-            raise _refusal(f"{field}.target", words, "other_vpc")
+            raise invalid_field(f"{field}.target", words, "other_vpc")
         is_internet = kind is rows.INTERNET_GATEWAYS
         target = StoredRoute(
             destination, "internet_gateway" if is_internet else "egress_only_gateway"
@@ -84,7 +85,7 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
     is_crn = reference.startswith("crn:")
     kinds = [each for each in _GATEWAYS if not is_crn or f":{each.of.type}/" in reference]
     if not kinds:
-        raise _refusal(field, _TARGETS, "malformed_crn")
+        raise invalid_field(field, _TARGETS, "malformed_crn")
     for each in kinds:
         try:
             meant = await ctx.database.read(
@@ -101,7 +102,7 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
         raise NotFound(f"{field}: there is no such gateway", field=field)
     if len(found) > 1:
         words = "an internet gateway and an egress-only gateway have this name; write the CRN"
-        raise _refusal(field, words, "ambiguous")
+        raise invalid_field(field, words, "ambiguous")
     ((kind, meant),) = found
     return kind, Reference(meant.id, meant.name)
 
@@ -117,11 +118,11 @@ def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[St
     for each in routes:
         is_own = any(lies_in(ip_network(each.destination), own) for own in local)
         if each.target == "local" and each.destination not in local:
-            words = f"routes: {each.destination} is no network of the VPC, so it is not local"
-            raise InvalidInput(words, field="routes", reason="out_of_range")
+            words = f"{each.destination} is no network of the VPC, so it is not local"
+            raise invalid_field("routes", words, "out_of_range")
         if each.target != "local" and is_own:
-            words = f"routes: {each.destination} is within the VPC, and always local"
-            raise InvalidInput(words, field="routes", reason="out_of_range")
+            words = f"{each.destination} is within the VPC, and always local"
+            raise invalid_field("routes", words, "out_of_range")
         if each.target != "local":
             given.append(each)
     return (*(StoredRoute(each, "local") for each in local), *given)
@@ -149,7 +150,9 @@ def _before_save(tx: Connection, new: RouteTable, old: RouteTable | None) -> Rou
         if kind is rows.INTERNET_GATEWAYS and found.vpc is None:
             words = f"attach the internet gateway {found.name} to the VPC first"
             raise Conflict(words, reason="not_attached", internet_gateway=found.name)
-        raise _refusal("routes", f"the {kind.of.noun} {found.name} is of another VPC", "other_vpc")
+        raise invalid_field(
+            "routes", f"the {kind.of.noun} {found.name} is of another VPC", "other_vpc"
+        )
     return new
 
 
@@ -158,22 +161,12 @@ def _before_delete(_tx: Connection, found: RouteTable) -> None:
         raise Conflict("the main route table of a VPC goes with it", reason="is_main")
 
 
-def _after(
-    tx: Connection, found: RouteTable, _made: RouteTable | None, needs: NetworkNeeds
-) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs)
-
-
 def _show(found: RouteTable) -> Sequence[Route]:
     crns = {"local": "local"}
     for kind, meant in zip(_GATEWAYS, found.gateways, strict=True):
         if meant is not None:
             crns[kind.of.one] = kind.of.crn(found.region, found.account_id, meant.name)
     return [Route(destination=each.destination, target=crns[each.target]) for each in found.routes]
-
-
-def _refusal(field: str, words: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {words}", field=field, reason=reason)
 
 
 ROUTES: Final[Composite[RouteTable, Any]] = Composite(
@@ -190,7 +183,7 @@ ROUTE_TABLES: Final = Methods(
     check=_check,
     before_save=_before_save,
     before_delete=_before_delete,
-    after=_after,
+    after=check_rules_around,
     around=with_checked_rules,
     composites=(ROUTES,),
     targets={

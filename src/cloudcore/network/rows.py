@@ -36,6 +36,7 @@ from cloudcore.network.resources import (
     SecurityGroup,
     Subnet,
 )
+from cloudcore.nodes.rows import OnNode
 from cloudcore.resources.resource import Record
 from cloudcore.resources.rows import Rows
 
@@ -127,6 +128,7 @@ _CHILDREN: Final[tuple[Rows[Any], ...]] = (
     INTERFACES,
 )
 ALL: Final = (VPCS, *_CHILDREN)
+VPCS_ON: Final = OnNode(VPCS)
 _OF_VPC: Final = {
     rows.of.one: Statement(
         rows.columns.where(given(rows.table.c.account_id, rows.table.c.vpc_id)).order_by(

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
 from cloudcore.network.driver import Direction, RuleProtocol
-from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
+from cloudcore.network.needs import check_rules_around, with_checked_rules
 from cloudcore.network.ranges import read_network
 from cloudcore.network.resources import (
     EVERYWHERE,
@@ -21,7 +21,7 @@ from cloudcore.network.resources import (
     StoredRule,
 )
 from cloudcore.network.rows import SECURITY_GROUPS as ROWS
-from cloudcore.network.workflow import wake_vpc
+from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
@@ -68,8 +68,7 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRule] | None) -> Ma
     if given is None:
         return {"rules": EVERYWHERE}
     if len(given) > MOST_RULES:
-        words = f"rules: a security group has at most {MOST_RULES}"
-        raise InvalidInput(words, field="rules", reason="out_of_range")
+        raise invalid_field("rules", f"a security group has at most {MOST_RULES}", "out_of_range")
     found = [await _stored(ctx, f"rules[{number}]", each) for number, each in enumerate(given)]
     return {"rules": tuple(found)}
 
@@ -77,19 +76,21 @@ async def _resolve(ctx: RequestContext, given: Sequence[GivenRule] | None) -> Ma
 async def _stored(ctx: RequestContext, field: str, of: GivenRule) -> StoredRule:
     ports = of.port_from, of.port_to
     if of.protocol not in ("tcp", "udp") and ports != (None, None):
-        raise _refusal(f"{field}.port_from", "only tcp and udp have ports", "unexpected")
+        raise invalid_field(f"{field}.port_from", "only tcp and udp have ports", "unexpected")
     if of.port_from is None and of.port_to is not None:
-        raise _refusal(f"{field}.port_from", "is missing", "missing")
+        raise invalid_field(f"{field}.port_from", "is missing", "missing")
     port_to = of.port_from if of.port_to is None else of.port_to
     if of.port_from is not None and port_to is not None and port_to < of.port_from:
-        raise _refusal(f"{field}.port_to", "is below port_from", "out_of_range")
+        raise invalid_field(f"{field}.port_to", "is below port_from", "out_of_range")
     wanted, other = ("source", "destination")[:: 1 if of.direction == "inbound" else -1]
     if getattr(of, other) is not None:
-        raise _refusal(f"{field}.{other}", f"an {of.direction} rule has a {wanted}", "unexpected")
+        raise invalid_field(
+            f"{field}.{other}", f"an {of.direction} rule has a {wanted}", "unexpected"
+        )
     field, peer = f"{field}.{wanted}", getattr(of, wanted)
     if peer is None:
         words = "a network, such as 0.0.0.0/0 for all of IPv4, or a security group"
-        raise _refusal(field, words, "missing")
+        raise invalid_field(field, words, "missing")
     if "/" in peer and not peer.startswith("crn:"):
         network = str(read_network(field, peer))
         return StoredRule(of.direction, of.protocol, of.port_from, port_to, network)
@@ -108,7 +109,7 @@ def _before_save(tx: Connection, new: SecurityGroup, old: SecurityGroup | None) 
         if found is None:
             raise ROWS.missing()
         if found.vpc.id != new.vpc.id:
-            raise _refusal("rules", f"{found.name} is a group of another VPC", "other_vpc")
+            raise invalid_field("rules", f"{found.name} is a group of another VPC", "other_vpc")
     wake_vpc(tx, new.account_id, new.vpc.id, new.updated_at)
     return new
 
@@ -125,17 +126,6 @@ def _before_delete(tx: Connection, found: SecurityGroup) -> None:
         ):
             words = f"a rule of the security group {other.name} names it; change that first"
             raise Conflict(words, reason="is_referred_to", security_group=other.name)
-
-
-def _removal(tx: Connection, found: SecurityGroup, now: int) -> None:
-    ROWS.remove(tx, found, now)
-    wake_vpc(tx, found.account_id, found.vpc.id, now)
-
-
-def _after(
-    tx: Connection, found: SecurityGroup, _made: SecurityGroup | None, needs: NetworkNeeds
-) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs)
 
 
 def _show(found: SecurityGroup) -> Sequence[Rule]:
@@ -156,10 +146,6 @@ def _shown(of: SecurityGroup, rule: StoredRule) -> Rule:
     )
 
 
-def _refusal(field: str, words: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{field}: {words}", field=field, reason=reason)
-
-
 RULES: Final[Composite[SecurityGroup, Any]] = Composite(
     name="rules",
     words="The flows that may begin; by default all that are outbound.",
@@ -173,8 +159,8 @@ SECURITY_GROUPS: Final = Methods(
     ROWS,
     before_save=_before_save,
     before_delete=_before_delete,
-    removal=_removal,
-    after=_after,
+    removal=removal_of(ROWS),
+    after=check_rules_around,
     around=with_checked_rules,
     composites=(RULES,),
     targets={"vpc": rows.VPCS},

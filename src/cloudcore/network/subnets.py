@@ -10,13 +10,13 @@ from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
-from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
+from cloudcore.network.needs import check_rules_around, with_checked_rules
 from cloudcore.network.ranges import lies_in, overlap
 from cloudcore.network.resources import Subnet, check_subnet
 from cloudcore.network.rows import SUBNETS as ROWS
-from cloudcore.network.workflow import wake_vpc
+from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Reference
 
@@ -44,8 +44,8 @@ def _check_networks(tx: Connection, new: Subnet) -> None:
     }
     for field, (inner, outer) in networks.items():
         if inner is not None and not lies_in(ip_network(inner), outer):
-            words = f"{field}: {inner} is not within {outer or 'the VPC, which has none'}"
-            raise InvalidInput(words, field=field, reason="out_of_range")
+            words = f"{inner} is not within {outer or 'the VPC, which has none'}"
+            raise invalid_field(field, words, "out_of_range")
     for other in rows.of_vpc(tx, ROWS, new.account_id, new.vpc.id):
         if overlap(new.cidr_ipv4, other.cidr_ipv4) or overlap(new.cidr_ipv6, other.cidr_ipv6):
             words = f"it overlaps the subnet {other.name}"
@@ -61,8 +61,7 @@ def _table(tx: Connection, new: Subnet) -> Reference:
     if found is None:
         raise rows.ROUTE_TABLES.missing()
     if found.vpc.id != new.vpc.id:
-        words = f"route_table: {found.name} is of another VPC"
-        raise InvalidInput(words, field="route_table", reason="other_vpc")
+        raise invalid_field("route_table", f"{found.name} is of another VPC", "other_vpc")
     return Reference(found.id, found.name)
 
 
@@ -74,22 +73,13 @@ def _before_delete(tx: Connection, found: Subnet) -> None:
     tx.execute(_FORGET_FREE, subnet_id=found.id)
 
 
-def _removal(tx: Connection, found: Subnet, now: int) -> None:
-    ROWS.remove(tx, found, now)
-    wake_vpc(tx, found.account_id, found.vpc.id, now)
-
-
-def _after(tx: Connection, found: Subnet, _made: Subnet | None, needs: NetworkNeeds) -> None:
-    check_rules(tx, found.account_id, found.vpc.id, needs)
-
-
 SUBNETS: Final = Methods(
     ROWS,
     check=check_subnet,
     before_save=_before_save,
     before_delete=_before_delete,
-    removal=_removal,
-    after=_after,
+    removal=removal_of(ROWS),
+    after=check_rules_around,
     around=with_checked_rules,
     targets={"vpc": rows.VPCS, "route_table": rows.ROUTE_TABLES},
     statuses={"delete": (409,)},

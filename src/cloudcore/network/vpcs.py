@@ -9,7 +9,7 @@ from msgspec import structs
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.network import rows
 from cloudcore.network.needs import NetworkNeeds, check_rules, with_checked_rules
 from cloudcore.network.ranges import GLOBAL, lies_in
@@ -82,7 +82,7 @@ def _check_range(new: Vpc, needs: NetworkNeeds) -> None:
         return
     ranges = ", ".join(map(str, needs.ipv6_ranges))
     words = f"the operator has {ranges} for VPCs" if ranges else "the operator has none for VPCs"
-    raise InvalidInput(f"cidr_ipv6: {words}", field="cidr_ipv6", reason="out_of_range")
+    raise invalid_field("cidr_ipv6", words, "out_of_range")
 
 
 def _is_global(prefix: str) -> bool:

@@ -7,8 +7,8 @@ the machine, all of its VPCs are applied again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from msgspec import structs
 
@@ -16,14 +16,16 @@ from cloudcore.db.base import Connection
 from cloudcore.network import rows
 from cloudcore.network.driver import RulesRefused, VpcPlan
 from cloudcore.network.planning import plan_of
-from cloudcore.network.resources import Vpc
+from cloudcore.network.resources import PartOfVpc, Vpc
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
+from cloudcore.resources.rows import Rows
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
 
 if TYPE_CHECKING:
     from cloudcore.network.needs import NetworkNeeds
 
+P = TypeVar("P", bound=PartOfVpc)
 RULES_REFUSED: Final = "RULES_REFUSED"
 RECONCILE_SECONDS: Final = 30
 
@@ -37,11 +39,6 @@ def goal(vpc: Vpc, _now: int) -> Goal | None:
     if vpc.status != "active" or vpc.applied != vpc.generation:
         return Goal("apply", vpc.generation)
     return None
-
-
-class _Seen(NamedTuple):
-    plan: VpcPlan
-    generation: int
 
 
 async def _apply(
@@ -78,20 +75,19 @@ async def _bring_about(needs: NetworkNeeds, account_id: str, vpc_id: str) -> int
     unchanged.
     """
     done = 0
-    seen = await needs.database.read(_read, account_id, vpc_id)
-    while seen is not None and seen.generation != done:
-        await needs.driver.apply(seen.plan)
-        done = seen.generation
-        seen = await needs.database.read(_read, account_id, vpc_id)
-    return done
+    while True:
+        plan, generation = await needs.database.read(_read, account_id, vpc_id)
+        if plan is None or generation == done:
+            return done
+        await needs.driver.apply(plan)
+        done = generation
 
 
-def _read(tx: Connection, account_id: str, vpc_id: str) -> _Seen | None:
+def _read(tx: Connection, account_id: str, vpc_id: str) -> tuple[VpcPlan | None, int]:
     found = rows.VPCS.find(tx, account_id, vpc_id)
-    plan = plan_of(tx, account_id, vpc_id)
-    if found is None or plan is None or found.status == DELETING:
-        return None
-    return _Seen(plan, found.generation)
+    if found is None or found.status == DELETING:
+        return None, 0
+    return plan_of(tx, account_id, vpc_id), found.generation
 
 
 VPC_WORK: Final[Work[Vpc, NetworkNeeds]] = Work(
@@ -118,27 +114,28 @@ class Reconciler:
         """
         driver = self._needs.driver
         known = await driver.known()  # first: what a row has that comes meanwhile stays
-        placed = await self._placed()
-        for gone in sorted({*known} - {vpc_id for _, vpc_id in placed}):
+        placed = await self._needs.database.read(rows.VPCS_ON.all, self._needs.node.name)
+        for gone in sorted({*known} - {each.id for each in placed}):
             _log.warning("taking down the VPC %s, which no row has", gone)
             await driver.remove(gone)
-        for account_id, vpc_id in placed:
-            if self._is_all_done and driver.has(vpc_id):
+        for each in placed:
+            if self._is_all_done and driver.has(each.id):
                 continue
             try:
-                await _bring_about(self._needs, account_id, vpc_id)
+                await _bring_about(self._needs, each.account_id, each.id)
             except RulesRefused as error:
-                _log.error("the rules of the VPC %s are refused: %s", vpc_id, error)
+                _log.error("the rules of the VPC %s are refused: %s", each.id, error)
         self._is_all_done = True
 
-    async def _placed(self) -> Sequence[tuple[str, str]]:
-        """Return the accounts and ids of all VPCs of this machine."""
-        found: list[tuple[str, str]] = []
-        while batch := await self._needs.database.read(
-            PLACING.page, self._needs.node.name, found[-1][1] if found else ""
-        ):
-            found += batch
-        return found
+
+def removal_of(part: Rows[P]) -> Callable[[Connection, P, int], None]:
+    """Return the `removal` of a kind of parts of VPCs, which wakes the work of its VPC."""
+
+    def remove(tx: Connection, found: P, now: int) -> None:
+        part.remove(tx, found, now)
+        wake_vpc(tx, found.account_id, found.vpc.id, now)
+
+    return remove
 
 
 def wake_vpc(tx: Connection, account_id: str, vpc_id: str, now: int) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 CONTROLLERS: Final = ("memory", "pids", "cpu")
 SHIMS: Final = "entrepot-shims"
@@ -22,23 +22,15 @@ PERIOD_US: Final = 100_000
 _SECONDS_TO_END: Final = 30.0
 
 
-class Bounds(Protocol):
-    """The most that a group may use."""
+class Bounds(NamedTuple):
+    """The most that a group may use; the kernel enforces each bound."""
 
-    @property
-    def memory_mb(self) -> int:
-        """Return the most memory in MiB, including what the kernel uses for the group."""
-        ...
-
-    @property
-    def cpu_millis(self) -> int:
-        """Return thousandths of a processor."""
-        ...
-
-    @property
-    def processes(self) -> int:
-        """Return the number of processes, including threads."""
-        ...
+    memory_mb: int
+    """Of 1,048,576 bytes, with what the kernel keeps for the group."""
+    cpu_millis: int
+    """Thousandths of a processor."""
+    processes: int
+    """Threads included."""
 
 
 class Hierarchy(NamedTuple):
@@ -138,6 +130,14 @@ def make(parents: Mapping[str, tuple[int, Path]], name: str, bounds: Bounds) -> 
                 (group / file).write_text(str(value), "ascii")
         groups.append(group)
     return list(dict.fromkeys(groups))
+
+
+def existing(name: str) -> Sequence[Path]:
+    """Return the groups of a name, there or not; none if this process may make none."""
+    try:
+        return [parent / name for _, parent in delegated().values()]
+    except GroupsMissing:
+        return ()
 
 
 def make_shim_group(version: int, parent: Path) -> Path:

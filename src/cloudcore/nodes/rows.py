@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import structs
-from sqlalchemy import Boolean, Column, Table, Text, bindparam, select
+from sqlalchemy import Boolean, Column, Table, Text, bindparam
 from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS, Clock
@@ -22,8 +21,7 @@ from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, columns, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
-from cloudcore.errors import Conflict, NotFound
-from cloudcore.jobs.faults import add_fault
+from cloudcore.errors import Conflict
 from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.placed import Placed
 from cloudcore.ports import Port
@@ -56,7 +54,7 @@ nodes = Table(
 _n = nodes.c
 
 
-class Seen(NamedTuple):
+class NodeRow(NamedTuple):
     """A machine's row."""
 
     name: str
@@ -68,9 +66,9 @@ class Seen(NamedTuple):
     stopped_at: int | None = None
 
 
-_FIND: Final = Statement(columns(nodes, Seen._fields).where(given(_n.name)).with_for_update())
-_LIST: Final = Statement(columns(nodes, Seen._fields).order_by(_n.name))
-_INSERT: Final = Statement(insert_new(nodes, Seen._fields))
+_FIND: Final = Statement(columns(nodes, NodeRow._fields).where(given(_n.name)).with_for_update())
+_LIST: Final = Statement(columns(nodes, NodeRow._fields).order_by(_n.name))
+_INSERT: Final = Statement(insert_new(nodes, NodeRow._fields))
 _CLAIM: Final = Statement(
     nodes.update()
     .where(_n.name == bindparam("node"))
@@ -99,40 +97,6 @@ _SET_NOTED: Final = Statement(
 )
 
 
-class Placing:
-    """A kind of resource that is placed on machines."""
-
-    def __init__(
-        self,
-        rows: Rows[Any],
-        wake: Callable[[Connection, Any, int], None] | None = None,
-        lost_status: str | None = "degraded",
-        needs_node: Callable[[Any], bool] = lambda _found: True,
-    ) -> None:
-        """Take `rows` of `Placed` records; most have an index of ``node, id``.
-
-        `wake` lets the work look at one whose machine is back. `lost_status` is that of one whose
-        machine is lost; None: it keeps its status. `needs_node` returns False for one that does not
-        need its machine any more; it is pure.
-        """
-        self.rows: Final = rows
-        self.wake: Final = wake
-        self.lost_status: Final = lost_status
-        self.needs_node: Final = needs_node
-        c = rows.table.c
-        self.on_node: Final = Statement(
-            page(
-                select(c.account_id, c.id)
-                .where(c.node == bindparam("node"), c.id > bindparam("after"))
-                .order_by(c.id)
-            )
-        )
-
-    def page(self, tx: Connection, node: str, after: str) -> Sequence[tuple[str, str]]:
-        """Return accounts and ids of some that are on a machine, after an id."""
-        return [(a, b) for a, b in tx.rows(self.on_node, node=node, after=after, limit=_BATCH)]
-
-
 P = TypeVar("P", bound=Record)
 
 
@@ -159,6 +123,29 @@ class OnNode(Generic[P]):
         return found
 
 
+class Placing:
+    """A kind of resource that is placed on machines."""
+
+    def __init__(
+        self,
+        rows: Rows[Any],
+        wake: Callable[[Connection, Any, int], None] | None = None,
+        lost_status: str | None = "degraded",
+        needs_node: Callable[[Any], bool] = lambda _found: True,
+    ) -> None:
+        """Take `rows` of `Placed` records; most have an index of ``node, id``.
+
+        `wake` lets the work look at one whose machine is back. `lost_status` is that of one whose
+        machine is lost; None: it keeps its status. `needs_node` returns False for one that does not
+        need its machine any more; it is pure.
+        """
+        self.rows: Final = rows
+        self.wake: Final = wake
+        self.lost_status: Final = lost_status
+        self.needs_node: Final = needs_node
+        self.on_node: Final = OnNode(rows)
+
+
 PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
 """The kinds of resources that the families of an edition place on machines."""
 
@@ -178,7 +165,7 @@ def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
         )
     capabilities = msgspec.json.encode(node.capabilities).decode()
     if found is None:
-        new = Seen(node.name, identity, capabilities, now, is_lost=False, is_noted=True)
+        new = NodeRow(node.name, identity, capabilities, now, is_lost=False, is_noted=True)
         tx.execute(_INSERT, **new._asdict())
     tx.execute(_CLAIM, node=node.name, identity=identity, capabilities=capabilities, seen_at=now)
 
@@ -198,7 +185,7 @@ def note_stopped(tx: Connection, name: str, identity: str, now: int) -> None:
     tx.execute(_NOTE_STOPPED, node=name, held=identity, stopped_at=now)
 
 
-def list_running(tx: Connection, now: int) -> Sequence[Seen]:
+def list_running(tx: Connection, now: int) -> Sequence[NodeRow]:
     """Return the machines that run: with a recent heartbeat (`LOST_SECONDS`), and not stopped."""
     return [each for each in list_nodes(tx) if each.stopped_at is None and not _is_late(each, now)]
 
@@ -236,23 +223,22 @@ async def _note(
     database: Database, clock: Clock, placing: Placing, node: str, *, is_lost: bool
 ) -> None:
     after = ""
-    while found := await database.read(placing.page, node, after):
+    while found := await database.read(placing.on_node.page, node, after, _BATCH):
         change = partial(_note_batch, placing, found, clock(), is_lost=is_lost)
         await database.write(change)
-        after = found[-1][1]
+        after = found[-1].id
 
 
 def _note_batch(
-    placing: Placing, found: Sequence[tuple[str, str]], now: int, tx: Connection, *, is_lost: bool
+    placing: Placing, found: Sequence[Record], now: int, tx: Connection, *, is_lost: bool
 ) -> None:
-    for account_id, found_id in found:
-        with suppress(NotFound):
-            before: Placed = placing.rows.lock(tx, account_id, found_id)
-            after = _lost(before, placing, now) if is_lost else _back(before)
-            if after != before:
-                placing.rows.save(tx, structs.replace(after, updated_at=now))
-            if placing.wake is not None and not is_lost and placing.needs_node(after):
-                placing.wake(tx, after, now)
+    for each in found:
+        change = partial(_lost if is_lost else _back, placing=placing, now=now)
+        changed = placing.rows.change(tx, each.account_id, each.id, change, now)
+        if changed is None or placing.wake is None or is_lost:
+            continue
+        if placing.needs_node(changed[1]):
+            placing.wake(tx, changed[1], now)
 
 
 def _lost(found: Placed, placing: Placing, now: int) -> Placed:
@@ -262,31 +248,29 @@ def _lost(found: Placed, placing: Placing, now: int) -> Placed:
     words = f"the machine {found.node} was not seen for a minute; it goes on when it is back"
     keeps = found.status == DELETING or placing.lost_status is None
     status = found.status if keeps else placing.lost_status
-    faults = tuple(add_fault(found.faults, NODE_LOST, words, now))
-    return structs.replace(found, status=status, faults=faults)
+    return structs.replace(found.with_fault(NODE_LOST, words, now), status=status)
 
 
-def _back(found: Placed) -> Placed:
-    faults = tuple(each for each in found.faults if each.code != NODE_LOST)
-    return structs.replace(found, faults=faults)
+def _back(found: Placed, placing: Placing, now: int) -> Placed:  # noqa: ARG001 - as `_lost`
+    return found.without_faults(NODE_LOST)
 
 
-def _find(tx: Connection, name: str) -> Seen | None:
+def _find(tx: Connection, name: str) -> NodeRow | None:
     row = tx.row(_FIND, name=name)
     return None if row is None else _seen(row)
 
 
-def list_nodes(tx: Connection) -> Sequence[Seen]:
+def list_nodes(tx: Connection) -> Sequence[NodeRow]:
     """Return all machines that were ever registered, by name."""
     return [_seen(row) for row in tx.rows(_LIST)]
 
 
-def _seen(row: Row) -> Seen:
-    found = Seen(*row)
+def _seen(row: Row) -> NodeRow:
+    found = NodeRow(*row)
     return found._replace(is_lost=bool(found.is_lost), is_noted=bool(found.is_noted))
 
 
-def _is_late(found: Seen, now: int) -> bool:
+def _is_late(found: NodeRow, now: int) -> bool:
     return found.seen_at < now - LOST_SECONDS * MICROSECONDS
 
 

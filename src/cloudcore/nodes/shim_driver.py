@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from cloudcore.nodes import detached_process
+from cloudcore.nodes import control_groups, detached_process, seccomp
+from cloudcore.nodes.control_groups import GroupsMissing
 from cloudcore.nodes.detached_process import DetachedProcess
-from cloudcore.nodes.shim import STATE
+from cloudcore.nodes.node import DriverUnusable
+from cloudcore.nodes.shim import STATE, NoAnswer, ask
 
 PACKAGES: Final = Path(__file__).parents[2]
 TO_END: Final = 30.0
@@ -48,6 +51,25 @@ class ProgramThreads:
             yield
 
 
+def require_programs(setting: str, programs: Mapping[str, str]) -> None:
+    """Raise `DriverUnusable` if a program of these is not installed, each with its package."""
+    for program, package in programs.items():
+        if shutil.which(program) is None:
+            raise DriverUnusable(f"{setting} needs {program}: install the package {package}")
+
+
+def require_confinement(setting: str) -> None:
+    """Raise `DriverUnusable` if system calls cannot be filtered here, or memory not be bounded."""
+    try:
+        seccomp.write_program(Path(os.devnull))
+        control_groups.delegated()
+    except OSError:
+        words = f"{setting} needs libseccomp: install the package libseccomp2"
+        raise DriverUnusable(words) from None
+    except GroupsMissing as missing:
+        raise DriverUnusable(f"{setting} cannot bound memory: {missing}") from None
+
+
 def shim_command(module: str, options: Sequence[str]) -> Sequence[str]:
     """Return the command that runs `main` of a module as a shim in new namespaces (unshare(1)).
 
@@ -67,6 +89,18 @@ def living(folder: Path) -> DetachedProcess | None:
     if not process.wait(TO_END):
         process.signal(signal.SIGKILL)
     return None
+
+
+def stop(folder: Path, grace_seconds: float) -> None:
+    """Let the shim of a folder end its program within a grace; one that does not is left to `kill`.
+
+    Wait until the shim has ended.
+    """
+    process = living(folder)
+    if process is not None:
+        with suppress(NoAnswer, OSError):
+            ask(folder, process, f"stop {grace_seconds}", grace_seconds + TO_END)
+            process.wait(TO_END)
 
 
 def kill(folder: Path) -> bool:

@@ -49,11 +49,6 @@ Check = Callable[[Connection, int], None]
 _log = logging.getLogger(__name__)
 
 
-def open_folder(node: Node) -> str:
-    """Make the folder of this machine, and return its identity, which it gets once."""
-    return identity_of(node.folder)
-
-
 def identity_of(folder: Path) -> str:
     """Make a folder if it is absent; return its identity, which it gets once. Blocks."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -89,7 +84,7 @@ async def begin(
     """
     if not watches:
         return ()
-    identity = await asyncio.to_thread(open_folder, node)
+    identity = await asyncio.to_thread(identity_of, node.folder)
     watcher = NodeWatcher(database, clock, node, identity, watches, lost, check)
     try:
         await database.write(watcher.claim)

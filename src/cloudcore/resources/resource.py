@@ -20,8 +20,10 @@ from typing import (
     Generic,
     Literal,
     NamedTuple,
+    Self,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
 )
@@ -30,12 +32,14 @@ from msgspec import NODEFAULT, Struct, structs
 from msgspec import field as struct_field
 
 from cloudcore.iam.vocabulary import ResourceKind
-from cloudcore.jobs.faults import Fault
+from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import check_name
 
 if TYPE_CHECKING:
     from cloudcore.commands.nouns import CellForm
+    from cloudcore.db.base import Connection
+    from cloudcore.events import Events
 
 Use = Literal["given", "fixed", "own"]
 """Who sets a field: its owner at any time, its owner at the creation only, or the platform."""
@@ -88,6 +92,17 @@ class Worked(Record, kw_only=True, frozen=True):
     """``deleting`` from the request of its deletion until it is gone."""
     faults: Annotated[tuple[Fault, ...], own()] = ()
     """What goes wrong; a success clears it."""
+
+    def with_fault(self, code: str, message: str, now: int, subject: str = "") -> Self:
+        """Return it with one more fault, as `add_fault` counts."""
+        faults = tuple(add_fault(self.faults, code, message, now, subject=subject))
+        return structs.replace(self, faults=faults)
+
+    def without_faults(self, *codes: str) -> Self:
+        """Return it without the faults of these codes."""
+        return structs.replace(
+            self, faults=tuple(each for each in self.faults if each.code not in codes)
+        )
 
 
 class Reference(Struct, frozen=True):
@@ -270,6 +285,10 @@ class Resource(Generic[R]):
     default it has a name alone."""
     warnings: frozenset[str] = frozenset()
     """Codes of faults that may go by themselves."""
+    states: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Statuses whose begin is an event, with what it says."""
+    state_data: Callable[[R], Mapping[str, object]] = lambda _found: {}
+    """Returns what the data of these events have besides its name, status and faults."""
     keeps_deleted: bool = False
     """A deleted one keeps its row for a while, without its name (``deleted_at``)."""
 
@@ -342,6 +361,25 @@ class Resource(Generic[R]):
     def told_changes(self) -> Mapping[str, str]:
         """Return the types of its events by action."""
         return {self.action(verb): f"{self.service}.{self.one}.{_PAST[verb]}" for verb in self.told}
+
+    @cached_property
+    def state_events(self) -> Mapping[str, str]:
+        """Return the types of the events of its states, by status."""
+        return {each: f"{self.service}.{self.one}.{each}" for each in self.states}
+
+    def tell_state(self, events: Events, tx: Connection, before: R, after: R) -> None:
+        """Publish an event if a status has begun that has one."""
+        old, new = cast("tuple[Worked, Worked]", (before, after))
+        if new.status not in self.states or new.status == old.status:
+            return
+        key = getattr(after, self.label)
+        data = {
+            self.one: {"id": new.id, "crn": self.crn_of(after), self.label: key},
+            "status": new.status,
+            "faults": [{"code": each.code, "message": each.message} for each in new.faults],
+            **self.state_data(after),
+        }
+        events.tell(tx, new.account_id, self.state_events[new.status], [data], new.updated_at)
 
     def sampled(self, number: int = 0) -> Mapping[str, object]:
         """Return a request that creates one, another for each number."""

@@ -214,10 +214,29 @@ class Rows(Generic[R]):
 
         Raise `NotFound` if it was deleted.
         """
-        found = self._record(tx.row(self.statements["lock"], account_id=account_id, id=found_id))
+        found = self.try_lock(tx, account_id, found_id)
         if found is None:
             raise self.missing()
         return found
+
+    def try_lock(self, tx: Connection, account_id: str, found_id: str) -> R | None:
+        """Do as `lock`; return None if it was deleted."""
+        return self._record(tx.row(self.statements["lock"], account_id=account_id, id=found_id))
+
+    def change(
+        self, tx: Connection, account_id: str, found_id: str, changed: Callable[[R], R], now: int
+    ) -> tuple[R, R] | None:
+        """Store what a pure function makes of one; return it before and after.
+
+        Return None if it was deleted. One that the function leaves as it is stays so.
+        """
+        before = self.try_lock(tx, account_id, found_id)
+        if before is None:
+            return None
+        after = changed(before)
+        if after != before:
+            after = self.save(tx, msgspec.structs.replace(after, updated_at=now))
+        return before, after
 
     def hold(self, tx: Connection, account_id: str, found_id: str) -> R | None:
         """Return one, which is not deleted until `tx` ends; None if it is deleted, or about to be.

@@ -23,7 +23,8 @@ from msgspec import structs
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import Conflict, NotFound, Unavailable
+from cloudcore.errors import Conflict, Unavailable
+from cloudcore.events import Events
 from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
 from cloudcore.jobs.queue import Job, NewJob, enqueue
@@ -145,12 +146,14 @@ class Work(Generic[R, N]):
         slots: int | None = OUTBOUND_SLOTS,
         step_seconds: float = 600,
         node_of: Callable[[R], str] | None = None,
+        events: Callable[[N], Events] | None = None,
     ) -> None:
         """Make the work of `rows`.
 
         `goal` returns what is to be done with a record at a moment, or None; it is pure. `name`,
         `slots` and `step_seconds` are those of the kind of job. `node_of` returns the machine of
-        the work, if it is tied to one: only its processes do it.
+        the work, if it is tied to one: only its processes do it. `events` returns where the states
+        are published that the resource has events of.
         """
         # That of a machine is given up alone if the machine's name becomes another's.
         assert node_of is None or slots is not None, "its jobs have a worker of their own"
@@ -161,6 +164,7 @@ class Work(Generic[R, N]):
         self._slots: Final = slots
         self._step_seconds: Final = step_seconds
         self._node_of = node_of
+        self._events = events
         self._argument: Final = f"{rows.of.one}_id"
 
     def job_kind(self, needs: N, node: str = "") -> JobKind:
@@ -227,7 +231,7 @@ class Work(Generic[R, N]):
         step = self._steps[attempt.step]
         result = await self._run(job, step, found, needs, attempt)
         now = needs.clock()
-        store = partial(self._store, attempt, found, result, now)
+        store = partial(self._store, attempt, found, result, needs, now)
         if isinstance(result, StepDone):
             return Next(
                 StepAttempt(goal, result.next or "", 0, now), store, delay_seconds=result.seconds
@@ -263,13 +267,13 @@ class Work(Generic[R, N]):
         attempt: StepAttempt,
         seen: R,
         result: StepDone[R] | StepRetry[R],
+        needs: N,
         now: int,
         tx: Connection,
     ) -> None:
         """Store the result of a step, which got the record as `seen`."""
-        try:
-            current = self._rows.lock(tx, seen.account_id, seen.id)
-        except NotFound:
+        current = self._rows.try_lock(tx, seen.account_id, seen.id)
+        if current is None:
             return
         is_last = isinstance(result, StepDone) and result.next is None and not result.faults
         if is_last and seen.status == DELETING:
@@ -283,6 +287,8 @@ class Work(Generic[R, N]):
         if changed != current:
             changed = self._rows.save(tx, structs.replace(changed, updated_at=now))
         result.also(tx, current, changed)
+        if self._events is not None:
+            self._rows.of.tell_state(self._events(needs), tx, current, changed)
         if self._goal(current, now) != attempt.goal:
             self.wake(tx, changed, now)
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cloudcore.databases.archive.bucket_archive import BucketArchive
-from cloudcore.databases.archive.driver import Archive, BackupTarget
+from cloudcore.databases.archive.driver import BackupTarget
 from cloudcore.databases.archive.pgbackrest import ServerPlace
 from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
-from cloudcore.databases.servers.driver import ServerDriver, ServerSpec
+from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.nodes.node import Node
 from cloudcore.storage.needs import StorageNeeds
 from registry.settings.settings import Settings
 from registry.settings.texts import is_every_address
+
+if TYPE_CHECKING:
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
 
 
 def archive_of(
@@ -19,8 +24,8 @@ def archive_of(
     node: Node,
     storage: StorageNeeds,
     roles: ServiceRoles,
-    servers: ServerDriver | None,
-) -> tuple[Archive, Bridge | None]:
+    servers: BubblewrapServers | None,
+) -> tuple[BucketArchive, Bridge | None]:
     """Return the archive, and its bridge to the S3 endpoint, if there is one, to be closed."""
     endpoint = s3_endpoint(settings)
     bridge = None if endpoint is None else Bridge(endpoint)

@@ -8,9 +8,9 @@ from cloudcore.nodes.node import DriverUnusable
 from registry.settings.texts import SettingsError
 
 if TYPE_CHECKING:
-    from cloudcore.compute.driver import SandboxDriver
-    from cloudcore.databases.servers.driver import ServerDriver
-    from cloudcore.loadbalancer.driver import ProxyDriver
+    from cloudcore.compute.shim_instances import ShimInstances
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
+    from cloudcore.loadbalancer.replicas import Replicas
     from cloudcore.network.driver import NetworkDriver
     from registry.settings.settings import Settings
 
@@ -27,7 +27,7 @@ def network_driver(settings: Settings) -> NetworkDriver:
     return Render(folder)
 
 
-def balancer_driver(settings: Settings) -> ProxyDriver:
+def balancer_driver(settings: Settings) -> Replicas:
     """Return the driver of load balancers."""
     folder = settings.node.node(settings.data).folder / "balancers"
     if settings.node.balancer_driver == "haproxy":
@@ -39,7 +39,7 @@ def balancer_driver(settings: Settings) -> ProxyDriver:
     return EmbeddedDriver(folder)
 
 
-def compute_driver(settings: Settings) -> SandboxDriver | None:
+def compute_driver(settings: Settings) -> ShimInstances | None:
     """Return the driver of instances, or None if this machine runs none."""
     chosen = settings.node
     if chosen.compute_driver == "off":
@@ -54,7 +54,7 @@ def compute_driver(settings: Settings) -> SandboxDriver | None:
     return bubblewrap_driver(folder)
 
 
-def database_driver(settings: Settings) -> ServerDriver | None:
+def database_driver(settings: Settings) -> BubblewrapServers | None:
     """Return the driver of database servers, or None if this machine runs none."""
     chosen = settings.node
     if chosen.database_driver == "off":

@@ -21,7 +21,7 @@ from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Conflict, PlatformError, Unavailable
 from cloudcore.nodes.fleet import Difference, Differs, check_same, join
 from cloudcore.nodes.rows import note_stopped
-from cloudcore.nodes.watcher import Check, identity_of, open_folder
+from cloudcore.nodes.watcher import Check, identity_of
 from registry.blobstore.sweeper import BlobSweeper
 from registry.composition.stores import RegistryStores
 from registry.metadata.collector import generations
@@ -83,7 +83,7 @@ async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     ctx = stores.ctx
     node = settings.node.node(settings.data)
     try:
-        identity = open_folder(node)  # nothing is served yet that would wait
+        identity = identity_of(node.folder)  # nothing is served yet that would wait
         joined = await ctx.database.write(
             join, node, identity, _own_settings(settings), ctx.clock()
         )

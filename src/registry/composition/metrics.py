@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
-from cloudcore.nodes.rows import Seen, list_nodes
+from cloudcore.nodes.rows import NodeRow, list_nodes
 from cloudcore.own_certificate.paths import ORDER_EVENTS
 from cloudcore.serving.counters import QUOTAS, ApplicationEvents, CountedEvent, Gauge
 from cloudcore.serving.tls.files import HANDSHAKE_EVENT
@@ -251,7 +251,7 @@ def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
     )
 
 
-def _nodes(own: str, nodes: Sequence[Seen], now: int) -> Iterator[Gauge]:
+def _nodes(own: str, nodes: Sequence[NodeRow], now: int) -> Iterator[Gauge]:
     yield Gauge(
         "entrepot_node_info", "1, with the name of the machine that says so.", 1, {"node": own}
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from cloudcore.acme.client import Directory
 from cloudcore.audit import log as audit
@@ -20,9 +20,8 @@ from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.compute import needs as compute
 from cloudcore.compute.family import COMPUTE
 from cloudcore.compute.images import IMAGES, Images
-from cloudcore.compute.pools import BalancedPools
+from cloudcore.compute.pools import PoolTargets
 from cloudcore.databases import needs as databases
-from cloudcore.databases.archive.driver import Archive
 from cloudcore.databases.clusters.cluster import CLUSTER
 from cloudcore.email import needs as email
 from cloudcore.iam.audit import AUDITOR
@@ -81,6 +80,9 @@ from registry.services.access.decisions import repository_crn
 from registry.services.access.logins import login_permission
 from registry.settings.settings import Settings
 from registry.settings.texts import AUTH, CONSOLE, PREFIX, SettingsError
+
+if TYPE_CHECKING:
+    from cloudcore.databases.archive.bucket_archive import BucketArchive
 
 T = TypeVar("T")
 
@@ -238,8 +240,8 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
 
 
-async def _pools(opening: Opening) -> BalancedPools:
-    return BalancedPools(await opening.needs_of(COMPUTE))
+async def _pools(opening: Opening) -> PoolTargets:
+    return PoolTargets(await opening.needs_of(COMPUTE))
 
 
 async def _authority(opening: Opening) -> databases.ServerAuthority:
@@ -247,7 +249,7 @@ async def _authority(opening: Opening) -> databases.ServerAuthority:
     return InstallAuthority(opening.install.database, embedded)
 
 
-async def _archive(opening: Opening) -> Archive:
+async def _archive(opening: Opening) -> BucketArchive:
     from registry.composition.database_archive import archive_of  # noqa: PLC0415 - most processes ask for none
 
     settings, node = (await opening.get(STORES)).settings, await opening.get(NODE)

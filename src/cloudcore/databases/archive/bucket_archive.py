@@ -1,4 +1,4 @@
-"""The `Archive` of a machine: pgBackRest for servers that run here, pg_basebackup for others."""
+"""The archive of a machine: pgBackRest for servers that run here, pg_basebackup for others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ Places = Callable[[BackupTarget], ServerPlace]
 
 
 class BucketArchive:
-    """Implements `Archive` over buckets."""
+    """Makes, lists, deletes and restores backups in buckets; it knows no rows.
+
+    Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
+    """
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class BucketArchive:
         self._repositories = None if bridge is None else Repositories(self._access, bridge, folder)
 
     def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Check that the program and the endpoint are there."""
+        """Raise `BackupProgramMissing` if this machine cannot back the cluster up."""
         if target.type == "managed":
             program()
             self._opened()
@@ -82,7 +85,12 @@ class BucketArchive:
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
     ) -> Listed:
-        """Make a backup."""
+        """Make a backup, after any run of the cluster that a killed service has left has ended.
+
+        Look for `backup_id` in `listed` before calling this again. `tell` is called with the
+        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. A requested incremental
+        backup never becomes a base.
+        """
         self.check(target, kind)
         if target.type == "registered":
             made = await self._base_backups.back_up(target, backup_id, tell)
@@ -93,13 +101,13 @@ class BucketArchive:
         return made
 
     async def listed(self, target: BackupTarget) -> Sequence[Listed]:
-        """Return the complete backups in the bucket."""
+        """Return the complete backups, oldest first."""
         if target.type == "registered":
             return await self._base_backups.listed(target)
         return await (await self._opened().shared(target)).backups()
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups."""
+        """Delete backups, and the incremental ones that need them; ignore those that are gone."""
         if target.type == "registered":
             await self._base_backups.remove(target, labels)
             return
@@ -108,7 +116,7 @@ class BucketArchive:
                 await repository.expire(label)
 
     async def remove_all(self, target: BackupTarget) -> None:
-        """Delete all of a cluster's files in the bucket, and the role that could read them."""
+        """Delete all backups and all WAL of a cluster."""
         with suppress(BucketGone):  # then nothing is left in it
             bucket = await find_bucket(self._storage, target)
             await delete_files(self._storage, bucket, folder_of(target.cluster_id))
@@ -124,7 +132,12 @@ class BucketArchive:
         target_time: int | None,
         max_bytes: int,
     ) -> Recovery:
-        """Fill a folder with the files of a backup."""
+        """Replace the content of a folder by the files of a backup; return how to recover from it.
+
+        `target` is the cluster that was backed up. The files belong to `user`. They are untrusted:
+        everyone who may write to the bucket may have changed them. Raise `BackupFailed` if they
+        have more than `max_bytes`, or more than the disk has room for.
+        """
         found = [each for each in await self.listed(target) if each.label == label]
         if not found:
             raise BackupFailed("the bucket has no such backup")
@@ -144,7 +157,10 @@ class BucketArchive:
     async def serving_wal(
         self, target: BackupTarget, data: Path, spool: Path, user: User, *, waits: bool = False
     ) -> AsyncIterator[None]:
-        """Serve WAL to a recovering server."""
+        """Serve WAL to a recovering server during the block.
+
+        With `waits`, WAL that is not in the bucket yet is awaited, for some minutes at most.
+        """
         place = ServerPlace(data, user)
         async with (
             self._for_one_restore(target) as repository,
@@ -153,7 +169,10 @@ class BucketArchive:
             yield
 
     async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        """Move WAL from a spool to the bucket."""
+        """Move the WAL in the spool of a managed server to the bucket, oldest first.
+
+        Files that cannot be moved stay for the next call, without an error.
+        """
         if not wal.has_files(spool):
             return PushedWal(0, None)
         try:

@@ -1,16 +1,13 @@
-"""The interface of the backup archive.
+"""What the archive of backups is told, and what it tells.
 
 A server has neither credentials nor a network. It archives WAL into its spool folder
-(`archive_command`), and `Archive.push_wal` moves it to the bucket. While it recovers, it requests
-WAL there (`restore_command`), and `Archive.serving_wal` answers.
+(`archive_command`), and `BucketArchive.push_wal` moves it to the bucket. While it recovers, it
+requests WAL there (`restore_command`), and `BucketArchive.serving_wal` answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 BackupKind = Literal["base", "incremental"]
 
@@ -71,7 +68,7 @@ class Listed(NamedTuple):
     label: str
     kind: BackupKind
     backup_id: str | None
-    """What `Archive.back_up` was given; None if another program made the backup."""
+    """What `BucketArchive.back_up` was given; None if another program made the backup."""
     base_label: str | None
     """The label of the base backup at the start of the chain of an incremental one."""
     size_bytes: int
@@ -96,86 +93,12 @@ class Recovery(NamedTuple):
 
 
 class PushedWal(NamedTuple):
-    """The result of `Archive.push_wal`."""
+    """The result of `BucketArchive.push_wal`."""
 
     pushed: int
     """How many files were moved to the bucket."""
     error: str | None
     """Why the next one could not be moved."""
-
-
-class Archive(Protocol):
-    """Makes, lists, deletes and restores backups; it knows no rows.
-
-    Each call may be repeated after the service was killed at any point. All raise `BackupFailed`.
-    """
-
-    def check(self, target: BackupTarget, kind: BackupKind = "base") -> None:
-        """Raise `BackupProgramMissing` if this machine cannot back the cluster up."""
-        ...
-
-    async def back_up(
-        self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Listed:
-        """Make a backup, after any run of the cluster that a killed service has left has ended.
-
-        Look for `backup_id` in `listed` before calling this again. `tell` is called with the
-        percentage done, 0 to 100, ascending. WAL must be pushed meanwhile. A requested incremental
-        backup never becomes a base.
-        """
-        ...
-
-    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
-        """Return the complete backups, oldest first."""
-        ...
-
-    async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:
-        """Delete backups, and the incremental ones that need them; ignore those that are gone."""
-        ...
-
-    async def remove_all(self, target: BackupTarget) -> None:
-        """Delete all backups and all WAL of a cluster."""
-        ...
-
-    async def restore(
-        self,
-        target: BackupTarget,
-        into: Path,
-        user: tuple[int, int] | None,
-        *,
-        label: str,
-        target_time: int | None,
-        max_bytes: int,
-    ) -> Recovery:
-        """Replace the content of a folder by the files of a backup; return how to recover from it.
-
-        `target` is the cluster that was backed up. The files belong to `user`. They are untrusted:
-        everyone who may write to the bucket may have changed them. Raise `BackupFailed` if they
-        have more than `max_bytes`, or more than the disk has room for.
-        """
-        ...
-
-    def serving_wal(
-        self,
-        target: BackupTarget,
-        data: Path,
-        spool: Path,
-        user: tuple[int, int] | None,
-        *,
-        waits: bool = False,
-    ) -> AbstractAsyncContextManager[None]:
-        """Serve WAL to a recovering server during the block.
-
-        With `waits`, WAL that is not in the bucket yet is awaited, for some minutes at most.
-        """
-        ...
-
-    async def push_wal(self, target: BackupTarget, spool: Path) -> PushedWal:
-        """Move the WAL in the spool of a managed server to the bucket, oldest first.
-
-        Files that cannot be moved stay for the next call, without an error.
-        """
-        ...
 
 
 def archive_command(spool: str, most: int = SPOOL_FILES) -> str:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec import structs
-
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive.wal import has_files
 from cloudcore.databases.clusters import rows, states
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
-from cloudcore.databases.servers.driver import ServerDriver
 from cloudcore.errors import PlatformError
-from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.node import Watch
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
 
 EVERY_SECONDS: Final = 2
 _FAILING_SECONDS: Final = 300
 """After which it is a fault that WAL cannot be archived."""
 
 
-def wal_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
+def wal_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
     """Return the watch that pushes WAL."""
     return Watch("the WAL of database clusters", EVERY_SECONDS, WalWatch(needs, driver).turn)
 
@@ -31,7 +28,7 @@ def wal_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
 class WalWatch:
     """Pushes WAL; a cluster gets a fault if that fails for long."""
 
-    def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
+    def __init__(self, needs: DatabaseNeeds, driver: BubblewrapServers) -> None:
         self._needs = needs
         self._driver = driver
         self._failing: dict[str, int] = {}
@@ -69,10 +66,9 @@ class WalWatch:
     async def _observe(self, found: Cluster, error: str | None, now: int) -> None:
         def seen(current: Cluster) -> Cluster:
             if error is None:
-                return states.without(current, ARCHIVE_FAILING)
+                return current.without_faults(ARCHIVE_FAILING)
             words = f"WAL cannot be put into the bucket; the server keeps it meanwhile: {error}"
-            faults = add_fault(current.faults, ARCHIVE_FAILING, words, now)
-            return structs.replace(current, faults=tuple(faults))
+            return current.with_fault(ARCHIVE_FAILING, words, now)
 
         needs = self._needs
         await needs.database.write(

@@ -10,7 +10,7 @@ from msgspec import Meta
 from cloudcore.databases.archive.driver import BackupKind
 from cloudcore.databases.clusters.cluster import CLUSTER, SERVICE
 from cloudcore.databases.servers.driver import Proof
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
 from cloudcore.resources.resource import Reference, Resource, Target, own
@@ -96,6 +96,6 @@ def read_kind(given: str | None) -> BackupKind:
     if not given:
         return "base"
     if given not in _KINDS:
-        words = "kind: is base or incremental (or full or incr, which mean the same)"
-        raise InvalidInput(words, field="kind", reason="unknown")
+        words = "is base or incremental (or full or incr, which mean the same)"
+        raise invalid_field("kind", words, "unknown")
     return _KINDS[given]

@@ -14,7 +14,7 @@ from cloudcore.databases.backups.rows import BACKUPS
 from cloudcore.databases.clusters.cluster import ARCHIVE_FAILING, Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.states import spec_of, target_of
-from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSpec
+from cloudcore.databases.servers.driver import ServerFailed, ServerSpec
 from cloudcore.errors import Unavailable
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.watcher import try_lock
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cloudcore.databases.archive.driver import BackupTarget, Recovery
     from cloudcore.databases.backups.backup import Backup
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
     from cloudcore.databases.servers.driver import Proof
     from cloudcore.db.base import Connection
 
@@ -149,7 +150,7 @@ async def restore(
 
 async def _recover(
     needs: DatabaseNeeds,
-    servers: ServerDriver,
+    servers: BubblewrapServers,
     target: BackupTarget,
     spec: ServerSpec,
     recovery: Recovery,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from msgspec import structs
 
 from cloudcore.databases.backups import backups, rows
 from cloudcore.databases.backups.backup import Backup
 from cloudcore.databases.clusters import clusters
 from cloudcore.databases.clusters.bodies import GivenSize
-from cloudcore.databases.clusters.cluster import Cluster, Source
+from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.clusters import RightTo
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.wire import rfc3339
 
 if TYPE_CHECKING:
@@ -24,69 +25,40 @@ _SPARE = 2
 """A new cluster has so many times the disk that the files of a backup take."""
 
 
-class Wanted(NamedTuple):
-    """The request for the new cluster; it has a backup or a time."""
-
-    id: str
-    name: str
-    secret: bytes
-    """The owner's new password, sealed."""
-    size: GivenSize | None
-    bucket: str | None
-    description: str
-    tags: Mapping[str, str]
-    backup_id: str | None
-    target_time: int | None
-
-
 def create(
     tx: Connection,
-    seen: Cluster,
-    wanted: Wanted,
+    new: Cluster,
+    size: GivenSize | None,
     terms: DatabaseTerms,
     right_to: RightTo,
-    now: int,
 ) -> Cluster:
-    """Insert a cluster that is restored from a backup of the cluster that was `seen`.
+    """Insert a cluster that is restored from its source: a cluster, and its backup or a moment.
 
     Raises:
-        NotFound: the cluster or the backup is gone.
+        NotFound: the source or the backup is gone.
         InvalidInput: the disk of the new one is smaller than its data.
         Conflict: the backup has not succeeded, or none was complete at the time; or as for any
             new cluster.
 
     """
-    origin = CLUSTERS.hold(tx, seen.account_id, seen.id)  # its backups stay meanwhile
+    source = new.source
+    assert source is not None
+    origin = CLUSTERS.hold(tx, new.account_id, source.cluster_id)  # its backups stay meanwhile
     if origin is None:
         raise CLUSTERS.missing()
-    if wanted.backup_id is not None:
-        backup = backups.find(tx, origin, wanted.backup_id)
+    if source.backup_id is not None:
+        backup = backups.find(tx, origin, source.backup_id)
         backups.check_succeeded(backup)
     else:
-        assert wanted.target_time is not None
-        backup = _whole_at(tx, origin, wanted.target_time, now)
-    size = wanted.size or _size_like(origin, backup)
+        assert source.target_time is not None
+        backup = _whole_at(tx, origin, source.target_time, new.created_at)
+    size = size or _size_like(origin, backup)
     if (backup.size_bytes or 0) > size.disk_mb * _MIB:
         least = -(-(backup.size_bytes or 0) // _MIB)
-        words = f"size.disk_mb: at least {least}, which the files of the backup have"
-        raise InvalidInput(words, field="size.disk_mb", reason="out_of_range")
-    new = Cluster(
-        id=wanted.id,
-        account_id=origin.account_id,
-        region=origin.region,
-        created_at=now,
-        updated_at=now,
-        name=wanted.name,
-        version=origin.version,
-        bucket=wanted.bucket or None,
-        description=wanted.description,
-        tags=dict(wanted.tags),
-        secret=wanted.secret,
-        memory_mb=size.memory_mb,
-        cpu_millis=size.cpu_millis,
-        disk_mb=size.disk_mb,
-        source=Source(origin.id, origin.name, backup.id, wanted.target_time),
-    )
+        words = f"at least {least}, which the files of the backup have"
+        raise invalid_field("size.disk_mb", words, "out_of_range")
+    source = structs.replace(source, backup_id=backup.id)
+    new = structs.replace(new, version=origin.version, source=source, **structs.asdict(size))
     return clusters.create(tx, new, terms, right_to)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from litestar import Response, delete, get, post
 from litestar.di import NamedDependency
@@ -17,9 +16,8 @@ from cloudcore.databases.archive.driver import BackupKind, BackupProgramMissing
 from cloudcore.databases.backups import backups, restore_requests
 from cloudcore.databases.backups import rows as backup_rows
 from cloudcore.databases.backups.backup import BACKUP, Backup, read_kind
-from cloudcore.databases.backups.restore_requests import Wanted
 from cloudcore.databases.clusters.bodies import GivenSize
-from cloudcore.databases.clusters.cluster import CLUSTER, Cluster
+from cloudcore.databases.clusters.cluster import CLUSTER, Cluster, Source
 from cloudcore.databases.clusters.clusters import METHODS, new_password, shown_bucket
 from cloudcore.databases.clusters.routes import NewCluster
 from cloudcore.databases.clusters.states import seal_password, target_of
@@ -238,8 +236,8 @@ async def delete_backup(
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found = await ctx.database.read(backups.find, cluster, backup_id)
-    cascade = ctx.query(DeleteBackupQuery).cascade
-    await ctx.database.write(partial(_delete, found, ctx.clock(), cascade))
+    cascade, now = ctx.query(DeleteBackupQuery).cascade, ctx.clock()
+    await ctx.database.write(lambda tx: backups.delete(tx, found, now, is_cascade=cascade))
     return Response(b"", status_code=202, media_type="application/json")
 
 
@@ -253,26 +251,27 @@ async def _restored(
 ) -> Reply[NewCluster]:
     check_name(data.name)
     check_tags(data.tags or {})
-    new_id, password = ctx.new_id(), new_password()
-    wanted = Wanted(
+    new_id, password, now = ctx.new_id(), new_password(), ctx.clock()
+    moment = None if target_time is None else moment_of(target_time)
+    new = Cluster(
         id=new_id,
+        account_id=cluster.account_id,
+        region=cluster.region,
+        created_at=now,
+        updated_at=now,
         name=data.name,
         secret=seal_password(needs.keyring, new_id, password),
-        size=data.size,
-        bucket=data.bucket,
+        bucket=data.bucket or None,
         description=data.description,
         tags=data.tags or {},
-        backup_id=backup_id,
-        target_time=None if target_time is None else moment_of(target_time),
+        source=Source(cluster.id, cluster.name, backup_id, moment),
     )
-    ctx.right_to(CLUSTER.action("create"))(
-        CLUSTER.crn(cluster.region, cluster.account_id, wanted.name)
-    )
+    ctx.right_to(CLUSTER.action("create"))(new.crn)
 
     def wrap(made: Cluster) -> NewCluster:
         return NewCluster(cluster=METHODS.bodies.shown(made), password=password)
 
-    change = cluster, wanted, needs.terms, ctx.right_to, ctx.clock()
+    change = new, data.size, needs.terms, ctx.right_to
     return await ctx.commit(restore_requests.create, *change, wrap=wrap, location=METHODS.location)
 
 
@@ -285,10 +284,6 @@ async def _check_programs(needs: DatabaseNeeds, cluster: Cluster, kind: BackupKi
         await asyncio.to_thread(needs.archive.check, target, kind)
     except BackupProgramMissing as error:
         raise Conflict(str(error), reason="program_missing") from None
-
-
-def _delete(found: Backup, now: int, cascade: bool, tx: Any) -> None:  # noqa: ANN401, FBT001
-    backups.delete(tx, found, now, is_cascade=cascade)
 
 
 def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:

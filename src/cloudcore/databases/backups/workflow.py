@@ -33,10 +33,9 @@ from cloudcore.databases.backups.backup import (
 from cloudcore.databases.backups.rows import BACKUPS, outlived
 from cloudcore.databases.clusters.cluster import Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
-from cloudcore.databases.clusters.states import target_of, without
+from cloudcore.databases.clusters.states import target_of
 from cloudcore.databases.servers.driver import ServerBusy, ServerFailed
 from cloudcore.errors import Unavailable
-from cloudcore.jobs.faults import add_fault
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
@@ -129,10 +128,9 @@ def _succeeded(
 
     def also(tx: Connection, _before: Backup, after: Backup) -> None:
         now = after.updated_at
-        seen = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
-        if (well := without(seen, BACKUP_FAILED)) != seen:
-            seen = CLUSTERS.save(tx, structs.replace(well, updated_at=now))
-        delete_all(tx, outlived(tx, seen), now)
+        of = cluster.account_id, cluster.id
+        if changed := CLUSTERS.change(tx, *of, lambda one: one.without_faults(BACKUP_FAILED), now):
+            delete_all(tx, outlived(tx, changed[1]), now)
         _release(tx, after, now)
         needs.events.tell(tx, after.account_id, SUCCEEDED, [told(after)], now)
 
@@ -223,17 +221,14 @@ def delete_all(tx: Connection, found: Sequence[Backup], now: int) -> None:
     """Begin the deletion of backups; ignore those that are gone."""
     for each in found:
         BACKUP_WORK.wake(tx, each, now)  # first: a step too locks its job, and then the record
-        if BACKUPS.find(tx, each.account_id, each.id) is not None:
-            BACKUP_WORK.delete(tx, BACKUPS.lock(tx, each.account_id, each.id), now)
+        if locked := BACKUPS.try_lock(tx, each.account_id, each.id):
+            BACKUP_WORK.delete(tx, locked, now)
 
 
 def note_failed(tx: Connection, cluster: Cluster, words: str, now: int) -> None:
     """Add the fault to a cluster that one of its backups failed."""
-    if CLUSTERS.find(tx, cluster.account_id, cluster.id) is None:
-        return
-    found = CLUSTERS.lock(tx, cluster.account_id, cluster.id)
-    faults = tuple(add_fault(found.faults, BACKUP_FAILED, words, now))
-    CLUSTERS.save(tx, structs.replace(found, faults=faults, updated_at=now))
+    of = cluster.account_id, cluster.id
+    CLUSTERS.change(tx, *of, lambda found: found.with_fault(BACKUP_FAILED, words, now), now)
 
 
 def told(found: Backup) -> dict[str, object]:

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, structs
 from cloudcore.databases.clusters.cluster import Cluster, Endpoint
 from cloudcore.databases.clusters.endpoints import check_literal
 from cloudcore.databases.servers.driver import DATABASE, OWNER
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.resource_names import Uuid
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -113,11 +113,12 @@ def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint
     """
     host = given.host.lower()
     if not _HOST.fullmatch(host):
-        _refuse("endpoint.host", "a name or an address, without a dot or a colon at its end")
+        words = "a name or an address, without a dot or a colon at its end"
+        raise invalid_field("endpoint.host", words)
     try:
         check_literal(host, given.port, networks)
     except NotAllowed as error:
-        _refuse("endpoint.host", str(error))
+        raise invalid_field("endpoint.host", str(error)) from None
     for name in ("username", "password", "database"):
         _check_text(f"endpoint.{name}", getattr(given, name))
     if given.ca is not None:
@@ -141,7 +142,7 @@ def with_credentials(old: Endpoint, given: GivenCredentials) -> Endpoint:
 
 def _check_text(field: str, text: str) -> None:
     if "\0" in text or not text.isprintable():
-        _refuse(field, "printable characters alone")
+        raise invalid_field(field, "printable characters alone")
 
 
 def _check_roots(field: str, pem: str) -> None:
@@ -151,7 +152,7 @@ def _check_roots(field: str, pem: str) -> None:
     except (ValueError, UnicodeEncodeError):
         is_whole = False
     if not is_whole:
-        _refuse(field, "certificates in PEM")
+        raise invalid_field(field, "certificates in PEM")
 
 
 def shown_endpoint(found: Cluster) -> EndpointRecord | None:
@@ -197,7 +198,3 @@ def shown_source(found: Cluster) -> ClusterSource | None:
         backup_id=of.backup_id or UNSET,
         target_time=UNSET if of.target_time is None else rfc3339(of.target_time),
     )
-
-
-def _refuse(field: str, words: str) -> None:
-    raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")

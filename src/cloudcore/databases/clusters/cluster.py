@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct, field, structs
 
 from cloudcore.databases.backups.cron import read_cron
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.metering.sku import BYTE_HOURS_PER_GIB_MONTH, Sku
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
@@ -35,11 +34,6 @@ DISK_EXCEEDED: Final = "DISK_EXCEEDED"
 """A server was stopped, as it has more than its disk."""
 ARCHIVE_FAILING: Final = "ARCHIVE_FAILING"
 """WAL could not be put into the bucket for five minutes."""
-ACTIVE: Final = "database.cluster.active"
-UNAVAILABLE: Final = "database.cluster.unavailable"
-STOPPED: Final = "database.cluster.stopped"
-EVENTS: Final = (ACTIVE, STOPPED, UNAVAILABLE)
-"""Types of the events of its states."""
 MEMORY: Final = Quota("database_memory_mb", 32 * 1024, "MiB of memory of database clusters")
 DISK: Final = Quota("database_disk_mb", 1024 * 1024, "MiB of disk of database clusters")
 MEMORY_HOURS: Final = Sku("database.memory_mb_hours", "Memory of databases", "GiB-hour", 1024)
@@ -151,15 +145,6 @@ class Cluster(Placed, frozen=True, kw_only=True):
         """Return its CRN."""
         return CLUSTER.crn_of(self)
 
-    @property
-    def told(self) -> Mapping[str, object]:
-        """Return the data of its events."""
-        return {
-            "cluster": {"id": self.id, "crn": self.crn, "name": self.name},
-            "status": self.status,
-            "faults": [{"code": each.code, "message": each.message} for each in self.faults],
-        }
-
 
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
     """Check a new or changed cluster: its schedules must be possible.
@@ -171,20 +156,18 @@ def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
     for name, cron in structs.asdict(new.schedule or Schedule()).items():
         if cron is not None:
             if new.bucket is None:
-                _refuse(
+                raise invalid_field(
                     "schedule", "backups need a bucket, which a cluster gets when it is created"
                 )
             if name == "incremental_cron" and new.type == "registered":
-                _refuse(f"schedule.{name}", "of a registered cluster there are base backups alone")
+                raise invalid_field(
+                    f"schedule.{name}", "of a registered cluster there are base backups alone"
+                )
             try:
                 read_cron(cron)
             except ValueError as error:
-                _refuse(f"schedule.{name}", str(error))
+                raise invalid_field(f"schedule.{name}", str(error)) from None
     return new
-
-
-def _refuse(name: str, words: str) -> None:
-    raise InvalidInput(f"{name}: {words}", field=name, reason="malformed")
 
 
 CLUSTER: Final = Resource(
@@ -213,6 +196,11 @@ CLUSTER: Final = Resource(
         "VerifyBackup",
     ),
     warnings=frozenset({NODE_LOST, ENDPOINT_UNREACHABLE, SERVER_CRASHING, ARCHIVE_FAILING}),
+    states={
+        "active": "A database cluster takes connections",
+        "stopped": "A database cluster was stopped, as its owner wanted",
+        "unavailable": "A database cluster takes no connections",
+    },
     sample=lambda number: {
         "name": f"cluster-{number}",
         "endpoint": {

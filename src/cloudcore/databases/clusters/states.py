@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Final
-
-from msgspec import structs
 
 from cloudcore.databases.archive.driver import BackupTarget, RegisteredEndpoint
-from cloudcore.databases.clusters.cluster import ACTIVE, STOPPED, UNAVAILABLE, Cluster
+from cloudcore.databases.clusters.cluster import CLUSTER, Cluster
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.db.base import Connection
-from cloudcore.errors import NotFound
 from cloudcore.events import Events
 from cloudcore.keyring import Keyring
 from cloudcore.resources.resource import DELETING
-
-_TOLD: Final = {"active": ACTIVE, "unavailable": UNAVAILABLE, "stopped": STOPPED}
-
-
-def tell_status(events: Events, tx: Connection, before: Cluster, after: Cluster) -> None:
-    """Publish an event if the status of a cluster has changed."""
-    if after.status in _TOLD and after.status != before.status:
-        event = _TOLD[after.status]
-        events.tell(tx, after.account_id, event, [after.told], after.updated_at)
 
 
 def observe(
@@ -40,19 +26,13 @@ def observe(
 
     `seen` returns it with its new status and faults; it is pure.
     """
-    with suppress(NotFound):
-        before = CLUSTERS.lock(tx, account_id, cluster_id)
-        after = seen(before)
-        if before.status == DELETING or after == before:
-            return
-        after = CLUSTERS.save(tx, structs.replace(after, updated_at=now))
-        tell_status(events, tx, before, after)
 
+    def unless_deleting(found: Cluster) -> Cluster:
+        return found if found.status == DELETING else seen(found)
 
-def without(found: Cluster, *codes: str) -> Cluster:
-    """Return a cluster without the faults of these codes."""
-    faults = tuple(each for each in found.faults if each.code not in codes)
-    return structs.replace(found, faults=faults)
+    changed = CLUSTERS.change(tx, account_id, cluster_id, unless_deleting, now)
+    if changed is not None:
+        CLUSTER.tell_state(events, tx, *changed)
 
 
 def spec_of(found: Cluster) -> ServerSpec:

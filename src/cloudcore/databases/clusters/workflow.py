@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import structs
 
@@ -23,14 +23,8 @@ from cloudcore.databases.clusters.cluster import (
 )
 from cloudcore.databases.clusters.endpoints import EndpointUnreachable, server_version
 from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
-from cloudcore.databases.clusters.states import (
-    endpoint_of,
-    open_password,
-    spec_of,
-    target_of,
-    tell_status,
-)
-from cloudcore.databases.servers.driver import OWNER, ServerDriver, ServerFailed
+from cloudcore.databases.clusters.states import endpoint_of, open_password, spec_of, target_of
+from cloudcore.databases.servers.driver import OWNER, ServerFailed
 from cloudcore.nodes.rows import Placing
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
@@ -38,9 +32,11 @@ from cloudcore.storage.bucket_rows import remove_uses
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
     from cloudcore.db.base import Connection
 
 Outcome = StepDone[Cluster] | StepRetry[Cluster]
+Act = Callable[[Cluster, Any, StepAttempt], Awaitable[Outcome]]
 CHECK_SECONDS: Final = 300
 """Between two looks at a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
@@ -70,22 +66,33 @@ def goal(found: Cluster, now: int) -> Goal | None:
     return Goal("make" if found.is_wanted else "stop", found.generation)
 
 
-async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+def _by_servers(
+    act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
+) -> Act:
+    """Return a step that needs the servers of this machine, whose failure is told to the owner."""
+
+    async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+        if needs.servers is None:
+            return StepRetry(faults=[_OFF])
+        try:
+            return await act(found, needs, needs.servers)
+        except (ServerFailed, BackupFailed, BackupProgramMissing) as error:
+            return StepRetry(change=_failed, faults=[Problem(SERVER_FAILED, str(error))])
+
+    return step
+
+
+async def _make(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Make the data of a server, or restore them, unless it has them."""
-    if (servers := needs.servers) is None:
-        return StepRetry(faults=[_OFF])
     if found.has_data:
         return StepDone(next="start", keeps_faults=True)
-    try:
-        if found.source is not None:
-            if not await restore.restore_while_wanted(needs, found):
-                return StepRetry(seconds=0)  # of what is wanted now, there is another step
-            version = found.version
-        else:
-            version = servers.versions[-1]
-            await servers.create(spec_of(structs.replace(found, version=version)))
-    except (ServerFailed, BackupFailed, BackupProgramMissing) as error:
-        return _failed(needs, str(error))
+    if found.source is not None:
+        if not await restore.restore_while_wanted(needs, found):
+            return StepRetry(seconds=0)  # of what is wanted now, there is another step
+        version = found.version
+    else:
+        version = servers.versions[-1]
+        await servers.create(spec_of(structs.replace(found, version=version)))
 
     def made(current: Cluster, _now: int) -> Cluster:
         return structs.replace(current, has_data=True, version=version)
@@ -93,17 +100,12 @@ async def _make(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> 
     return StepDone(change=made, next="start", keeps_faults=True)
 
 
-async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+async def _start(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Start a server with a certificate of this install."""
-    if (servers := needs.servers) is None:
-        return StepRetry(faults=[_OFF])
     spec, host = spec_of(found), needs.terms.address
-    try:
-        issued = await needs.authority.issue([host, needs.node.name])
-        await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
-        await servers.start(spec)
-    except ServerFailed as error:
-        return _failed(needs, str(error))
+    issued = await needs.authority.issue([host, needs.node.name])
+    await servers.reload_certificate(spec, issued.chain_pem, issued.key_pem)
+    await servers.start(spec)
 
     def started(current: Cluster, _now: int) -> Cluster:
         return structs.replace(current, host=host, ca=issued.ca_pem)
@@ -111,31 +113,17 @@ async def _start(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) ->
     return StepDone(change=started, next="password", keeps_faults=True)
 
 
-async def _password(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+async def _password(found: Cluster, needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Set the password of the owner on the server, and delete it from the row."""
-    if (servers := needs.servers) is None:
-        return StepRetry(faults=[_OFF])
     if found.secret is not None:
-        try:
-            await _set_password(servers, found, needs)
-        except ServerFailed as error:
-            return _failed(needs, str(error))
-    return _came_to("active", found, needs)
+        await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
+    return _came_to("active", found)
 
 
-async def _set_password(servers: ServerDriver, found: Cluster, needs: DatabaseNeeds) -> None:
-    await servers.set_password(spec_of(found), OWNER, open_password(needs.keyring, found))
-
-
-async def _stop(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
+async def _stop(found: Cluster, _needs: DatabaseNeeds, servers: BubblewrapServers) -> Outcome:
     """Stop a server."""
-    if needs.servers is None:
-        return StepRetry(faults=[_OFF])
-    try:
-        await needs.servers.stop(found.id)
-    except ServerFailed as error:
-        return _failed(needs, str(error))
-    return _came_to("stopped", found, needs)
+    await servers.stop(found.id)
+    return _came_to("stopped", found)
 
 
 async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
@@ -166,8 +154,7 @@ async def _check(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) ->
             applied=current.generation,
         )
 
-    tell = partial(tell_status, needs.events)
-    return StepDone(change=checked, faults=[problem] if problem else [], also=tell)
+    return StepDone(change=checked, faults=[problem] if problem else [])
 
 
 async def _backups(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:
@@ -210,7 +197,7 @@ def _free_bucket(tx: Connection, before: Cluster, _after: Cluster) -> None:
     remove_uses(tx, before.account_id, before.id)
 
 
-def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
+def _came_to(status: str, found: Cluster) -> Outcome:
     """Return the result of a step after which a server is as its owner wanted."""
 
     def changed(current: Cluster, _now: int) -> Cluster:
@@ -224,33 +211,29 @@ def _came_to(status: str, found: Cluster, needs: DatabaseNeeds) -> Outcome:
             faults=tuple(each for each in current.faults if each.code in _WATCHED),
         )
 
-    return StepDone(change=changed, also=partial(tell_status, needs.events), keeps_faults=True)
+    return StepDone(change=changed, keeps_faults=True)
 
 
-def _failed(needs: DatabaseNeeds, words: str) -> Outcome:
-    """Return the result of a step in which a server could not be made, started or stopped."""
-
-    def changed(current: Cluster, _now: int) -> Cluster:
-        is_new = current.status == "provisioning"
-        return current if is_new else structs.replace(current, status="unavailable")
-
-    tell = partial(tell_status, needs.events)
-    return StepRetry(change=changed, also=tell, faults=[Problem(SERVER_FAILED, words)])
+def _failed(current: Cluster, _now: int) -> Cluster:
+    """Return a cluster whose server could not be made, started or stopped."""
+    is_new = current.status == "provisioning"
+    return current if is_new else structs.replace(current, status="unavailable")
 
 
 WORK: Final[Work[Cluster, DatabaseNeeds]] = Work(
     CLUSTERS,
     goal=goal,
     steps={
-        "make": Step(_make),
-        "start": Step(_start),
-        "password": Step(_password),
-        "stop": Step(_stop),
+        "make": Step(_by_servers(_make)),
+        "start": Step(_by_servers(_start)),
+        "password": Step(_by_servers(_password)),
+        "stop": Step(_by_servers(_stop)),
         "check": Step(_check),
         "backups": Step(_backups),
         "remove": Step(_remove),
     },
     step_seconds=12 * 3600,  # of a restore of much
     node_of=lambda found: found.node,
+    events=lambda needs: needs.events,
 )
 PLACING: Final = Placing(CLUSTERS, WORK.wake, lost_status="unavailable")

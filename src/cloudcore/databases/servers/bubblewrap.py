@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -34,18 +33,20 @@ from cloudcore.databases.servers.driver import (
 from cloudcore.databases.servers.locks import ServerLocks
 from cloudcore.databases.servers.shim import INPUT
 from cloudcore.nodes import control_groups, detached_process, seccomp
-from cloudcore.nodes.control_groups import GroupsMissing
+from cloudcore.nodes.control_groups import Bounds, GroupsMissing
 from cloudcore.nodes.detached_process import DetachedProcess, LaunchFailed
 from cloudcore.nodes.node import DriverUnusable
 from cloudcore.nodes.output import NEWER, OLDER, tail
 from cloudcore.nodes.shim import ORDER, SECCOMP_FILE, STATE, NoAnswer, ask
 from cloudcore.nodes.shim_driver import (
-    TO_END,
     kill,
     living,
     read_json,
+    require_confinement,
+    require_programs,
     settle,
     shim_command,
+    stop,
     write_file,
 )
 
@@ -79,7 +80,11 @@ class Listening(NamedTuple):
 
 
 class BubblewrapServers:
-    """Runs servers by bubblewrap; see `ServerDriver`."""
+    """Runs servers by bubblewrap. Every method may be repeated after a crash at any point.
+
+    A server outlives the service. Its data are a customer's: it has neither credentials nor a
+    network, and reaches only its own files.
+    """
 
     def __init__(self, base: Path, listening: Listening, groups_prefix: str = _GROUP) -> None:
         """Take the folder of all files."""
@@ -92,7 +97,7 @@ class BubblewrapServers:
 
     @property
     def versions(self) -> Sequence[int]:
-        """Return the versions whose programs are installed."""
+        """Return the major versions whose programs this machine has, in ascending order."""
         return [
             each
             for each in postgres.VERSIONS
@@ -100,21 +105,12 @@ class BubblewrapServers:
         ]
 
     def check(self) -> None:
-        """Run a program confined."""
+        """Run a program confined; raise `DriverUnusable`, in one line, if that fails."""
         named = "database_driver bubblewrap"
-        for name, package in _PROGRAMS.items():
-            if shutil.which(name) is None:
-                raise DriverUnusable(f"{named} needs {name}: install the package {package}")
+        require_programs(named, _PROGRAMS)
         if not self.versions:
             raise DriverUnusable(f"{named} needs PostgreSQL: install the package postgresql-15")
-        try:
-            seccomp.write_program(Path(os.devnull))
-            control_groups.delegated()
-        except OSError:
-            words = f"{named} needs libseccomp: install the package libseccomp2"
-            raise DriverUnusable(words) from None
-        except GroupsMissing as missing:
-            raise DriverUnusable(f"{named} cannot bound memory: {missing}") from None
+        require_confinement(named)
         port = self._listening.first_port
         trial = ServerSpec(f"{_TRIAL}-{os.getpid()}", self.versions[-1], 64, 1000, 1, port)
         try:
@@ -126,50 +122,78 @@ class BubblewrapServers:
             data_folders.remove_tree(self._folder(trial.id))
 
     def held(self, server_id: str) -> AbstractAsyncContextManager[None]:
-        """Keep other processes of this machine from a server during the block."""
+        """Keep other processes of this machine from a server during the block.
+
+        Each method does so for itself, except those that only look at a server or only speak to it,
+        as `set_password` does. All raise `ServerBusy`, as the block does, if another process holds
+        it for more than some seconds.
+        """
         return self._programs.held_from_others(server_id)
 
     async def create(self, spec: ServerSpec) -> None:
-        """Make the data of a new server, and move them to their place when they are complete."""
+        """Make the data of a new server, without starting it; do nothing if it has them.
+
+        Raise `ServerFailed` if they cannot be made.
+        """
         await self._programs.alone(spec.id, lambda: self._create(spec))
 
     def restoring(self, spec: ServerSpec) -> Path:
-        """Return the folder that a restore fills."""
+        """Return the folder that a restore fills; it belongs to the server's user."""
         return self._own_folder(spec, "restoring")
 
     async def adopt_restored(self, spec: ServerSpec) -> None:
-        """Clean restored data, and move them to their place."""
+        """Make restored files the data of a server, without starting it.
+
+        Do nothing if that is done.
+
+        They are untrusted: links are removed, and files that configure the server.
+
+        Raise `ServerFailed` if they are not data of this version.
+        """
         await self._programs.alone(spec.id, lambda: self._adopt(spec))
 
     async def recover(self, spec: ServerSpec, recovery: Recovery) -> None:
-        """Replay WAL, and make restored data fit to be served."""
+        """Let a restored server replay its WAL, and take the rights of `SUPERUSER` from its roles.
+
+        It listens on its Unix socket alone, and has stopped when this returns. Do nothing if that
+        is done. Raise `ServerFailed`, with the end of its log, if it ends too early.
+        """
         async with self._programs.held(spec.id):
             await self._recover(spec, recovery)
 
     async def start(self, spec: ServerSpec) -> None:
-        """Start a server; restored data are made fit first, if that was not done."""
+        """Start a server, and return when it accepts connections; do nothing if it runs.
+
+        Raise `ServerFailed`, with the end of its log, if it ends.
+        """
         async with self._programs.held(spec.id):
             await self._recover(spec, Recovery(None, uses_archive=False))
             await self._programs.done_to(spec.id, lambda: self._begin(spec, postgres.server(spec)))
             await self._ready(spec)
 
     async def switch_wal(self, spec: ServerSpec) -> None:
-        """Commit a transaction that gets an id, and let WAL up to it be archived."""
+        """Commit a transaction and let a running server archive all WAL up to it.
+
+        Raise `ServerFailed` if it does not answer.
+        """
         await postgres.execute(
             spec, self.paths(spec), "SELECT pg_current_xact_id();\nSELECT pg_switch_wal();\n"
         )
 
     async def stop(self, server_id: str) -> None:
-        """Stop a server."""
+        """Stop a server by a fast shutdown, and kill it after a minute; do nothing if none runs."""
         await self._programs.alone(server_id, lambda: self._stop(server_id))
 
     async def remove(self, server_id: str, *, at_once: bool = False) -> None:
-        """Stop a server; delete its data, or keep them for a day."""
+        """Stop a server and delete its files; its data are kept for a day unless `at_once`."""
         kept = None if at_once else self._base / data_folders.DELETED
         await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def set_aside(self, server_id: str) -> bool:
-        """Stop a server without a row, and keep its data until the operator deletes them."""
+        """Stop a server without a row; its data are kept until the operator deletes them.
+
+        Return False if it has none.
+        """
         kept = self._base / data_folders.ROWLESS
         return await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
@@ -178,7 +202,7 @@ class BubblewrapServers:
         await self._programs.run(lambda: data_folders.delete_expired(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:
-        """Set the password of a role; the server gets a verifier, not the password."""
+        """Set the password of a role of a running server; it is not logged."""
         name = username.replace('"', '""')
         verifier = await self._programs.run(lambda: postgres.verifier(password))
         await postgres.execute(
@@ -186,9 +210,9 @@ class BubblewrapServers:
         )
 
     async def check_data(self, spec: ServerSpec) -> Proof:
-        """Read all data.
+        """Read all data of a server that was restored for verification; return how.
 
-        Without checksums, a server that clients cannot reach is started for that.
+        Raise `ServerFailed` if a checksum is wrong, or a row cannot be read.
         """
         paths = self.paths(spec)
         async with self._programs.held(spec.id):
@@ -206,15 +230,15 @@ class BubblewrapServers:
             return "rows"
 
     async def reload_certificate(self, spec: ServerSpec, chain_pem: str, key_pem: str) -> None:
-        """Replace the certificate of a server."""
+        """Write the certificate of a server; a running server reloads it."""
         await self._programs.alone(spec.id, lambda: self._reload(spec, key_pem + chain_pem))
 
     async def seen(self) -> Mapping[str, ServerSeen]:
-        """Return every server that has a folder here."""
+        """Return all servers that have a folder on this machine, by id."""
         return await self._programs.run(self._seen)
 
     def paths(self, spec: ServerSpec) -> ServerPaths:
-        """Return the folders of a server."""
+        """Return the folders of a server, whether or not they exist."""
         folder = self._folder(spec.id)
         return ServerPaths(folder / "data", folder / "sockets", folder / "spool", self._user(spec))
 
@@ -333,7 +357,7 @@ class BubblewrapServers:
             groups = control_groups.make(
                 parents,
                 f"{self._prefix}{spec.id}",
-                _Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
+                Bounds(spec.memory_mb, spec.cpu_millis, most + _PROCESSES),
             )
             shims = control_groups.make_shim_group(*parents["cpu"])
             order = {
@@ -391,11 +415,7 @@ class BubblewrapServers:
                 ask(self._folder(spec.id), process, "reload", _ASK_SECONDS)
 
     def _stop(self, server_id: str) -> None:
-        folder, process = self._folder(server_id), living(self._folder(server_id))
-        if process is not None:
-            with suppress(NoAnswer, OSError):
-                ask(folder, process, f"stop {_FAST_SECONDS}", _FAST_SECONDS + TO_END)
-                process.wait(TO_END)
+        stop(self._folder(server_id), _FAST_SECONDS)
         self._end(server_id)
 
     def _end(self, server_id: str) -> None:
@@ -403,12 +423,7 @@ class BubblewrapServers:
         if not kill(self._folder(server_id)):
             raise ServerFailed("its shim does not end")
         try:
-            parents = control_groups.delegated()
-            control_groups.remove(
-                {parent / f"{self._prefix}{server_id}" for _, parent in parents.values()}
-            )
-        except GroupsMissing:
-            return
+            control_groups.remove(control_groups.existing(f"{self._prefix}{server_id}"))
         except OSError as error:
             raise ServerFailed(f"its processes do not end: {error}") from error
 
@@ -471,12 +486,6 @@ class BubblewrapServers:
         if user is not None:
             os.chown(path, *user, follow_symlinks=False)
         return path
-
-
-class _Bounds(NamedTuple):
-    memory_mb: int
-    cpu_millis: int
-    processes: int
 
 
 def _written_at(path: Path) -> int:

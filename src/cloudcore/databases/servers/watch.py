@@ -7,7 +7,7 @@ watch wakes it for a server that has ended.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
@@ -23,15 +23,15 @@ from cloudcore.databases.clusters.cluster import (
 )
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.databases.clusters.workflow import WORK
-from cloudcore.databases.servers.driver import ServerDriver, ServerFailed, ServerSeen
+from cloudcore.databases.servers.driver import ServerFailed, ServerSeen
 from cloudcore.db.base import Connection
 from cloudcore.errors import PlatformError
-from cloudcore.jobs.faults import Fault, add_fault
 from cloudcore.nodes.node import Watch
 from cloudcore.resources.resource import DELETING
 
 if TYPE_CHECKING:
     from cloudcore.databases.needs import DatabaseNeeds
+    from cloudcore.databases.servers.bubblewrap import BubblewrapServers
 
 EVERY_SECONDS: Final = 2
 _LONGEST_PAUSE: Final = 60
@@ -48,7 +48,7 @@ _MISSING: Final = ServerSeen("missing")
 _log = logging.getLogger(__name__)
 
 
-def server_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
+def server_watch(needs: DatabaseNeeds, driver: BubblewrapServers) -> Watch:
     """Return the watch of the servers of this machine."""
     return Watch("the database servers", EVERY_SECONDS, ServerWatch(needs, driver).turn)
 
@@ -56,7 +56,7 @@ def server_watch(needs: DatabaseNeeds, driver: ServerDriver) -> Watch:
 class ServerWatch:
     """Watches the servers of one machine."""
 
-    def __init__(self, needs: DatabaseNeeds, driver: ServerDriver) -> None:
+    def __init__(self, needs: DatabaseNeeds, driver: BubblewrapServers) -> None:
         self._needs = needs
         self._driver = driver
         self._ends: dict[str, list[int]] = {}
@@ -115,7 +115,7 @@ class ServerWatch:
         elif found.status != "active":
             await self._note(found, lambda one: structs.replace(one, status="active"), now)
         elif self._is_steady(found, now):
-            await self._note(found, lambda one: states.without(one, SERVER_CRASHING), now)
+            await self._note(found, lambda one: one.without_faults(SERVER_CRASHING), now)
         if now - seen.certified_at > _CERTIFICATE_SECONDS * MICROSECONDS:
             await self._certify(found)
 
@@ -181,23 +181,15 @@ def _unavailable(code: str, words: str, now: int) -> Callable[[Cluster], Cluster
     def noted(current: Cluster) -> Cluster:
         if current.status == "unavailable":
             return current
-        faults = tuple(add_fault(current.faults, code, words, now))
-        return structs.replace(current, status="unavailable", faults=faults)
+        return structs.replace(current.with_fault(code, words, now), status="unavailable")
 
     return noted
 
 
 def _again(code: str, words: str, now: int) -> Callable[[Cluster], Cluster]:
     def noted(current: Cluster) -> Cluster:
-        faults: Sequence[Fault] = current.faults
-        if code:
-            faults = add_fault(faults, code, words, now)
-        return structs.replace(
-            current,
-            status="unavailable",
-            generation=current.generation + 1,
-            faults=tuple(faults),
-        )
+        faulty = current.with_fault(code, words, now) if code else current
+        return structs.replace(faulty, status="unavailable", generation=current.generation + 1)
 
     return noted
 
@@ -210,7 +202,7 @@ def _full(found: Cluster, seen: ServerSeen, now: int) -> Callable[[Cluster], Clu
     )
 
     def noted(current: Cluster) -> Cluster:
-        faults = tuple(add_fault(current.faults, DISK_EXCEEDED, words, now))
-        return structs.replace(current, status="stopped", is_wanted=False, faults=faults)
+        full = current.with_fault(DISK_EXCEEDED, words, now)
+        return structs.replace(full, status="stopped", is_wanted=False)
 
     return noted

@@ -9,24 +9,25 @@ come first: nothing in a namespace is up before they are in force.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import structs
 
 from cloudcore.errors import Unavailable
 from cloudcore.network.driver import InterfacePlan, VpcPlan
 from cloudcore.network.drivers import namespaces, router
-from cloudcore.network.drivers.links import ROUTER, Address, open_links, whole
+from cloudcore.network.drivers.links import ROUTER, Address, Links, open_links, whole
 from cloudcore.network.drivers.namespaces import HERE, sysctl, within
 from cloudcore.network.drivers.nft_check import can_check, check_rules, program
 from cloudcore.network.drivers.rules import UPLINK, is_routed, link_of, render, short
 from cloudcore.network.drivers.vpc_files import VpcFiles
 from cloudcore.nodes.node import DriverUnusable
 
+T = TypeVar("T")
 _FORWARDING: Final = (
     "net.ipv6.conf.all.forwarding=1 (and accept_ra=2 of a link that learns its routes by"
     " advertisements)"
@@ -115,9 +116,11 @@ class Nftables:
         self._files.keep(plan.id, kept)
         path, link = _namespace(plan.id), _machine_link(plan.id)
         namespaces.ensure(path)
-        mtu = _mtu()
-        if within(path, partial(_index, UPLINK)) is None:
-            _delete(link)  # the end of one whose other end is gone, or is in no namespace of ours
+        mtu = _links(Links.mtu_of_internet)
+        if _links(lambda links: links.index(UPLINK), path) is None:
+            _links(
+                lambda links: links.delete(link)
+            )  # the end of one whose other end is gone, or is in no namespace of ours
         with HERE.open("rb") as machine:
             inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
             rules = within(path, inside)
@@ -130,36 +133,27 @@ class Nftables:
     def _attach(self, vpc_id: str, interface: InterfacePlan, netns: Path) -> None:
         path, name, mac = _existing(vpc_id), link_of(interface.id), _mac(interface.id)
         sources = [ip_address(each) for each in self._files.kept(vpc_id).sources]
-        index = within(path, partial(_index, name))
-        if index is None or not within(netns, partial(_is_eth0, mac, index)):
-            within(netns, partial(_delete, "eth0"))
+        index = _links(lambda links: links.index(name), path)
+        if index is None or not _links(lambda links: links.is_pair("eth0", mac, index), netns):
+            _links(lambda links: links.delete("eth0"), netns)
+            mtu = _links(Links.mtu_of_internet)
             with netns.open("rb") as instance:
-                within(path, partial(_add_pair, name, instance.fileno(), mac, _mtu()))
-
-        def set_up_instance() -> None:
-            with open_links() as links:
-                router.set_up_instance(links, interface)
-
-        def set_up_interface() -> None:
-            with open_links() as links:
-                router.set_up_interface(links, interface, sources)
-
-        within(path, set_up_interface)
-        within(netns, set_up_instance)
+                _links(partial(_add_pair, name, instance.fileno(), mac, mtu), path)
+        _links(lambda links: router.set_up_interface(links, interface, sources), path)
+        _links(lambda links: router.set_up_instance(links, interface), netns)
 
     def _detach(self, vpc_id: str, interface_id: str) -> None:
         path = _namespace(vpc_id)
         if namespaces.is_there(path):
-            within(path, partial(_delete, link_of(interface_id)))
+            _links(lambda links: links.delete(link_of(interface_id)), path)
 
     def _add_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
         path = _existing(vpc_id)
         self._files.keep_vip(vpc_id, vip, interface_id)
         vips = self._files.kept(vpc_id).addresses
         within(path, partial(router.answer_at, vip, vips))
-        with open_links() as links:
-            index = links.set_up(_machine_link(vpc_id), ROUTER)
-            links.add_route(index, whole(vip))
+        link = _machine_link(vpc_id)
+        _links(lambda links: links.add_route(links.set_up(link, ROUTER), whole(vip)))
 
     def _remove_vip(self, vpc_id: str, vip: Address) -> None:
         self._files.forget_vip(vpc_id, vip)
@@ -176,9 +170,9 @@ class Nftables:
     def _remove(self, vpc_id: str) -> None:
         path = _namespace(vpc_id)
         if namespaces.is_there(path):
-            within(path, _delete_all)
+            _links(_delete_all, path)
         namespaces.remove(path)
-        _delete(_machine_link(vpc_id))
+        _links(lambda links: links.delete(_machine_link(vpc_id)))
         self._files.forget(vpc_id)
 
 
@@ -218,37 +212,25 @@ def _mac(interface_id: str) -> str:
     return bytes((0x02, *bytes.fromhex(short(interface_id))[1:])).hex(":")  # locally administered
 
 
-def _index(name: str) -> int | None:
-    with open_links() as links:
-        return links.index(name)
+def _links(call: Callable[[Links], T], path: Path | None = None) -> T:
+    """Make a call with the links of a namespace, by default of the machine's."""
+
+    def opened() -> T:
+        with open_links() as links:
+            return call(links)
+
+    return opened() if path is None else within(path, opened)
 
 
-def _is_eth0(mac: str, of: int) -> bool:
-    with open_links() as links:
-        return links.is_pair("eth0", mac, of)
+def _add_pair(name: str, instance: int, mac: str, mtu: int, links: Links) -> None:
+    links.delete(name)
+    links.add_pair(name, "eth0", instance, mtu=mtu, mac=mac)
 
 
-def _delete(name: str) -> None:
-    with open_links() as links:
-        links.delete(name)
-
-
-def _mtu() -> int:
-    with open_links() as links:
-        return links.mtu_of_internet()
-
-
-def _add_pair(name: str, instance: int, mac: str, mtu: int) -> None:
-    with open_links() as links:
-        links.delete(name)
-        links.add_pair(name, "eth0", instance, mtu=mtu, mac=mac)
-
-
-def _delete_all() -> None:
-    with open_links() as links:
-        for name in links.indices():
-            if name != "lo":
-                links.delete(name)
+def _delete_all(links: Links) -> None:
+    for name in links.indices():
+        if name != "lo":
+            links.delete(name)
 
 
 def _try() -> None:

@@ -76,13 +76,15 @@ def link_of(interface_id: str) -> str:
 
 def is_routed(plan: VpcPlan, subnet: SubnetPlan) -> bool:
     """Return True if the internet is routed to and from a subnet."""
-    return _is_global(subnet) and any(_gateway(plan, target) for _, target in subnet.routes)
+    return is_global(subnet) and any(existing_gateway(plan, target) for _, target in subnet.routes)
 
 
 def is_egress_only(plan: VpcPlan, subnet: SubnetPlan) -> bool:
     """Return True if a subnet reaches the internet through the egress-only gateway."""
-    gateways = [_gateway(plan, target) for network, target in subnet.routes if network == _ALL]
-    return _is_global(subnet) and gateways == ["egress_only_gateway"]
+    gateways = [
+        existing_gateway(plan, target) for network, target in subnet.routes if network == _ALL
+    ]
+    return is_global(subnet) and gateways == ["egress_only_gateway"]
 
 
 def chains_of(plan: VpcPlan) -> dict[str, list[str]]:
@@ -291,11 +293,12 @@ def _by_address(plan: VpcPlan, key: str, chain: str) -> list[str]:
     return [rule for version in found for rule in _choice(f"{version} {key}", found[version])]
 
 
-def _is_global(subnet: SubnetPlan) -> bool:
+def is_global(subnet: SubnetPlan) -> bool:
+    """Return True if a subnet has addresses of the internet."""
     return subnet.cidr_ipv6 is not None and subnet.cidr_ipv6.subnet_of(GLOBAL)
 
 
-def _gateway(plan: VpcPlan, target: str) -> str | None:
+def existing_gateway(plan: VpcPlan, target: str) -> str | None:
     """Return the gateway of a route, if it exists; both kinds need the internet gateway."""
     there = {"internet_gateway": True, "egress_only_gateway": plan.egress_only_gateway}
     return target if plan.internet_gateway and there.get(target, False) else None
@@ -310,7 +313,7 @@ def _by_subnet(plan: VpcPlan, chain: str) -> Iterator[tuple[str, str]]:
 def _routes(plan: VpcPlan, subnet: SubnetPlan) -> Iterator[tuple[IPv6Network, str | None]]:
     """Yield destinations with their gateways, longest prefix first."""
     routes = [
-        (network, _gateway(plan, target))
+        (network, existing_gateway(plan, target))
         for network, target in subnet.routes
         if isinstance(network, IPv6Network)
     ]

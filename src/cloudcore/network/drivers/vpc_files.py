@@ -19,13 +19,14 @@ import msgspec
 from msgspec import structs
 
 from cloudcore.network.drivers.rules import Vips, short
+from cloudcore.nodes.shim_driver import write_file
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 Address = IPv4Address | IPv6Address
 
 
-class Kept(msgspec.Struct, frozen=True):
+class VpcState(msgspec.Struct, frozen=True):
     """The stored state of a VPC."""
 
     vips: dict[str, str | None] = {}
@@ -65,16 +66,16 @@ class VpcFiles:
         finally:
             os.close(descriptor)
 
-    def kept(self, vpc_id: str) -> Kept:
+    def kept(self, vpc_id: str) -> VpcState:
         """Return the state of a VPC; an empty one if there is no readable file."""
         try:
-            return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=Kept)
+            return msgspec.json.decode(self._state(vpc_id).read_bytes(), type=VpcState)
         except (FileNotFoundError, msgspec.DecodeError):
-            return Kept()
+            return VpcState()
 
-    def keep(self, vpc_id: str, kept: Kept) -> None:
+    def keep(self, vpc_id: str, kept: VpcState) -> None:
         """Store the state of a VPC."""
-        self._write(self._state(vpc_id), msgspec.json.encode(kept))
+        write_file(self._state(vpc_id), msgspec.json.encode(kept))
 
     def keep_vip(self, vpc_id: str, vip: Address, interface_id: str | None) -> None:
         """Store that balancers of a VPC listen at an address."""
@@ -91,7 +92,7 @@ class VpcFiles:
 
     def keep_rules(self, vpc_id: str, rules: str) -> None:
         """Store the rules of a VPC, for people to read."""
-        self._write(self.rules(vpc_id), rules.encode())
+        write_file(self.rules(vpc_id), rules.encode())
 
     def rules(self, vpc_id: str) -> Path:
         """Return the path of the rules of a VPC."""
@@ -113,9 +114,3 @@ class VpcFiles:
     def _state(self, vpc_id: str) -> Path:
         short(vpc_id)  # it is a UUID, and no path
         return self._folder / f"{vpc_id}.json"
-
-    def _write(self, path: Path, content: bytes) -> None:
-        new = path.with_suffix(".new")
-        new.write_bytes(content)
-        new.chmod(0o600)
-        new.rename(path)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from cloudcore.loadbalancer.proxy_heads import (
+from cloudcore.loadbalancer.proxy.heads import (
     CHUNKED,
     READ_BYTES,
     UNTIL_CLOSE,
@@ -23,7 +23,7 @@ from cloudcore.loadbalancer.proxy_heads import (
     read_request,
     read_response,
 )
-from cloudcore.loadbalancer.proxy_targets import Backend, Channel
+from cloudcore.loadbalancer.proxy.targets import Backend, Channel
 
 KEEP_ALIVE_SECONDS: Final = 15
 IDLE_SECONDS: Final = 60

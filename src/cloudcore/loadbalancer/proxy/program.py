@@ -1,6 +1,6 @@
 """The embedded proxy: a program, one for each replica, that outlives the service.
 
-    python -m cloudcore.loadbalancer.proxy CONFIGURATION CONTROL
+    python -m cloudcore.loadbalancer.proxy.program CONFIGURATION CONTROL
 
 It reads its configuration (`configuration.proxy_document`), and listens on the Unix socket CONTROL
 for lines: `state` is answered by a line of JSON with health and metrics, and so is `apply` with a
@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.loadbalancer.proxy_relay import Conversation, Metrics, relay_stream
-from cloudcore.loadbalancer.proxy_targets import BUFFER_BYTES, Backend, Channel
+from cloudcore.loadbalancer.proxy.relay import Conversation, Metrics, relay_stream
+from cloudcore.loadbalancer.proxy.targets import BUFFER_BYTES, Backend, Channel
 
 _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 64

@@ -1,4 +1,4 @@
-"""A machine's folder for kept programs, who drives them, and a count of what they leave."""
+"""A folder of a machine for programs, who drives them, and a count of what they leave."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 import cloudcore
 from cloudcore.nodes import detached_process
 from cloudcore.nodes.control_groups import SHIMS
-from tests import kept_driver
+from tests import program_driver
 from tests.tools import missing
 
 PYTHON: Final = "/usr/bin/python3"
@@ -96,7 +96,7 @@ class Left:
     files: frozenset[str] = frozenset()
 
 
-class KeptMachine:
+class ProgramMachine:
     """A folder for programs, of a service with root or as another user."""
 
     group: ClassVar[str]
@@ -112,7 +112,7 @@ class KeptMachine:
         self.ids: set[str] = set()
         self._groups: list[Path] = []
         shutil.copytree(Path(cloudcore.__file__).parent, top / "lib/cloudcore")
-        shutil.copy(kept_driver.__file__, top / "lib")
+        shutil.copy(program_driver.__file__, top / "lib")
         self.base.mkdir(mode=0o700)
         os.chown(self.base, uid, uid)
         for controller in ("memory", "pids", "cpu") if uid else ():
@@ -145,7 +145,7 @@ class KeptMachine:
         options: dict[str, Any] = {}
         if self.uid:
             options |= {"user": self.uid, "group": self.uid, "extra_groups": ()}
-        program = (PYTHON, str(self.top / "lib/kept_driver.py"), driver or self.kind)
+        program = (PYTHON, str(self.top / "lib/program_driver.py"), driver or self.kind)
         with subprocess.Popen(
             (*program, str(self.base), str(self.port), *place.split()),
             env={"PYTHONPATH": str(self.top / "lib"), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}

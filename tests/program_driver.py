@@ -19,37 +19,39 @@ from typing import Any, Final
 
 from cloudcore.compute import shim_instances
 from cloudcore.compute.bubblewrap import bubblewrap_driver
-from cloudcore.compute.driver import Bounds, InstanceSpec, SandboxDriver, SandboxFailed
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.runc import runc_driver
+from cloudcore.compute.shim_instances import ShimInstances
 from cloudcore.databases.archive.driver import Recovery
 from cloudcore.databases.servers import bubblewrap, data_folders, postgres
 from cloudcore.databases.servers.bubblewrap import BubblewrapServers, Listening
 from cloudcore.databases.servers.driver import ServerFailed, ServerSpec
-from cloudcore.nodes import control_groups, detached_process
+from cloudcore.nodes import control_groups, detached_process, shim_driver
+from cloudcore.nodes.control_groups import Bounds
 from cloudcore.nodes.node import DriverUnusable
 
 FIRST_INSTANCE_UID: Final = 200_000
 FIRST_SERVER_UID: Final = 270_000
-Places = Mapping[str, tuple[Any, str]]
+Places = Mapping[str, tuple[Any, ...]]
 _INSTANCES: Final[Places] = {
-    "write": (shim_instances, "write_file"),
-    "launch": (detached_process, "start"),
-    "ask": (shim_instances, "_ask"),
-    "signal": (signal, "pidfd_send_signal"),
-    "groups": (control_groups, "remove"),
-    "files": (shutil, "rmtree"),
+    "write": ("write_file", shim_instances),
+    "launch": ("start", detached_process),
+    "ask": ("ask", shim_instances, shim_driver),
+    "signal": ("pidfd_send_signal", signal),
+    "groups": ("remove", control_groups),
+    "files": ("rmtree", shutil),
 }
-"""Where a driver of instances does something that lasts."""
+"""Where a driver of instances does something that lasts: a name, and the modules that call it."""
 _SERVERS: Final[Places] = {
-    "write": (bubblewrap, "write_file"),
-    "launch": (detached_process, "start"),
-    "ask": (bubblewrap, "ask"),
-    "groups": (control_groups, "remove"),
-    "clean": (data_folders, "clean"),
-    "settle": (bubblewrap, "settle"),
-    "roles": (postgres, "single_user"),
-    "files": (data_folders, "remove_tree"),
+    "write": ("write_file", bubblewrap),
+    "launch": ("start", detached_process),
+    "ask": ("ask", bubblewrap, shim_driver),
+    "groups": ("remove", control_groups),
+    "clean": ("clean", data_folders),
+    "settle": ("settle", bubblewrap),
+    "roles": ("single_user", postgres),
+    "files": ("remove_tree", data_folders),
 }
 """Where the driver of servers does."""
 
@@ -58,14 +60,15 @@ def _die(*_arguments: object, **_options: object) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _arm(when: str, module: Any, name: str) -> None:  # noqa: ANN401
-    call: Callable[..., Any] = getattr(module, name)
+def _arm(when: str, name: str, *modules: Any) -> None:  # noqa: ANN401
+    call: Callable[..., Any] = getattr(modules[0], name)
 
     def die_then(*arguments: Any, **options: Any) -> None:  # noqa: ANN401
         call(*arguments, **options)
         _die()
 
-    setattr(module, name, _die if when == "before" else die_then)
+    for module in modules:
+        setattr(module, name, _die if when == "before" else die_then)
 
 
 def _instance(given: dict[str, Any]) -> InstanceSpec:
@@ -74,7 +77,7 @@ def _instance(given: dict[str, Any]) -> InstanceSpec:
     layers = tuple(map(Path, given.pop("layers")))
     return InstanceSpec(
         **given
-        | {"root": ImageRoot("", layers, config), "bounds": Bounds(**given["bounds"])}
+        | {"root": ImageRoot("", layers, config), "bounds": Bounds(*given["bounds"])}
         | {"hostname": given["id"][:8], "has_network": False}
     )
 
@@ -103,7 +106,7 @@ async def _do(driver: Any, method: str, arguments: list[Any]) -> object:  # noqa
 
 async def _main(kind: str, folder: str, port: str, when: str = "", place: str = "") -> None:
     base = Path(folder)
-    driver: SandboxDriver | BubblewrapServers
+    driver: ShimInstances | BubblewrapServers
     if kind == "databases":
         driver = BubblewrapServers(base, Listening("127.0.0.1", int(port), FIRST_SERVER_UID))
     elif kind == "runc":
