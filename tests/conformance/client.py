@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import httpx
 import pytest
@@ -40,12 +40,6 @@ class Registry:
     def __getitem__(self, name: str) -> Repository:
         """Return a repository, whether or not it exists."""
         return Repository(name, self)
-
-    def __getattr__(self, method: str) -> Callable[..., Any]:
-        """Ask a repository that is named first, until all tests ask it by itself."""
-        if method.startswith("_"):
-            raise AttributeError(method)
-        return lambda name, *args, **named: getattr(self[name], method)(*args, **named)
 
 
 class Repository(str):

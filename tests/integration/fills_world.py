@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Concatenate, Final, NamedTuple
 
+import pytest
 from sqlalchemy import func, select
 
 from cloudcore.clock import uuid7
@@ -148,6 +149,12 @@ class World:
         async with asyncio.timeout(60):
             for worker in self.workers:
                 await worker.ctx.fills.settled()
+
+    async def broken(self, digest: str, words: str) -> None:
+        """Pull a blob in vain, and wait until no worker fetches it."""
+        with pytest.raises(Exception, match=words):
+            await self.workers[0].pull(digest)
+        await self.settled()
 
     async def fill(self) -> Fill:
         """Return the only fill."""

@@ -160,6 +160,10 @@ class World(Pusher):
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    async def all(self, path: str, **query: str | int) -> list[dict[str, Any]]:
+        """Return all rows of a list below the repository."""
+        return await read_all(self.control, f"{self.path}{path}", **query)
+
     async def record(self) -> dict[str, Any]:
         """Return the repository."""
         found: dict[str, Any] = (await self.get())["repository"]
@@ -214,6 +218,26 @@ async def _exchanged(install: Install, password: str, name: str) -> Pusher:
     token = await install.exchange(password, f"repository:{name}:pull,push,delete")
     client.headers.update(bearer(token))
     return Pusher(client, name)
+
+
+async def read_all(
+    client: httpx.AsyncClient, path: str, **query: str | int
+) -> list[dict[str, Any]]:
+    """Return all rows of a list, whose pages are as long as their meta says."""
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = await client.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        meta = page.pop("meta")
+        (rows,) = page.values()
+        found += rows
+        if not meta["has_more"]:
+            assert "marker" not in meta
+            assert meta["total"] == len(found)
+            return found
+        assert len(rows) == meta["limit"] == query.get("limit", 50)
+        query["marker"] = meta["marker"]
 
 
 def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> Any:  # noqa: ANN401

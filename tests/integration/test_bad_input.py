@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -136,58 +135,6 @@ def test_case_ids_are_unique() -> None:
 def test_upper_case_path_is_unknown(world: World) -> None:
     """`/V2/` is no path of ours."""
     assert world.send("GET", "/V2/").status == 404
-
-
-def test_mismatched_bytes_are_nowhere(world: World) -> None:
-    """Neither under the promised digest nor under their own."""
-    upload = world.open_upload(world.repo, sent := blob().body)
-    target = f"/v2/{world.repo}/blobs/uploads/{upload}?digest={blob().digest}"
-    assert world.send("PUT", target, {"Content-Length": "0"}).status == 400
-    assert world.send("GET", f"/v2/{world.repo}/blobs/{Content(sent).digest}").status == 404
-
-
-def at_once(*calls: tuple[World, str, str, dict[str, str], bytes]) -> list[Answer]:
-    """Send several requests at the same moment; return the answers in the order of `calls`."""
-    answers: dict[int, Answer] = {}
-    gate = threading.Barrier(len(calls))
-
-    def call(number: int) -> None:
-        world, method, target, headers, body = calls[number]
-        gate.wait()
-        answers[number] = world.send(method, target, headers, body)
-
-    threads = [threading.Thread(target=call, args=(number,)) for number in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [answers[number] for number in range(len(calls))]
-
-
-def test_parallel_patches_at_one_offset(world: World) -> None:
-    """Exactly one is taken; the other is out of order, or told to wait."""
-    chunk = blob(500_000).body
-    for _ in range(5):
-        upload = world.open_upload(world.scratch)
-        target = f"/v2/{world.scratch}/blobs/uploads/{upload}"
-        headers = {"Content-Range": f"0-{len(chunk) - 1}"}
-        call = (world, "PATCH", target, headers, chunk)
-        statuses = sorted(answer.status for answer in at_once(call, call))
-        assert statuses in ([202, 409], [202, 416])
-        assert world.send("GET", target).header("range") == f"0-{len(chunk) - 1}"
-
-
-def test_parallel_puts_of_one_session(world: World) -> None:
-    """One commits, the other finds no session, or waits; the blob is there once and whole."""
-    for _ in range(5):
-        content = blob(100_000)
-        upload = world.open_upload(world.scratch, content.body)
-        target = f"/v2/{world.scratch}/blobs/uploads/{upload}?digest={content.digest}"
-        call = (world, "PUT", target, {"Content-Length": "0"}, b"")
-        statuses = sorted(answer.status for answer in at_once(call, call))
-        assert statuses in ([201, 201], [201, 404], [201, 409])
-        blob_path = f"/v2/{world.scratch}/blobs/{content.digest}"
-        assert world.send("GET", blob_path).body == content.body
 
 
 def test_content_encoding_is_not_undone(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 from registry.gc.purge import discard_expired_uploads, purge_deleted_repositories
 from registry.oci.digest import digest_of
 from tests.databases import on_both_databases
-from tests.integration.pushing import PATH, client_of, create, push_index, refused
+from tests.integration.pushing import PATH, client_of, create, push_index, read_all, refused
 from tests.memory_store import MemoryStore
 from tests.recount import querying
 from tests.tenants import HOST, Install, allow, bearer
@@ -95,15 +95,7 @@ async def test_the_list_is_filtered_and_paged_by_name(
         await create(client, name)
 
     async def names(**query: str | int) -> list[str]:
-        found: list[str] = []
-        while True:
-            page = (await client.get(PATH, params=query)).json()
-            found += [each["name"] for each in page["repositories"]]
-            if not page["meta"]["has_more"]:
-                assert "marker" not in page["meta"]
-                assert page["meta"]["total"] == len(found)
-                return found
-            query["marker"] = page["meta"]["marker"]
+        return [each["name"] for each in await read_all(client, PATH, **query)]
 
     everything = ["db", "web", "web/a", "web/b", "web/c", "webb"]
     assert await names() == everything

@@ -11,7 +11,6 @@ from typing import Final
 
 import pytest
 
-from cloudcore.errors import Unavailable
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.oci.digest import digest_of
@@ -66,9 +65,7 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_byte_now_and_then_is_not_enough(fills: OpenFills) -> None:
     upstream = DrippingUpstream(BLOB, piece_bytes=1)
     async with world_of(fills, upstream, SLOW) as world:
-        with pytest.raises(Unavailable, match="on average"):
-            await world.workers[0].pull(DIGEST)
-        await world.settled()
+        await world.broken(DIGEST, "on average")
         assert len(upstream.asked) == 1
         assert await world.left() == Left(0, 0, 0)
 
@@ -79,9 +76,7 @@ async def test_an_upstream_that_breaks_off_after_every_byte_is_not_asked_without
     upstream = DrippingUpstream(BLOB)
     upstream.breaks_at = list(range(1, 1000))
     async with world_of(fills, upstream, SLOW) as world:
-        with pytest.raises(Unavailable, match="on average"):
-            await world.workers[0].pull(DIGEST)
-        await world.settled()
+        await world.broken(DIGEST, "on average")
         assert len(upstream.asked) < 10
 
 

@@ -28,16 +28,8 @@ async def world(metadata_url: str, world: World) -> AsyncIterator[World]:
 
 async def told(world: World, tag: str, limit: int = 2) -> list[str]:
     """Return what became of a tag, the newest first, read in pages that agree on the total."""
-    actions: list[str] = []
-    query: dict[str, str | int] = {"limit": limit}
-    while True:
-        found = await world.get(f"/tags/{tag}/history", **query)
-        actions += [each["action"] for each in found["history"]]
-        meta = found["meta"]
-        if not meta["has_more"]:
-            assert meta["total"] == len(actions)
-            return actions
-        query["marker"] = meta["marker"]
+    listed = await world.all(f"/tags/{tag}/history", limit=limit)
+    return [each["action"] for each in listed]
 
 
 async def move(world: World, tag: str, digest: str) -> None:

@@ -193,10 +193,10 @@ class Player(Golden):
         yield self.world.push(repository, tag)
 
     def _blob_(self, repository: str, size: str) -> Iterator[str]:
-        yield self.world.registry.push_blob(f"acme/{repository}", blob(int(size))).digest
+        yield self.world.registry[f"acme/{repository}"].push_blob(blob(int(size))).digest
 
     def _pulls_(self, digest: str, repository: str) -> Iterator[str]:
-        yield str(self.world.registry.get_blob(f"acme/{repository}", digest).status_code)
+        yield str(self.world.registry[f"acme/{repository}"].get_blob(digest).status_code)
 
     def _admits_(self, password: str) -> Iterator[str]:
         yield "yes" if self.world.admits(password) else "no"

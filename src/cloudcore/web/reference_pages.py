@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import msgspec
-from jinja2 import Environment, PackageLoader
 from litestar import Response, get
 from litestar.handlers import HTTPRouteHandler
 
@@ -23,9 +22,6 @@ _SECURITY: Final = {
     " form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
 }
-_PAGE: Final = Environment(
-    loader=PackageLoader("cloudcore.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
-).get_template("reference.html")
 
 
 class ReferencePages:
@@ -86,6 +82,8 @@ class ReferencePages:
 
 def page(described: dict[str, Any]) -> str:
     """Render an OpenAPI document as an HTML page."""
+    from jinja2 import Environment, PackageLoader  # noqa: PLC0415 - not to start with
+
     operations = [
         {"method": method.upper(), "path": path, **operation}
         for path, methods in described["paths"].items()
@@ -95,7 +93,10 @@ def page(described: dict[str, Any]) -> str:
         tag: [each for each in operations if each["tags"] == [tag]]
         for tag in sorted({each["tags"][0] for each in operations})
     }
-    return _PAGE.render(described, families=families, as_json=_json)
+    loader = PackageLoader("cloudcore.web")
+    made = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    shown = made.get_template("reference.html")
+    return shown.render(described, families=families, as_json=_json)
 
 
 def _json(value: object) -> str:

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from registry.errors import ManifestInvalid, ManifestReferenced
@@ -22,6 +21,7 @@ from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.images.relations import detach_children, parent_edges
 from registry.metadata.pull_through.missing import keep_missing
 from registry.metadata.repositories import repository as repositories
+from registry.metadata.repositories.daily_usage import DAY
 from registry.metadata.repositories.repository import Counts, Repository
 from registry.metadata.settings import find_settings
 from registry.metadata.tags.deleted import add_deleted_tags, detach_deleted_tags
@@ -31,7 +31,6 @@ from registry.services.changes import Change
 from registry.services.events import IMAGE_DELETED, TAG_DELETED, RegistryEvent, descriptions
 from registry.services.pull_through import references
 
-_DAY: Final = 24 * 3600 * MICROSECONDS
 _MOST_INDEXES: Final = 20
 _MOST_TAGS: Final = 20
 
@@ -209,7 +208,7 @@ def _lock_objects(
 
 def restorable_until(tx: Connection, account_id: str, now: int) -> int:
     """Return the end of the account's undelete period for a deletion now, in microseconds."""
-    return now + find_settings(tx, account_id).undelete_days * _DAY
+    return now + find_settings(tx, account_id).undelete_days * DAY
 
 
 def remove_unlisted(

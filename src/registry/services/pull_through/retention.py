@@ -16,6 +16,7 @@ from cloudcore.iam.audit import AuditEvent
 from registry.metadata.images.manifests import find_manifests
 from registry.metadata.pull_through import cached_images as rows
 from registry.metadata.pull_through.cached_images import CachedImage, Retention
+from registry.metadata.repositories.daily_usage import DAY
 from registry.metadata.repositories.repository import lock_repository
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
@@ -29,7 +30,6 @@ _MOST_A_TURN: Final = 2000
 """Images that one turn deletes for a rule; the next turn goes on."""
 _JUST_PULLED: Final = 3600 * MICROSECONDS
 """Images that were pulled since are kept even if the cache is too large: they are in use."""
-_DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 async def expire_cached_images(ctx: ServiceContext) -> int:
@@ -42,7 +42,7 @@ async def expire_cached_images(ctx: ServiceContext) -> int:
         now = ctx.clock()
         of_rule = 0
         if rule.keep_unpulled_days is not None:
-            of_rule += await _drop_before(ctx, rule, now - rule.keep_unpulled_days * _DAY)
+            of_rule += await _drop_before(ctx, rule, now - rule.keep_unpulled_days * DAY)
         if rule.max_bytes is not None:
             of_rule += await _drop_before(ctx, rule, now - _JUST_PULLED, down_to=rule.max_bytes)
         if of_rule and ctx.audits:
