@@ -107,32 +107,6 @@ async def test_it_is_off_until_the_account_turns_it_on(install: Install) -> None
     assert (await ask(install, key.id, key.secret)).status_code == 401
 
 
-async def turn_off(install: Install, key: Key) -> None:
-    await switch(install, key.program, on=False)
-
-
-async def deactivate(install: Install, key: Key) -> None:
-    whose = key.program.account.id, key.program.id, key.row_id
-    change, now = {"status": "inactive"}, install.clock()
-    await install.database.write(service_accounts.update_access_key, *whose, change, now)
-
-
-async def expire(install: Install, key: Key) -> None:
-    whose = key.program.account.id, key.program.id, key.row_id
-    change, now = {"expires_at": install.clock() + 1}, install.clock()
-    await install.database.write(service_accounts.update_access_key, *whose, change, now)
-    install.clock.advance(1)
-
-
-async def delete(install: Install, key: Key) -> None:
-    whose = key.program.account.id, key.program.id, key.row_id
-    await install.database.write(service_accounts.delete_access_key, *whose)
-
-
-async def suspend(install: Install, key: Key) -> None:
-    await install.suspend_account(key.program.account)
-
-
 async def statements(install: Install, name: str, secret: str) -> int:
     """Return the number of statements of a refused login from an address of its own."""
     database = CountingDatabase(install.database)
@@ -142,10 +116,31 @@ async def statements(install: Install, name: str, secret: str) -> int:
     return len(database.seen)
 
 
-End = Callable[[Install, Key], Awaitable[None]]
+End = Callable[[Install, Key], Awaitable[object]]
 
 
-@pytest.mark.parametrize("end", [turn_off, deactivate, delete, expire, suspend])
+async def change(install: Install, key: Key, **columns: object) -> None:
+    whose = key.program.account.id, key.program.id, key.row_id
+    change_key, now = service_accounts.update_access_key, install.clock()
+    await install.database.write(change_key, *whose, columns, now)
+    install.clock.advance(1)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda i, k: switch(i, k.program, on=False), id="turned off"),
+        pytest.param(lambda i, k: change(i, k, status="inactive"), id="deactivated"),
+        pytest.param(lambda i, k: change(i, k, expires_at=i.clock() + 1), id="expired"),
+        pytest.param(lambda i, k: i.suspend_account(k.program.account), id="suspended"),
+        pytest.param(
+            lambda i, k: i.database.write(
+                service_accounts.delete_access_key, k.program.account.id, k.program.id, k.row_id
+            ),
+            id="deleted",
+        ),
+    ],
+)
 async def test_every_refusal_looks_and_costs_like_a_wrong_secret(
     install: Install, end: End
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from registry.console.control_plane import ControlPlaneClient
 from tests.integration.serving_app import wait_until
 from tests.live import LiveRegistry
 from tests.live_signed_in import serving
+from tests.tenants import claims_of
 
 
 def line_of(registry: LiveRegistry, answer: httpx.Response) -> dict[str, Any]:
@@ -43,8 +43,7 @@ def test_both_planes_name_the_caller(tmp_path: Path) -> None:
                 "/v2/token", params={"scope": asked}, auth=("token", tenant.password)
             )
             bearer = token.json()["token"]
-            payload = bearer.split(".")[1]
-            crn = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))["sub"]
+            crn = claims_of(bearer)["sub"]
             assert crn.startswith("crn:")
             carried = {"Authorization": f"Bearer {bearer}"}
             nobody = client.get("/v2/token", params={"scope": asked})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -16,6 +14,7 @@ import pytest
 
 from tests.live import LiveRegistry, start_registry
 from tests.loaded import ENTREPOT, program_environment, run_loaded
+from tests.tenants import claims_of
 
 REALM = re.compile(r'Bearer realm="([^"]*)/v2/token",service="([^"]*)"')
 EVIL = ["evil.example", "evil.example:5000", "one.lan.evil.example", "one.lan:5001", "[::1]"]
@@ -72,17 +71,9 @@ def believed(registry: LiveRegistry, key: tuple[str, str]) -> dict[str, Any]:
         "registry": login["registry"],
         "proxy_endpoint": login["proxy_endpoint"],
         "uri": made["uri"].removesuffix(f"/acme/{name}"),
-        "aud": claims(bearer)["aud"],
-        "iss": claims(token)["iss"],
+        "aud": claims_of(bearer)["aud"],
+        "iss": claims_of(token)["iss"],
     }
-
-
-def claims(token: str) -> dict[str, Any]:
-    payload = token.split(".")[1]
-    found: dict[str, Any] = json.loads(
-        base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
-    )
-    return found
 
 
 def test_a_listed_host_is_told_to_come_back_under_it(

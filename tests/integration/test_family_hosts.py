@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from tests.databases import planted
 from tests.entrepot import ADMIN, Home, initialized
 from tests.integration.served_world import HOST, open_served
 from tests.live import LiveRegistry, start_registry
+from tests.tenants import claims_of
 
 MAIN, PULL, AUTH, CONSOLE, QUEUE = (
     f"{word}.localhost" for word in ("cloud", "cr", "auth", "console", "queue")
@@ -95,14 +95,6 @@ def test_operators_are_told_the_console_by_its_name(site: Site) -> None:
     assert f"(console: http://{CONSOLE}/console, " in site.registry.log
 
 
-def claims(token: str) -> dict[str, Any]:
-    payload = token.split(".")[1]
-    found: dict[str, Any] = json.loads(
-        base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4))
-    )
-    return found
-
-
 @pytest.mark.parametrize("path", PATHS)
 def test_a_name_serves_what_is_its_own(site: Site, path: str) -> None:
     found = {host for host in ALL if site.ask(host, path).status_code != 404}
@@ -147,7 +139,7 @@ def test_challenges_tokens_and_references_name_the_host_of_pulls(site: Site, hos
     assert (login["registry"], login["proxy_endpoint"]) == (PULL, f"http://{PULL}")
     pair = ("token", login["password"])
     bearer = site.ask(host, "/v2/token", params={"service": PULL}, auth=pair).json()["token"]
-    assert claims(bearer)["aud"] == PULL
+    assert claims_of(bearer)["aud"] == PULL
     headers = {"Authorization": f"Bearer {bearer}"}
     assert site.ask(host, "/v2/", headers=headers).status_code == 200
     name = f"web-{host.partition('.')[0]}"
@@ -167,7 +159,7 @@ def test_an_image_reference_leads_from_any_name_to_its_page(site: Site, host: st
 
 
 def test_programs_sign_in_at_a_name_of_its_own(site: Site) -> None:
-    assert claims(site.token())["iss"] == f"http://{AUTH}"
+    assert claims_of(site.token())["iss"] == f"http://{AUTH}"
     metadata = site.ask(AUTH, "/.well-known/oauth-authorization-server").json()
     assert metadata["issuer"] == f"http://{AUTH}"
     urls = [value for name, value in metadata.items() if name.endswith(("_endpoint", "_uri"))]

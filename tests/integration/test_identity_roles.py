@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.databases import on_both_databases
 from tests.identity_world import World
 
@@ -73,28 +71,22 @@ async def test_names_are_unique_in_an_account_and_no_ids(identity: World) -> Non
         assert (await identity.ask("POST", ROLES, body | {"name": wrong})).status_code == 400
 
 
-@pytest.mark.parametrize(
-    ("principals", "field"),
-    [(["*"], "statements[0].principals"), (["No One"], "statements[0].principals")],
-)
-async def test_a_trust_policy_is_parsed_before_it_is_kept(
-    identity: World, principals: list[str], field: str
-) -> None:
-    body = {"name": "deploy", "trust_policy": trust(*principals)}
-    answer = await identity.ask("POST", ROLES, body)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["params"]["field"] == field
+async def test_a_trust_policy_is_parsed_before_it_is_kept(identity: World) -> None:
     path = f"{ROLES}/{identity.acme.role_id}"
-    change = {"trust_policy": trust(*principals)}
-    assert (await identity.ask("PATCH", path, change)).status_code == 400
-    assert (await identity.ask("POST", ROLES, body | {"trust_policy": {}})).status_code == 400
+    for principal in ("*", "No One"):
+        change = {"trust_policy": trust(principal)}
+        made = await identity.ask("POST", ROLES, {"name": "x"} | change)
+        for answer in (made, await identity.ask("PATCH", path, change)):
+            assert reason(answer)[:2] == (400, "statements[0].principals")
+    body = {"name": "deploy", "trust_policy": {}}
+    assert (await identity.ask("POST", ROLES, body)).status_code == 400
 
 
-@pytest.mark.parametrize("seconds", [3599, 43_201, "3600", 3600.5, True, None])
-async def test_a_session_lasts_one_to_twelve_hours(identity: World, seconds: object) -> None:
-    body = {"name": "x", "trust_policy": trust("acme"), "max_session_seconds": seconds}
-    answer = await identity.ask("POST", ROLES, body)
-    assert reason(answer)[:2] == (400, "max_session_seconds")
+async def test_a_session_lasts_one_to_twelve_hours(identity: World) -> None:
+    for seconds in (3599, 43_201, "3600", 3600.5, True, None):
+        body = {"name": "x", "trust_policy": trust("acme"), "max_session_seconds": seconds}
+        answer = await identity.ask("POST", ROLES, body)
+        assert reason(answer)[:2] == (400, "max_session_seconds")
 
 
 async def test_roles_are_listed_by_name_page_by_page(identity: World) -> None:

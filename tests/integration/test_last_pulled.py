@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -22,6 +21,7 @@ from registry.settings.settings import Settings
 from tests.databases import on_both_databases
 from tests.integration.counting import open_counting
 from tests.integration.pushing import PATH, Pusher, World, pusher, signed_in
+from tests.integration.tokens_world import access_of
 from tests.recount import querying
 from tests.tenants import ALLOW_ALL, bearer, let
 
@@ -187,7 +187,7 @@ async def test_a_bearer_says_so_only_where_pulls_do_not_count(pulled: PulledWorl
     token = await pulled.install.exchange(
         password, *(f"repository:{name}:pull" for name in names), "registry:catalog:*"
     )
-    said = {each["name"]: each.get("uncounted") for each in _access(token)}
+    said = {each["name"]: each.get("uncounted") for each in access_of(token)}
     assert said == {
         "acme/app": True,
         "partner/app": None,
@@ -197,13 +197,6 @@ async def test_a_bearer_says_so_only_where_pulls_do_not_count(pulled: PulledWorl
     }
     payload = pulled.install.tokens.verify(token).access
     assert sum(not entry.counts_pulls for entry in payload.values()) == 2
-
-
-def _access(token: str) -> list[dict[str, Any]]:
-    payload = token.split(".")[1]
-    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    found: list[dict[str, Any]] = claims["access"]
-    return found
 
 
 @pytest.mark.parametrize(
@@ -278,4 +271,4 @@ async def test_the_bearer_of_one_who_may_not_pull_tells_nothing_of_it(pulled: Pu
         await pulled.install.exchange(password, *scopes),
         await pulled.install.exchange(None, *scopes),
     ):
-        assert [each.get("uncounted") for each in _access(token)] == [None] * 3
+        assert [each.get("uncounted") for each in access_of(token)] == [None] * 3

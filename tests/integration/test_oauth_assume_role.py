@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -253,35 +253,34 @@ async def test_a_duration_is_clamped(
     assert answer.json()["expires_in"] == given
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"duration_seconds": "900"},
-        {"duration_seconds": 1.5},
-        {"duration_seconds": 1e30},
-        {"role": 10**30},
-        {"session_name": 10**30},
-        {"duration_seconds": True},
-        {"session_name": "a"},
-        {"session_name": "a b"},
-        {"session_name": "ab\n"},
-        {"session_name": 1},
-        {"role": 1},
-        {"role": ""},
-        {"role": "crn:iam::acme:user/x"},
-        {"role": "crn:iam:local:acme:role/x"},
-        {"role": "crn:kms::acme:role/x"},
-        {"role": "crn:x"},
-        {"other": 1},
-    ],
-    ids=str,
-)
-async def test_a_request_is_read_strictly(oauth: World, fields: dict[str, object]) -> None:
+WRONG_FIELDS: Final[list[dict[str, object]]] = [
+    {"duration_seconds": "900"},
+    {"duration_seconds": 1.5},
+    {"duration_seconds": 1e30},
+    {"role": 10**30},
+    {"session_name": 10**30},
+    {"duration_seconds": True},
+    {"session_name": "a"},
+    {"session_name": "a b"},
+    {"session_name": "ab\n"},
+    {"session_name": 1},
+    {"role": 1},
+    {"role": ""},
+    {"role": "crn:iam::acme:user/x"},
+    {"role": "crn:iam:local:acme:role/x"},
+    {"role": "crn:kms::acme:role/x"},
+    {"role": "crn:x"},
+    {"other": 1},
+]
+
+
+async def test_a_request_is_read_strictly(oauth: World) -> None:
     ci, role = await deployer(oauth)
-    body = {"role": role.id} | fields
     headers = bearer(await oauth.token_of(ci))
-    answer = await oauth.request("POST", "/v1/assume-role", json=body, headers=headers)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
+    for fields in WRONG_FIELDS:
+        body = {"role": role.id} | fields
+        answer = await oauth.request("POST", "/v1/assume-role", json=body, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "INVALID_INPUT")
 
 
 async def test_a_chain_is_bounded_and_never_lasts_longer(oauth: World) -> None:

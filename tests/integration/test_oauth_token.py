@@ -84,17 +84,6 @@ async def test_unknown_key_and_wrong_secret_answer_byte_for_byte_alike(oauth: Wo
         assert (answer.status_code, answer.json()["error"]) == (401, "invalid_client")
 
 
-async def test_two_ways_to_authenticate_are_refused(oauth: World) -> None:
-    """The key is right, so the answer does not say to replace it."""
-
-    ci = await program(oauth)
-    answer = await oauth.token(CREDENTIALS | ci.form, ci.basic)
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-    headers = [("Authorization", ci.basic["Authorization"])] * 2
-    answer = await oauth.request("POST", "/v1/oauth/token", data=CREDENTIALS, headers=headers)
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
-
-
 @pytest.mark.parametrize(
     ("asked", "given"),
     [
@@ -118,15 +107,13 @@ async def test_a_duration_is_clamped_and_reported(oauth: World, asked: str, give
     assert (await oauth.who(token)).status_code == 401
 
 
-@pytest.mark.parametrize(
-    "asked", ["abc", "-", "--1", "1.5", "1e3", "0x10", "٣", "1_0", "0" * 60_000 + "x"], ids=ascii
-)
-async def test_a_duration_is_a_whole_number(oauth: World, asked: str) -> None:
+async def test_a_duration_is_a_whole_number(oauth: World) -> None:
     """Anything else is refused, not taken for the default."""
 
     ci = await program(oauth)
-    answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
-    assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
+    for asked in ("abc", "-", "--1", "1.5", "1e3", "0x10", "٣", "1_0", "0" * 60_000 + "x"):
+        answer = await oauth.token(CREDENTIALS | {"duration_seconds": asked}, ci.basic)
+        assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
 
 
 async def test_what_a_token_says_of_its_time_is_what_was_asked_for(oauth: World) -> None:

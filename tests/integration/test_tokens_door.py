@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from itertools import product
@@ -10,13 +9,12 @@ from typing import Final
 
 import pytest
 
-from cloudcore import base64url
 from cloudcore.identity.tokens.access_tokens import API
 from cloudcore.identity.tokens.jws import sign
 from registry.distribution.auth import Challenges
 from registry.services.access.bearers import BEARERS
 from tests.integration.tokens_world import challenge, refused
-from tests.tenants import ALLOW_ALL, Install, allow, basic, bearer, let, open_install
+from tests.tenants import ALLOW_ALL, Install, allow, basic, bearer, claims_of, let, open_install
 from tests.unit.identity_forgeries import forgeries
 
 DIGEST: Final = "sha256:" + "0" * 64
@@ -87,7 +85,7 @@ async def test_no_forged_token_is_believed(install: Install) -> None:
     program = await install.add_program(account, "ci", ALLOW_ALL)
     good = await install.exchange(await install.login(program), "repository:acme/r:pull")
     keys = {each: install.keys.current(each) for each in (API, BEARERS)}
-    claims = json.loads(base64url.decode(good.split(".")[1]))
+    claims = claims_of(good)
     claims |= {"iat": claims["iat"] - 10, "nbf": claims["nbf"] - 10, "exp": claims["exp"] - 10}
     forged = {
         reason: token

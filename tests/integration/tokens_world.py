@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 from typing import Any, Final
 
 import httpx
 
-from tests.tenants import ALLOW_ALL, HOST, URL, Install, Program, bearer
+from tests.tenants import ALLOW_ALL, HOST, URL, Install, Program, bearer, claims_of
 
 
 def access_of(token: str) -> list[dict[str, Any]]:
     """Return what a bearer carries, read as anyone may read it, but for why it denies."""
-    payload = token.split(".")[1]
-    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    found: list[dict[str, Any]] = claims["access"]
+    found: list[dict[str, Any]] = claims_of(token)["access"]
     return [{key: item[key] for key in item if key != "reasons"} for item in found]
 
 

@@ -72,13 +72,19 @@ def test_what_a_principal_may_have_never_needs_more_than_a_decision_has(name: st
 
 @pytest.mark.parametrize("name", WORST)
 def test_a_step_is_as_short_as_it_says(name: str) -> None:
-    """Work that is counted takes its 0.4 ns a step; on a slow machine some times that."""
+    """Work that is counted takes its 0.4 ns a step; on a slow machine some times that.
+
+    Of five tries the shortest counts: what else the machine does only makes them longer.
+    """
     patterns = Patterns(tuple(fill(WORST[name], MAX_BYTES)))
     patterns.match("")
-    work = StepBudget(DECISION_STEPS)
-    began = thread_time()
-    assert not patterns.match(LONGEST, work)
-    assert thread_time() - began < 1e-3 + 20 * 0.4e-9 * (DECISION_STEPS - work.left)
+    seconds = []
+    for _ in range(5):
+        work = StepBudget(DECISION_STEPS)
+        began = thread_time()
+        assert not patterns.match(LONGEST, work)
+        seconds.append(thread_time() - began)
+    assert min(seconds) < 1e-3 + 20 * 0.4e-9 * (DECISION_STEPS - work.left)
 
 
 def test_networks_are_work_too() -> None:
