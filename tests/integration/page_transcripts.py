@@ -4,7 +4,8 @@ A case begins with ``## its title``. ``> PATH`` opens a page, and ``> PATH FIELD
 form there, in the quotes of a shell; ``@`` is a page of the repository. A redirect is followed.
 
 ``> image NAME`` pushes one under a tag of this name, and ``> member NAME`` adds one to the
-organization; ``<NAME>`` is the digest, or the id. From ``> may ACTION …`` on a
+organization; ``<NAME>`` is the digest, or the id. ``> cluster`` adds one with backups, named as in
+`Furnished`, and ``> status WORD`` sets its status. From ``> may ACTION …`` on a
 role is acted in that may do no more, from ``> all [NAME]`` on one that may do everything, and from
 ``> person [NAME]`` on none, by a member or the owner. ``> v1 PATH`` reads JSON of ``/v1``, ``> v1
 METHOD PATH JSON`` sends it. ``+ …`` is the same, of which only is asked that it succeeds.
@@ -29,6 +30,7 @@ from typing import Any, Final
 
 import httpx
 
+from tests.integration.console_databases import furnish_cluster, set_status
 from tests.integration.console_shop import Shop, browser_with
 from tests.integration.transcripts import Case, Golden
 
@@ -223,6 +225,12 @@ class PagePlayer(Golden):
                 return []
             case "image", (name,):
                 self.known[name] = (await self.shop.image(name, name))["digest"]
+                return []
+            case "cluster", ():
+                self.known |= (await furnish_cluster(self.shop))._asdict()
+                return []
+            case "status", (status,):
+                await set_status(self.shop, self.known["cluster"], status)
                 return []
             case "v1", asked:
                 return await self._ask(*asked)
