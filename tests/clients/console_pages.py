@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -23,7 +24,7 @@ from tests.certificates import uploaded
 from tests.clients.console_world import SBOM, World
 from tests.entrepot import ADMIN, PASSWORD
 from tests.owed_invoices import owe
-from tests.run_clusters import RunCluster, run_cluster
+from tests.run_clusters import run_cluster
 from tests.tools import require_tool
 
 DESKTOP: Final[dict[str, Any]] = {
@@ -38,6 +39,12 @@ PHONE: Final[dict[str, Any]] = {
     "is_mobile": True,
 }
 
+_UNUSED: Final = (
+    "BackForwardCache,ProactivelySwapBrowsingInstance,RenderDocument"
+    ",SpareRendererForSitePerProcess,MediaRouter,OptimizationHints,Translate"
+)
+_FRUGAL: Final = ("--in-process-gpu", f"--disable-features={_UNUSED}")
+"""Without what is there for a person who goes back or elsewhere, a page takes half the time."""
 _PATIENCE: Final = 30_000
 """Milliseconds."""
 _OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -81,6 +88,7 @@ _LOW_CONTRASTS: Final = """() => {
   }
   return low;
 }"""
+_LOOK: Final = f"() => [{_OVERFLOW}, ({_SPILLS})(), ({_LOW_CONTRASTS})()]"
 
 
 @dataclass
@@ -129,12 +137,13 @@ class Watched:
     def check(self) -> None:
         """Check that the page fits, can be read, and broke nothing so far."""
         for _ in range(20):  # a window that was just resized may need a frame
-            if self.page.evaluate(_OVERFLOW) <= 0:
+            overflow, spills, low_contrasts = self.page.evaluate(_LOOK)
+            if overflow <= 0:
                 break
             self.page.wait_for_timeout(100)
-        assert self.page.evaluate(_OVERFLOW) <= 0, self.page.url
-        assert self.page.evaluate(_SPILLS) == [], self.page.url
-        assert self.page.evaluate(_LOW_CONTRASTS) == [], self.page.url
+        assert overflow <= 0, self.page.url
+        assert spills == [], self.page.url
+        assert low_contrasts == [], self.page.url
         assert self.faults == []
         assert self.foreign == []
 
@@ -151,7 +160,7 @@ def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=require_tool("chromium"),
-            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"],
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu", *_FRUGAL],
         )
         yield browser
         browser.close()
@@ -168,6 +177,13 @@ def watched(browser: Browser, world: World, **options: Any) -> Iterator[Watched]
         context.close()
 
 
+_HOST: Final = "www.example.com"
+_LISTS: Final = (
+    *("topics", "queues", "certificates", "buckets", "suppressions", "identities", "vpcs"),
+    *("load-balancers", "clusters", "messages", "templates", "payment-methods", "invoices"),
+)
+
+
 def pages_of(world: World) -> list[str]:
     """Return the paths of the console's pages, with what `World.set_up_account` made."""
     base = f"/console/repositories/{world.frontend}"
@@ -181,7 +197,7 @@ def pages_of(world: World) -> list[str]:
         "/deleted",
         "/settings",
     )
-    call = world.pusher.call
+    call, things = world.pusher.call, things_of(world)
     (program, *_), (policy, *_), (role, *_) = (
         call("GET", f"/v1/{path}")[path.replace("-", "_")]
         for path in ("service-accounts", "policies", "roles")
@@ -204,35 +220,12 @@ def pages_of(world: World) -> list[str]:
         "/console/settings/mirrors",
         "/console/settings/keys",
         f"/console/settings/keys/{key_of(world)}",
-        "/console/services/topics",
-        f"/console/services/topics/{topic_of(world)}",
-        "/console/services/queues",
-        f"/console/services/queues/{queue_of(world)}",
-        "/console/services/certificates",
-        f"/console/services/certificates/{certificate_of(world)}",
-        "/console/services/buckets",
-        f"/console/services/buckets/{bucket_of(world)}",
-        "/console/services/suppressions",
-        f"/console/services/suppressions/{suppression_of(world)}",
-        "/console/services/identities",
-        f"/console/services/identities/{identity_of(world)}",
-        "/console/services/vpcs",
-        f"/console/services/vpcs/{vpc_of(world)}",
-        "/console/services/load-balancers",
-        f"/console/services/load-balancers/{balancer_of(world)}",
-        "/console/services/clusters",
-        f"/console/services/clusters/{cluster_of(world).id}",
-        f"/console/services/clusters/{cluster_of(world).id}/backups/{cluster_of(world).base}",
-        f"/console/services/clusters/{cluster_of(world).id}/backups/{cluster_of(world).failed}",
-        *(f"/console/services/{each}" for each in in_vpc(world)),
-        "/console/services/messages",
-        "/console/services/templates",
-        f"/console/services/templates/{template_of(world)}",
-        "/console/services/payment-methods",
-        f"/console/services/payment-methods/{payment_method_of(world)}",
-        "/console/services/invoices",
-        f"/console/services/invoices/{invoice_of(world)}",
-        f"/console/services/invoices/{invoice_of(world)}/print",
+        *things.of.values(),
+        *(f"/console/services/{each}" for each in _LISTS),
+        f"{things.of['invoices']}/print",
+        things.cluster,
+        things.base,
+        things.failed,
         "/console/audit",
         "/console/usage",
         "/console/service-accounts",
@@ -261,160 +254,107 @@ def pages_of(world: World) -> list[str]:
     ]
 
 
-def key_of(world: World) -> str:
-    """Return the id of the newest key."""
-    return str(world.pusher.call("GET", "/v1/keys")["keys"][-1]["id"])
-
-
-def topic_of(world: World) -> str:
-    """Return the id of a topic with a subscription."""
-    call, name = world.pusher.call, f"told-{uuid4()}"
-    made = str(call("POST", "/v1/topics", {"name": name})["topic"]["id"])
-    queue = {"protocol": "queue", "endpoint": queue_of(world)}
-    call("POST", f"/v1/topics/{made}/subscriptions", queue)
-    return made
-
-
-def template_of(world: World) -> str:
-    """Return the id of a new email template."""
-    body = {"name": f"welcome-{uuid4()}", "subject": "Welcome, {{ name }}", "html": "<p>Hello</p>"}
-    return str(world.pusher.call("POST", "/v1/templates", body)["template"]["id"])
-
-
-def payment_method_of(world: World) -> str:
-    """Return the id of a new payment method."""
-    body = {"type": "card", "token": "tok_visa"}
-    made = world.pusher.call("POST", "/v1/payment-methods", body)
-    return str(made["payment_method"]["id"])
-
-
-def identity_of(world: World) -> str:
-    """Return the id of the only sending identity, which is made when it is asked for first."""
-    identities = world.pusher.call("GET", "/v1/identities")["identities"]
-    if not identities:
-        body = {"kind": "domain", "value": "shop.example"}
-        return str(world.pusher.call("POST", "/v1/identities", body)["identity"]["id"])
-    return str(identities[0]["id"])
-
-
-def vpc_of(world: World) -> str:
-    """Return the id of a VPC with subnets and both gateways, which is made when first asked for."""
-    vpcs = world.pusher.call("GET", "/v1/vpcs?name=shop")["vpcs"]
-    if vpcs:
-        return str(vpcs[0]["id"])
-
-    def make(many: str, name: str, **body: object) -> dict[str, Any]:
-        made = world.pusher.call("POST", f"/v1/{many}", {"name": name, **body})
-        (record,) = made.values()
-        return dict(record)
-
-    vpc = make("vpcs", "shop", cidr_ipv4="10.0.0.0/16", cidr_ipv6="fd12:3456:789a::/48")
-    uplink = make("internet-gateways", "uplink")
-    attach = f"/v1/internet-gateways/{uplink['id']}/attach"
-    world.pusher.call("POST", attach, {"vpc": "shop"})
-    make("egress-only-gateways", "out", vpc="shop")
-    for number, name in enumerate(("front", "back")):
-        networks = {
-            "cidr_ipv4": f"10.0.{number}.0/24",
-            "cidr_ipv6": f"fd12:3456:789a:{number}::/64",
-        }
-        make("subnets", name, vpc="shop", **networks)
-    return str(vpc["id"])
-
-
-def invoice_of(world: World) -> str:
-    """Return the id of the only invoice, which is put there when it is asked for first."""
-    invoices = world.pusher.call("GET", "/v1/invoices")["invoices"]
-    if invoices:
-        return str(invoices[0]["id"])
-    with closing(sqlite3.connect(world.pusher.data / "metadata.db", timeout=30)) as database:
-        return owe(database)
-
-
-def in_vpc(world: World) -> Iterator[str]:
-    """Yield what belongs to the VPC, each as its list and its id."""
-    yield f"internet-gateways/{_new(world, 'internet-gateways')}"
-    for many in ("route-tables", "security-groups"):
-        yield f"{many}/{_new(world, many, vpc=vpc_of(world))}"
-
-
-def _new(world: World, many: str, **body: str) -> str:
-    """Create something of this list and return its id."""
-    made = world.pusher.call("POST", f"/v1/{many}", {"name": f"asked-{uuid4()}", **body})
-    (record,) = made.values()
-    return str(record["id"])
-
-
-def suppression_of(world: World) -> str:
-    """Return the id of the only suppression, which is made when it is asked for first."""
-    suppressions = world.pusher.call("GET", "/v1/suppressions")["suppressions"]
-    if not suppressions:
-        body = {"address": "nobody@example.com", "description": "Asked us not to write."}
-        return str(world.pusher.call("POST", "/v1/suppressions", body)["suppression"]["id"])
-    return str(suppressions[0]["id"])
-
-
-def balancer_of(world: World) -> str:
-    """Return the id of the only load balancer, which is made when it is asked for first."""
-    balancers = world.pusher.call("GET", "/v1/load-balancers")["load_balancers"]
-    if balancers:
-        return str(balancers[0]["id"])
-    vpc_of(world)
-    (subnet, *_) = world.pusher.call("GET", "/v1/subnets")["subnets"]
-    certificate = certificate_of(world)
-    body = {
+_BODIES: Final[Mapping[str, Mapping[str, object]]] = {
+    "topics": {"name": "told"},
+    "queues": {"name": "asked"},
+    "buckets": {"name": "asked"},
+    "suppressions": {"address": "nobody@example.com", "description": "Asked us not to write."},
+    "identities": {"kind": "domain", "value": "shop.example"},
+    "templates": {"name": "welcome", "subject": "Welcome, {{ name }}", "html": "<p>Hello</p>"},
+    "payment-methods": {"type": "card", "token": "tok_visa"},
+    "vpcs": {"name": "shop", "cidr_ipv4": "10.0.0.0/16", "cidr_ipv6": "fd12:3456:789a::/48"},
+    "internet-gateways": {"name": "uplink"},
+    "route-tables": {"name": "asked", "vpc": "shop"},
+    "security-groups": {"name": "asked", "vpc": "shop"},
+    "subnets": {
         "name": "front",
-        "subnet": subnet["id"],
+        "vpc": "shop",
+        "cidr_ipv4": "10.0.0.0/24",
+        "cidr_ipv6": "fd12:3456:789a:0::/64",
+    },
+    "load-balancers": {
+        "name": "front",
+        "subnet": "front",
         "listeners": [
-            {"port": 443, "protocol": "https", "backend": "web", "certificate": certificate},
+            {"port": 443, "protocol": "https", "backend": "web", "certificate": "asked"},
             {"port": 5432, "protocol": "tcp", "backend": "db"},
         ],
         "backends": [
             {"name": "web", "protocol": "http"},
             {"name": "db", "protocol": "tcp"},
         ],
-    }
-    return str(world.pusher.call("POST", "/v1/load-balancers", body)["load_balancer"]["id"])
+    },
+}
+"""Of what is created, in this order."""
 
 
-_RUN: Final[dict[str, RunCluster]] = {}
-"""By the URL of the install."""
+class Things(NamedTuple):
+    """Addresses of pages of services in an install, each of one that was made for that."""
+
+    of: Mapping[str, str]
+    """By the list: ``topics``."""
+    cluster: str
+    """Of a cluster that another machine runs; there is one that is registered, too."""
+    base: str
+    """Of a backup of it that was proved."""
+    failed: str
 
 
-def cluster_of(world: World) -> RunCluster:
-    """Return the cluster that is run, which is made when it is asked for first.
-
-    There is one that is registered, too.
-    """
-    if world.url not in _RUN:
-        body = {
-            "name": "legacy",
-            "endpoint": {"host": "db.example.com", "username": "u", "password": "not-a-secret"},
-            "bucket": bucket_of(world),
-            "schedule": {"base_cron": "0 3 * * 0", "verify_cron": "0 6 1 * *"},
-        }
-        registered = world.pusher.call("POST", "/v1/clusters", body)["cluster"]["id"]
-        with closing(sqlite3.connect(world.pusher.data / "metadata.db", timeout=30)) as database:
-            _RUN[world.url] = run_cluster(database, registered)
-    return _RUN[world.url]
+@cache
+def _made(url: str) -> list[Things]:
+    """Return where the things of the install at an address are kept, once they are made."""
+    return []
 
 
-def queue_of(world: World) -> str:
-    """Return the id of a queue."""
-    name = f"asked-{uuid4()}"
-    return str(world.pusher.call("POST", "/v1/queues", {"name": name})["queue"]["id"])
+def things_of(world: World) -> Things:
+    """Return what there is, which is made when it is asked for first."""
+    kept = _made(world.url)
+    if not kept:
+        kept.append(_make(world))
+    return kept[0]
 
 
-def certificate_of(world: World) -> str:
-    """Return the id of a certificate."""
-    body = {"name": f"asked-{uuid4()}", **uploaded("www.example.com", system_clock())}
-    return str(world.pusher.call("POST", "/v1/certificates/upload", body)["certificate"]["id"])
+def _make(world: World) -> Things:
+    call, found = world.pusher.call, {}
+
+    def make(many: str, **body: object) -> dict[str, Any]:
+        (record,) = call("POST", f"/v1/{many}", body).values()
+        return dict(record)
+
+    def address(many: str, key: object) -> str:
+        return f"/console/services/{many}/{key}"
+
+    certificate = make("certificates/upload", name="asked", **uploaded(_HOST, system_clock()))
+    found["certificates"] = address("certificates", certificate["id"])
+    for many, body in _BODIES.items():
+        made = make(many, **body)
+        found[many] = address(many, made["name" if many == "buckets" else "id"])
+    queue = found["queues"].rpartition("/")[2]
+    topic = found["topics"].rpartition("/")[2]
+    call("POST", f"/v1/topics/{topic}/subscriptions", {"protocol": "queue", "endpoint": queue})
+    gateway = found["internet-gateways"].rpartition("/")[2]
+    call("POST", f"/v1/internet-gateways/{gateway}/attach", {"vpc": "shop"})
+    make("egress-only-gateways", name="out", vpc="shop")
+    networks = {"cidr_ipv4": "10.0.1.0/24", "cidr_ipv6": "fd12:3456:789a:1::/64"}
+    make("subnets", name="back", vpc="shop", **networks)
+    registered = make(
+        "clusters",
+        name="legacy",
+        endpoint={"host": "db.example.com", "username": "u", "password": "not-a-secret"},
+        bucket="asked",
+        schedule={"base_cron": "0 3 * * 0", "verify_cron": "0 6 1 * *"},
+    )
+    with closing(sqlite3.connect(world.pusher.data / "metadata.db", timeout=30)) as database:
+        found["invoices"] = address("invoices", owe(database))
+        run = run_cluster(database, registered["id"])
+    cluster = address("clusters", run.id)
+    base, failed = (f"{cluster}/backups/{each}" for each in (run.base, run.failed))
+    return Things(found, cluster, base, failed)
 
 
-def bucket_of(world: World) -> str:
-    """Return the name of a bucket."""
-    name = f"asked-{uuid4()}"
-    return str(world.pusher.call("POST", "/v1/buckets", {"name": name})["bucket"]["name"])
+def key_of(world: World) -> str:
+    """Return the id of the newest key."""
+    return str(world.pusher.call("GET", "/v1/keys")["keys"][-1]["id"])
 
 
 def sbom_of(world: World) -> str:
@@ -434,7 +374,7 @@ class Question(NamedTuple):
 
 def questions_of(world: World) -> list[Question]:
     """Return the forms that lead to pages which no link leads to."""
-    call = world.pusher.call
+    call, things = world.pusher.call, things_of(world)
     base = f"/console/repositories/{world.frontend}"
     picked = {f"pick.{world.index}": "on", f"pick.{world.older}": "on"}
     program = call("POST", "/v1/service-accounts", {"name": f"asked-{uuid4()}", "access_key": {}})
@@ -454,29 +394,28 @@ def questions_of(world: World) -> list[Question]:
         Question(f"{base}/settings/encryption", {"kms_key": "nobodys"}, 404),
         Question(f"/console/settings/keys/{key_of(world)}/delete", {}),
         Question(f"/console/settings/keys/{key_of(world)}/delete", {"confirmed": "yes"}, 400),
-        Question(f"/console/services/topics/{topic_of(world)}/delete", {}),
-        Question(f"/console/services/queues/{queue_of(world)}/purge", {}),
-        Question(f"/console/services/queues/{queue_of(world)}/delete", {}),
-        Question(f"/console/services/certificates/{certificate_of(world)}/revoke", {}),
-        Question(f"/console/services/certificates/{certificate_of(world)}/delete", {}),
-        Question(f"/console/services/certificates/{certificate_of(world)}/export", {}),
-        Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
-        Question(f"/console/services/buckets/{bucket_of(world)}/delete", {}),
-        Question(f"/console/services/load-balancers/{balancer_of(world)}/delete", {}),
         *(
-            Question(f"/console/services/clusters/{cluster_of(world).id}/{each}", {})
-            for each in ("delete", "reset-password", f"backups/{cluster_of(world).base}/delete")
+            Question(f"{things.of[many]}/{verb}", {})
+            for many, verbs in (
+                ("topics", ["delete"]),
+                ("queues", ["purge", "delete"]),
+                ("certificates", ["revoke", "delete", "export"]),
+                ("buckets", ["delete"]),
+                ("load-balancers", ["delete"]),
+            )
+            for verb in verbs
         ),
+        Question("/console/services/certificates/upload", {"certificate_pem": "x"}, 400),
+        *(Question(f"{things.cluster}/{each}", {}) for each in ("delete", "reset-password")),
+        Question(f"{things.base}/delete", {}),
         Question(
-            f"/console/services/clusters/{cluster_of(world).id}/restore",
+            f"{things.cluster}/restore",
             {"target_time": "2026-01-01T00:00:00", "restore_name": "then"},
             409,
         ),
-        Question(
-            f"/console/services/clusters/{cluster_of(world).id}/schedule", {"base_cron": "x"}, 400
-        ),
+        Question(f"{things.cluster}/schedule", {"base_cron": "x"}, 400),
         Question("/console/services/clusters", {"name": "No Name"}, 400),
-        Question(f"/console/services/buckets/{bucket_of(world)}/delete-object", {"key": "a/b"}),
+        Question(f"{things.of['buckets']}/delete-object", {"key": "a/b"}),
         Question(f"{base}/lifecycle/preview", {"add": "rule"}),
         Question(f"{base}/lifecycle/restore", {"run": str(uuid4())}),
         Question(f"/console/service-accounts/{owner}/keys", {"description": "shown once"}),

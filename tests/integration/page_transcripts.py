@@ -4,7 +4,8 @@ A case begins with ``## its title``. ``> PATH`` opens a page, and ``> PATH FIELD
 form there, in the quotes of a shell; ``@`` is a page of the repository. A redirect is followed.
 
 ``> image NAME`` pushes one under a tag of this name, and ``> member NAME`` adds one to the
-organization; ``<NAME>`` is the digest, or the id. From ``> may ACTION …`` on a
+organization; ``<NAME>`` is the digest, or the id. ``> cluster`` adds one with backups, named as in
+`Furnished`, and ``> status WORD`` sets its status. From ``> may ACTION …`` on a
 role is acted in that may do no more, from ``> all [NAME]`` on one that may do everything, and from
 ``> person [NAME]`` on none, by a member or the owner. ``> v1 PATH`` reads JSON of ``/v1``, ``> v1
 METHOD PATH JSON`` sends it. ``+ …`` is the same, of which only is asked that it succeeds.
@@ -25,12 +26,13 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 
+from tests.integration.console_databases import furnish_cluster, set_status
 from tests.integration.console_shop import Shop, browser_with
-from tests.integration.transcripts import Golden
+from tests.integration.transcripts import Case, Golden
 
 FOLDER: Final = Path(__file__).parent / "pages"
 _BLOCKS: Final = frozenset(
@@ -49,13 +51,6 @@ _STATUS: Final = re.compile(r"[45]\d\d")
 _CELLS: Final = frozenset(("td", "th"))
 _SECRETS: Final = ("password", "secret", "client_secret", "new_password", "private_key_pem")
 """Fields of forms that no answer may show, and no log."""
-
-
-class Case(NamedTuple):
-    """A part of a file that is played by itself."""
-
-    name: str
-    lines: list[str]
 
 
 def cases(name: str) -> Iterator[Case]:
@@ -231,6 +226,12 @@ class PagePlayer(Golden):
             case "image", (name,):
                 self.known[name] = (await self.shop.image(name, name))["digest"]
                 return []
+            case "cluster", ():
+                self.known |= (await furnish_cluster(self.shop))._asdict()
+                return []
+            case "status", (status,):
+                await set_status(self.shop, self.known["cluster"], status)
+                return []
             case "v1", asked:
                 return await self._ask(*asked)
         path = self._path(word)
@@ -277,9 +278,10 @@ class PagePlayer(Golden):
         while answer.is_redirect:
             led.append(f"→ {answer.headers['location']}")
             answer = await self._browser.get(answer.headers["location"])
-        for secret in self.secrets:
+        acme = self.shop.served.acme
+        for secret in (*self.secrets, acme.program_token, acme.person_token):
             assert secret not in answer.text
-        assert answer.headers["cache-control"] == "no-store"
+        check_defence(answer)
         status = [] if answer.status_code == 200 else [str(answer.status_code)]
         return [*led, *status, *lines_of(answer.text)]
 
@@ -289,6 +291,18 @@ class PagePlayer(Golden):
         answer = await self.shop.served.ask(method, path, json.loads(body), token=token)
         status = [] if answer.is_success else [str(answer.status_code)]
         return [*status, *(_told_json(answer.json()) if answer.content else [])]
+
+
+def check_defence(answer: httpx.Response) -> None:
+    """Check the headers that keep an answer of the console from being abused."""
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self';")
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
 
 
 def _told_json(value: Any, at: str = "") -> list[str]:  # noqa: ANN401 - JSON

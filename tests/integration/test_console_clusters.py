@@ -14,7 +14,7 @@ from msgspec import structs
 from cloudcore.databases.clusters.cluster import Schedule
 from cloudcore.databases.clusters.rows import CLUSTERS
 from cloudcore.db.base import Connection
-from tests.integration.console_databases import LIST, furnish_cluster, set_status
+from tests.integration.console_databases import LIST, furnish_cluster
 from tests.integration.console_shop import Shop, open_shop
 
 
@@ -40,25 +40,6 @@ async def _ask(shop: Shop, path: str) -> Any:  # noqa: ANN401 - JSON
     answer = await shop.served.ask("GET", path, token=shop.served.acme.program_token)
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-async def test_the_password_of_a_new_cluster_is_shown_once(shop: Shop) -> None:
-    fields = {"name": "orders", "memory_mb": "256", "cpu_millis": "200", "once": "k" * 20}
-    made = (await _send(shop, LIST, 200, **fields)).text
-    (password,) = re.findall(r"<code>([\w-]{32})</code>", made)
-    (path,) = re.findall(rf'href="({LIST}/[0-9a-f-]+)"', made)
-    assert (await _send(shop, LIST, 200, **fields)).text.count(password) >= 1  # a reload
-    shown = await _see(shop, path)
-    assert password not in shown
-    assert "Where it is reached is known once it has been started." in shown
-    assert (await _ask(shop, f"/v1/clusters/{path.rpartition('/')[2]}"))["cluster"]["size"] == {
-        "memory_mb": 256,
-        "cpu_millis": 200,
-        "disk_mb": 10_240,
-    }
-    assert ">orders</a>" in await _see(shop, LIST)
-    wrong = html.unescape((await _send(shop, LIST, 400, name="x", memory_mb="1")).text)
-    assert re.search(r'id="memory_mb"[^>]* aria-invalid="true"', wrong)
 
 
 async def test_a_registered_server_is_told_with_a_password_that_is_never_shown_again(
@@ -87,46 +68,6 @@ async def test_a_registered_server_is_told_with_a_password_that_is_never_shown_a
 
     found = await shop.served.database.read(read)
     assert open_password(shop.served.keyring, found) == secret
-
-
-async def test_the_credentials_of_a_registered_server_are_tried_before_they_are_stored(
-    shop: Shop,
-) -> None:
-    given = {"register_name": "legacy", "host": "localhost", "username": "backup", "password": "x"}
-    there = (await _send(shop, f"{LIST}/register", 303, **given)).headers["location"]
-    assert "Try and store them" in await _see(shop, there)
-    path, secret = f"{there}/change-credentials", "another secret"
-    wrong = html.unescape((await _send(shop, path, 409, new_password=secret)).text)
-    assert re.search(r'id="new_password"[^>]* aria-invalid="true"', wrong)
-    assert "he server does not take them: " in wrong, "its address is not public"
-    assert secret not in wrong
-    wrong = (await _send(shop, path, 400, new_password=secret, new_ca="no roots")).text
-    assert re.search(r'id="new_ca"[^>]* aria-invalid="true"', wrong)
-    here = await furnish_cluster(shop)
-    assert "Try and store them" not in await _see(shop, here.page)
-
-
-async def test_a_cluster_is_stopped_started_and_gets_another_password(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    shown = await _see(shop, found.page)
-    assert "Takes connections" in shown
-    assert "user=admin sslmode=verify-full sslrootcert=roots.pem" in shown
-    assert '<pre class="mono wraps">ROOTS</pre>' in shown
-    assert "Start this" not in shown
-    await _send(shop, f"{found.page}/stop")
-    assert "Is being changed" in await _see(shop, found.page)
-    await set_status(shop, found.cluster, "stopped")
-    shown = await _see(shop, found.page)
-    assert "Back up now" not in shown
-    assert "Start this database cluster" in shown
-    await _send(shop, f"{found.page}/start")
-    assert (await _ask(shop, f"/v1/clusters/{found.cluster}"))["cluster"]["status"] == "updating"
-    asked = (await _send(shop, f"{found.page}/reset-password", 200)).text
-    assert "The next page shows the new one, once." in asked
-    fields = {"confirmed": "yes", "once": "r" * 20}
-    told = (await _send(shop, f"{found.page}/reset-password", 200, **fields)).text
-    (password,) = re.findall(r"<code>([\w-]{32})</code>", told)
-    assert password not in await _see(shop, found.page)
 
 
 async def test_backups_are_drawn_and_told(shop: Shop) -> None:
@@ -160,37 +101,6 @@ async def test_backups_are_drawn_and_told(shop: Shop) -> None:
         assert "Your role may not see its backups." in limited
         for words in ('<svg class="map', "Back up now", "Restore to", "Save the sch", "Delete"):
             assert words not in limited
-
-
-async def test_a_backup_is_asked_for_once(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    fields = {"kind": "incremental", "once": "b" * 20}
-    for _ in range(2):
-        await _send(shop, f"{found.page}/backups", 303, **fields)
-    listed = (await _ask(shop, f"/v1/clusters/{found.cluster}/backups"))["backups"]
-    assert [each["kind"] for each in listed] == ["base", "incremental", "base", "incremental"]
-    assert listed[-1]["status"] == "pending"
-    told = (await _send(shop, LIST, 200, name="bare")).text
-    (bare,) = re.findall(rf'href="({LIST}/[0-9a-f-]+)"', told)
-    assert "It has no bucket" in await _see(shop, bare)
-    assert "has no bucket" in (await _send(shop, f"{bare}/backups", 409)).text
-
-
-async def test_a_schedule_is_saved_and_what_is_wrong_is_said_beside_its_field(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    path = f"{found.page}/schedule"
-    await _send(shop, path, base_cron="0 3 * * 0", base_count="2")
-    cluster = (await _ask(shop, f"/v1/clusters/{found.cluster}"))["cluster"]
-    assert cluster["schedule"] == {"base_cron": "0 3 * * 0"}
-    assert cluster["retention"] == {"base_count": 2}
-    wrong = (await _send(shop, path, 400, incremental_cron="0 3 * * 9")).text
-    assert re.search(r'id="incremental_cron"[^>]* aria-invalid="true"', wrong)
-    wrong = (await _send(shop, path, 400, base_count="101")).text
-    assert re.search(r'id="base_count"[^>]* aria-invalid="true"', wrong)
-    await _send(shop, path, base_cron="", base_count="")
-    cluster = (await _ask(shop, f"/v1/clusters/{found.cluster}"))["cluster"]
-    assert not cluster.get("schedule")
-    assert not cluster.get("retention")
 
 
 async def test_a_backup_is_proved_and_restored(shop: Shop) -> None:
@@ -238,28 +148,3 @@ async def test_a_moment_within_the_window_is_restored(shop: Shop) -> None:
     (there,) = re.findall(rf'href="{LIST}/([0-9a-f-]+)"', told)
     source = (await _ask(shop, f"/v1/clusters/{there}"))["cluster"]["source"]
     assert source["target_time"].startswith(later)
-
-
-async def test_what_is_needed_goes_with_what_needs_it(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    path = f"{found.page}/backups/{found.base}"
-    asked = (await _send(shop, f"{path}/delete", 200)).text
-    assert "Delete the 1 incremental backup that cannot be restored without it, too" in asked
-    held = (await _send(shop, f"{path}/delete", 409, confirmed="yes")).text
-    assert "1 incremental backups need it" in held
-    await _send(shop, f"{path}/delete", confirmed="yes", cascade="on")
-    listed = (await _ask(shop, f"/v1/clusters/{found.cluster}/backups"))["backups"]
-    assert [each["status"] for each in listed] == ["deleting", "deleting", "failed"]
-
-
-async def test_a_cluster_with_backups_is_deleted_only_with_them(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    path = f"{found.page}/delete"
-    assert "It has 3 backups: it is deleted only with them." in (await _send(shop, path, 200)).text
-    held = (await _send(shop, path, 409, confirmed="yes")).text
-    assert "he cluster has 2 backups" in html.unescape(held)
-    await _send(shop, path, confirmed="yes", cascade="on")
-    shown = await _see(shop, found.page)
-    assert "Is being deleted" in shown
-    for words in ("Change it", "Save the schedule", "Back up now", "Delete this database cluster"):
-        assert words not in shown

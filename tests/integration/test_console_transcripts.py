@@ -19,4 +19,4 @@ async def test_pages_say_what_their_table_says(
             player = PagePlayer(shop)
             await player.play(case.lines)
             shown = {value for key, value in player.known.items() if "secret" in key}
-            assert not any(each in caplog.text for each in player.secrets | shown), case.name
+            assert not any(each in caplog.text for each in player.secrets | shown), case.title
