@@ -8,6 +8,7 @@ from typing import Concatenate
 
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
+from tests.dying import PassingDatabase
 
 
 @dataclass
@@ -47,47 +48,17 @@ class _NotingConnection:
         self._connection.announce()
 
 
-class NotingDatabase:
+class NotingDatabase(PassingDatabase):
     """Notes every statement that it passes on."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self.noted: list[Execution] = []
 
-    def _noting(
+    def meddled(
         self, call: Callable[Concatenate[Connection, P], T]
     ) -> Callable[Concatenate[Connection, P], T]:
         def noted(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return call(_NotingConnection(connection, self.noted), *args, **kwargs)
 
         return noted
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Read."""
-        return await self._database.read(self._noting(query), *args, **kwargs)
-
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Write."""
-        return await self._database.write(self._noting(change), *args, **kwargs)
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Write."""
-        return await self._database.write_relaxed(self._noting(change), *args, **kwargs)
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Listen."""
-        self._database.listen(listener)
-
-    def version(self) -> int | None:
-        """Return the version."""
-        return self._database.version()
-
-    async def close(self) -> None:
-        """Close."""
-        await self._database.close()
