@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Concatenate, Literal
 
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.statement import Statement
 
 Moment = Literal["before", "during", "after"]
 
@@ -67,6 +68,35 @@ class PassingDatabase:
 
     async def close(self) -> None:
         await self._database.close()
+
+
+class PassingConnection:
+    """Passes the statements of a query or a change on."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def before(self, statement: Statement, parameters: Mapping[str, object]) -> None:
+        """Do something before a statement runs."""
+
+    @property
+    def joins_changes(self) -> bool:
+        return self._connection.joins_changes
+
+    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+        self.before(statement, parameters)
+        return self._connection.row(statement, **parameters)
+
+    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
+        self.before(statement, parameters)
+        return self._connection.rows(statement, **parameters)
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        self.before(statement, parameters)
+        return self._connection.execute(statement, **parameters)
+
+    def announce(self) -> None:
+        self._connection.announce()
 
 
 class DyingDatabase(PassingDatabase):

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Concatenate
 
-from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.statement import Statement
-from tests.dying import Kind, PassingDatabase
+from tests.dying import Kind, PassingConnection, PassingDatabase
 from tests.inprocess import Registry, open_registry
 from tests.memory_store import MemoryStore
 
 
-class CountingConnection:
+class CountingConnection(PassingConnection):
     """Notes the statements that it passes on."""
 
     def __init__(self, connection: Connection, seen: list[Statement]) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._seen = seen
 
-    @property
-    def joins_changes(self) -> bool:
-        return self._connection.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+    def before(self, statement: Statement, _parameters: object) -> None:
         self._seen.append(statement)
-        return self._connection.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        self._seen.append(statement)
-        return self._connection.rows(statement, **parameters)
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
-        self._seen.append(statement)
-        return self._connection.execute(statement, **parameters)
-
-    def announce(self) -> None:
-        self._connection.announce()
 
 
 class CountingDatabase(PassingDatabase):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Concatenate
 
-from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.statement import Statement
-from tests.dying import PassingDatabase
+from tests.dying import PassingConnection, PassingDatabase
 
 
 @dataclass
@@ -19,33 +19,14 @@ class Execution:
     texts: frozenset[str]
 
 
-class _NotingConnection:
+class _NotingConnection(PassingConnection):
     def __init__(self, connection: Connection, noted: list[Execution]) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._noted = noted
 
-    def _note(self, statement: Statement, parameters: dict[str, object]) -> None:
+    def before(self, statement: Statement, parameters: Mapping[str, object]) -> None:
         texts = frozenset(value for value in parameters.values() if isinstance(value, str))
         self._noted.append(Execution(statement, texts))
-
-    @property
-    def joins_changes(self) -> bool:
-        return self._connection.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
-        self._note(statement, parameters)
-        return self._connection.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        self._note(statement, parameters)
-        return self._connection.rows(statement, **parameters)
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
-        self._note(statement, parameters)
-        return self._connection.execute(statement, **parameters)
-
-    def announce(self) -> None:
-        self._connection.announce()
 
 
 class NotingDatabase(PassingDatabase):
