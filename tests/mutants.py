@@ -71,7 +71,7 @@ ROOMS: Final = {
         (
             "unit/test_upload_ids.py",
             "integration/test_inline_blobs.py",
-            "integration/test_known_places.py",
+            "integration/test_push_cache_targets.py",
             "integration/test_rewrap.py",
             "integration/test_sealed_blobs.py",
             "integration/test_unwritten_uploads.py",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Concatenate, Final
+from typing import Final
 
 from cloudcore.certificate.domains import DomainGrants, parse_grants
 from cloudcore.certificate.embedded import EmbeddedAuthority
@@ -19,7 +19,7 @@ from cloudcore.certificate.issuer import Chain, Issuers, Proofs, TxtRecords
 from cloudcore.certificate.keys import PrivateKeys
 from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.clock import system_clock, uuid7
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs import queue
@@ -28,7 +28,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import PlatformKeys, Vault
 from cloudcore.outbound.dns_resolver import DnsResolver
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 
 PACE: Final = JobPace(poll_seconds=0.02)
 KEYRING: Final = Keyring(bytes(32))
@@ -59,24 +59,32 @@ class Death:
             await asyncio.Event().wait()
 
 
+Names = Mapping[Callable[..., object], str]
+_NO_NAMES: Final[Names] = {}
+
+
 class DyingDatabase(PassingDatabase):
     """A database before one of whose writes the process waits to be killed."""
 
-    def __init__(self, database: Database, death: Death) -> None:
+    def __init__(
+        self,
+        database: Database,
+        death: Death,
+        names: Names = _NO_NAMES,
+    ) -> None:
+        """Call further writes by `names`."""
         super().__init__(database)
         self._death = death
+        self._names: Names = {queue.lease: LEASE, **names}
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        await self._death.come_to(_name_of(change))
-        return await super().write(change, *args, **kwargs)
+    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+        if kind != "read":
+            await self._death.come_to(self._name_of(call))
 
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        await self._death.come_to(_name_of(change))
-        return await super().write_relaxed(change, *args, **kwargs)
+    def _name_of(self, change: Callable[..., object]) -> str:
+        if isinstance(change, partial) and change.func.__name__ == "_commit":
+            return f"end of {change.args[0].kind}"
+        return self._names.get(change, "")
 
 
 class DyingAuthority(EmbeddedAuthority):
@@ -96,12 +104,6 @@ class DyingAuthority(EmbeddedAuthority):
         await self.death.come_to(ASKED)
         await super().revoke(certificate_der, reason)
         await self.death.come_to(DONE)
-
-
-def _name_of(change: Callable[..., object]) -> str:
-    if isinstance(change, partial) and change.func.__name__ == "_commit":
-        return f"end of {change.args[0].kind}"
-    return LEASE if change == queue.lease else ""
 
 
 def private_keys(database: Database) -> PrivateKeys:

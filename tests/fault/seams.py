@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, closing
-from typing import Any, Concatenate
+from typing import Any
 
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
 from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
 from registry.oci.digest import Digest
+from tests.dying import Kind, PassingDatabase
 
 
 class Died(BaseException):
@@ -36,48 +37,20 @@ class Steps:
             self._strike()
 
 
-class SteppingDatabase:
+class SteppingDatabase(PassingDatabase):
     """A database whose every write is two steps: before it, and after it was committed."""
 
     def __init__(self, database: Database, steps: Steps) -> None:
-        self._database = database
+        super().__init__(database)
         self._steps = steps
 
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Read."""
-        return await self._database.read(query, *args, **kwargs)
+    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+        if kind != "read":
+            self._steps.take(f"before {call.__name__}")
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Write, with a step before and after."""
-        self._steps.take(f"before {change.__name__}")
-        result = await self._database.write(change, *args, **kwargs)
-        self._steps.take(f"after {change.__name__}")
-        return result
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Write, with a step before and after."""
-        self._steps.take(f"before {change.__name__}")
-        result = await self._database.write_relaxed(change, *args, **kwargs)
-        self._steps.take(f"after {change.__name__}")
-        return result
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Listen."""
-        self._database.listen(listener)
-
-    def version(self) -> int | None:
-        """Return the version."""
-        return self._database.version()
-
-    async def close(self) -> None:
-        """Close."""
-        await self._database.close()
+    async def after(self, kind: Kind, call: Callable[..., object], _result: object) -> None:
+        if kind != "read":
+            self._steps.take(f"after {call.__name__}")
 
 
 class SteppingStore:

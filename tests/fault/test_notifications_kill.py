@@ -13,7 +13,8 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.notifications import publishing, topics
 from cloudcore.notifications.topic import Topic
 from tests.databases import on_both_databases
-from tests.fault.notification_worker import KEYRING, RECORD, WRITES, worker
+from tests.fault.certificate_worker import KEYRING
+from tests.fault.notification_worker import RECORD, WRITES, worker
 from tests.jobs import running, until
 from tests.kms_world import ACME, add_account
 from tests.loaded import start_worker

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Concatenate
 
-from cloudcore.db.base import Connection, Database, P, Row, T
+from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.db.statement import Statement
+from tests.dying import Kind, PassingConnection, PassingDatabase
 from tests.inprocess import Registry, open_registry
 from tests.memory_store import MemoryStore
 
 
-class CountingConnection:
+class CountingConnection(PassingConnection):
     """Notes the statements that it passes on."""
 
     def __init__(self, connection: Connection, seen: list[Statement]) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._seen = seen
 
-    @property
-    def joins_changes(self) -> bool:
-        return self._connection.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+    def before(self, statement: Statement, _parameters: object) -> None:
         self._seen.append(statement)
-        return self._connection.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        self._seen.append(statement)
-        return self._connection.rows(statement, **parameters)
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
-        self._seen.append(statement)
-        return self._connection.execute(statement, **parameters)
-
-    def announce(self) -> None:
-        self._connection.announce()
 
 
-class CountingDatabase:
+class CountingDatabase(PassingDatabase):
     """Counts what it passes on.
 
     `seen` holds the statements, `reads` and `changes` are the numbers of transactions; `durable` is
@@ -47,7 +32,7 @@ class CountingDatabase:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         self.seen: list[Statement] = []
         self.reads = 0
         self.changes = 0
@@ -60,47 +45,18 @@ class CountingDatabase:
         self.changes = 0
         self.durable = 0
 
-    def _counting(
+    async def before(self, kind: Kind, _call: object) -> None:
+        self.reads += kind == "read"
+        self.changes += kind != "read"
+        self.durable += kind == "write"
+
+    def meddled(
         self, call: Callable[Concatenate[Connection, P], T]
     ) -> Callable[Concatenate[Connection, P], T]:
         def counted(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return call(CountingConnection(connection, self.seen), *args, **kwargs)
 
         return counted
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Read."""
-        self.reads += 1
-        return await self._database.read(self._counting(query), *args, **kwargs)
-
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Write."""
-        self.changes += 1
-        self.durable += 1
-        return await self._database.write(self._counting(change), *args, **kwargs)
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Write."""
-        self.changes += 1
-        return await self._database.write_relaxed(self._counting(change), *args, **kwargs)
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Listen."""
-        self._database.listen(listener)
-
-    def version(self) -> int | None:
-        """Return the version."""
-        return self._database.version()
-
-    async def close(self) -> None:
-        """Close."""
-        await self._database.close()
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 import httpx
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.email.family import EMAIL
 from registry.settings.email import EmailSettings
 from tests.integration.mail_world import World
@@ -130,6 +131,11 @@ class SendingWorld(World):
         self.names.records[f"{domain}.", "MX"] = [f"10 mx.{domain}."]
         self.names.records[f"mx.{domain}.", "A"] = [address]
         return server
+
+    def begin_second(self) -> None:
+        """Let a second begin."""
+        clock = self.served.clock
+        clock.now += -clock.now % MICROSECONDS
 
     async def send(
         self, body: Mapping[str, object], *, of: Tenant | None = None, key: str = ""

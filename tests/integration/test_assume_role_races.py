@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, is_assigned
 from cloudcore.identity.rows.sessions import Session, add_session, find_live_session
 from cloudcore.identity.services.roles import update_role
 from tests.databases import on_both_databases
+from tests.dying import PassingConnection
 from tests.integration.oauth_world import World
 
 
-class Between:
+class Between(PassingConnection):
     """A connection of a change; before one of its statements another change comes in."""
 
     def __init__(
         self, tx: Connection, before: Statement, other: Callable[[Connection], None]
     ) -> None:
-        self._tx = tx
+        super().__init__(tx)
         self._before = before
         self._other = other
 
-    @property
-    def joins_changes(self) -> bool:
-        return self._tx.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
-        return self._tx.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        return self._tx.rows(statement, **parameters)
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
+    def before(self, statement: Statement, _parameters: object) -> None:
         if statement is self._before:
-            self._other(self._tx)
-        return self._tx.execute(statement, **parameters)
-
-    def announce(self) -> None:
-        self._tx.announce()
+            self._other(self._connection)
 
 
 @on_both_databases

@@ -11,16 +11,16 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Concatenate, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 import httpx
 import pytest
 
-from cloudcore.db.base import Connection, P, T
+from tests.dying import Kind
 from tests.integration.id_places import NOTHING, requests
 from tests.integration.noting_database import NotingDatabase
 from tests.integration.served_world import Served
@@ -196,11 +196,9 @@ def test_no_canary_is_seen_again(tmp_path: Path) -> None:
 class FailingDatabase(NotingDatabase):
     """A database whose changes fail."""
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Fail."""
-        raise RuntimeError("disk on fire")
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "write":
+            raise RuntimeError("disk on fire")
 
 
 async def test_failures_log_no_canary_at_any_level(

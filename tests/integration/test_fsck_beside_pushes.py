@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Concatenate, Final
+from typing import Final
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Database
 from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
-from tests.fault.seams import SteppingDatabase, Steps
+from tests.dying import Kind, PassingDatabase
 from tests.inprocess import Answer, Registry, open_registry
 
 DATA: Final = b"bytes of a push that takes its time"
@@ -25,28 +25,21 @@ SETTLED: Final = 301
 Meanwhile = Callable[[], Awaitable[None]]
 
 
-class PausingDatabase(SteppingDatabase):
+class PausingDatabase(PassingDatabase):
     """A database beside which things happen at the first call of a query or change, by name."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, Steps())
+        super().__init__(database)
         self.after_query: dict[str, Meanwhile] = {}
         self.before_change: dict[str, Meanwhile] = {}
 
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Read, then let things happen."""
-        result = await super().read(query, *args, **kwargs)
-        await _happen(self.after_query, query.__name__)
-        return result
+    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+        if kind == "write":
+            await _happen(self.before_change, call.__name__)
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Let things happen, then write."""
-        await _happen(self.before_change, change.__name__)
-        return await super().write(change, *args, **kwargs)
+    async def after(self, kind: Kind, call: Callable[..., object], _result: object) -> None:
+        if kind == "read":
+            await _happen(self.after_query, call.__name__)
 
 
 async def _happen(things: dict[str, Meanwhile], name: str) -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Concatenate
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.errors import Conflict
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.keyring import Keyring
 from tests.control_plane import count_rows
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 
 RIVALS = 4
 
@@ -25,11 +23,9 @@ class MeetingDatabase(PassingDatabase):
         super().__init__(database)
         self._meeting = meeting
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        await self._meeting.wait()
-        return await super().write(change, *args, **kwargs)
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "write":
+            await self._meeting.wait()
 
 
 async def test_rivals_make_one_first_account(database_url: str) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Concatenate
 
 import pytest
 
 from cloudcore.clock import MICROSECONDS, system_clock
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Connection, Database
 from cloudcore.jobs import outbox
 from cloudcore.jobs.background import BackgroundTask, running
 from cloudcore.jobs.kinds import Done, JobKind, Next
@@ -22,7 +20,7 @@ from registry.composition.families import FAMILIES
 from registry.composition.main import forget_ended
 from tests.control_plane import count_rows
 from tests.databases import add_account
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.jobs import (
     COUNT,
     COUNTING,
@@ -133,13 +131,10 @@ class FailingOnce(PassingDatabase):
 
     is_due = True
 
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        if self.is_due:
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "read" and self.is_due:
             self.is_due = False
             raise RuntimeError("a bug")
-        return await super().read(query, *args, **kwargs)
 
 
 async def test_a_worker_that_failed_begins_again(

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Concatenate
 
 import pytest
 
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Database
 from cloudcore.jobs import queue, schedule_rows
 from cloudcore.jobs.dead_holders import QUICK_ATTEMPTS, DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.queue import LeaseLost, LeaseTerms
 from cloudcore.jobs.worker import JobWorker
 from tests.databases import on_both_databases
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.jobs import (
     COUNT,
     COUNTING,
@@ -117,11 +115,8 @@ class WatchedDatabase(PassingDatabase):
 
     changes = 0
 
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self.changes += 1
-        return await super().write_relaxed(change, *args, **kwargs)
+    async def before(self, kind: Kind, _call: object) -> None:
+        self.changes += kind == "write_relaxed"
 
 
 @on_both_databases

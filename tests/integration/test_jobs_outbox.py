@@ -8,12 +8,12 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Concatenate, Final
+from typing import Final
 
 import pytest
 
 from cloudcore.clock import system_clock
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
 from cloudcore.db.rows import BATCH
 from cloudcore.jobs import outbox
@@ -29,7 +29,7 @@ from cloudcore.jobs.outbox import (
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.databases import add_account, on_both_databases
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.jobs import START, Clock, all_jobs, running, until, until_finished, with_effects
 
 TYPE: Final = "registry.tag.moved"
@@ -213,12 +213,10 @@ class _NoCommit(PassingDatabase):
         super().__init__(database)
         self.died = asyncio.Event()
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self.died.set()
-        await asyncio.Event().wait()
-        raise AssertionError
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "write":
+            self.died.set()
+            await asyncio.Event().wait()
 
 
 @with_effects

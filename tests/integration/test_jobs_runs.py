@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -31,7 +29,6 @@ from cloudcore.jobs.runs import (
     run_kind,
     start_run,
 )
-from cloudcore.jobs.worker import JobWorker
 from tests.databases import add_account, on_both_databases
 from tests.jobs import (
     START,
@@ -41,8 +38,7 @@ from tests.jobs import (
     find_job,
     list_effects,
     lose_workers,
-    unfinished,
-    until,
+    run_due,
     with_effects,
 )
 
@@ -93,21 +89,6 @@ def copying(database: Database, clock: Clock, ended: list[Run]) -> JobKind:
     return run_kind(COPY, copy_step, database=database, clock=clock, ended=ended.append)
 
 
-@asynccontextmanager
-async def working(database: Database, kind: JobKind, clock: Clock) -> AsyncIterator[None]:
-    """Carry out what is due in the block, and all of it before its end."""
-    worker = JobWorker(database, [kind], clock=clock)
-    task = asyncio.create_task(worker.run())
-    yield
-
-    async def is_done() -> bool:
-        return task.done() or not await database.read(unfinished)
-
-    await until(is_done)
-    worker.stop()
-    await task
-
-
 async def make_account(database: Database, handle: str = "acme") -> str:
     return await database.write(add_account, handle)
 
@@ -132,8 +113,7 @@ async def test_a_family_writes_its_step_only(database: Database) -> None:
     )
     assert (begun.total, begun.started_by, begun.started_at) == (None, "someone", START)
     clock.pass_seconds(5)
-    async with working(database, copying(database, clock, ended), clock):
-        pass
+    await run_due(database, [copying(database, clock, ended)], clock)
     run = await get_run(database, begun.id)
     assert (run.state, run.done, run.total) == ("succeeded", 12, 12)
     assert (run.counts, run.fault, run.faults) == ({"copied": 12, "skipped": 0}, None, [])
@@ -152,8 +132,7 @@ async def test_a_run_that_cannot_go_on_fails_with_its_job(database: Database) ->
     clock = Clock()
     ended: list[Run] = []
     begun = await database.write(start_copy, await make_account(database), uuid7(), 30, START)
-    async with working(database, copying(database, clock, ended), clock):
-        pass
+    await run_due(database, [copying(database, clock, ended)], clock)
     run = await get_run(database, begun.id)
     assert (run.state, run.fault) == ("failed", "UNLUCKY: 13 cannot be copied")
     assert (run.counts["copied"], run.done, run.total) == (10, 10, 30)
@@ -173,8 +152,7 @@ async def test_a_run_whose_workers_die_fails_and_holds_up_no_other(database: Dat
     account = await make_account(database)
     begun = await database.write(start_copy, account, uuid7(), 5, START)
     await lose_workers(database, COPY, START)
-    async with working(database, copying(database, clock, []), clock):
-        pass
+    await run_due(database, [copying(database, clock, [])], clock)
     run = await get_run(database, begun.id)
     assert (run.state, run.fault) == ("failed", "WORKER_LOST")
     again = await database.write(start_copy, account, uuid7(), 5, START)
@@ -295,8 +273,7 @@ async def test_the_job_of_a_removed_run_ends(database: Database) -> None:
     await database.write(add_run_fault, begun.id, "A", "too late", START)
     assert await database.read(find_run, COPY, SCOPE, begun.id) is None
     ended: list[Run] = []
-    async with working(database, copying(database, clock, ended), clock):
-        pass
+    await run_due(database, [copying(database, clock, ended)], clock)
     (job,) = await database.read(all_jobs)
     assert (await database.read(find_job, job.id)) == job
     assert (job.state, ended) == ("succeeded", [])

@@ -18,7 +18,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.jobs import schedule_rows
 from cloudcore.jobs.schedule import Scheduled, Scheduler, SchedulerPace
 from tests.databases import on_both_databases
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.integration.counting import CountingDatabase
 from tests.jobs import START, Clock, until, with_effects
 from tests.schedules import Turn, all_turns
@@ -87,6 +87,25 @@ async def running(*schedulers: Scheduler) -> AsyncIterator[None]:
 
 async def turn_of(database: Database, chore: Chore) -> Turn:
     return (await database.read(all_turns))[chore.name]
+
+
+async def due(database: Database, chore: Chore, *, holds: bool = False) -> Clock:
+    """Let the first turn of a chore be due now, which it `holds` until it may end."""
+    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
+    if holds:
+        chore.may_end.clear()
+    clock = Clock()
+    clock.now = FIRST
+    return clock
+
+
+async def until_begun(chore: Chore) -> None:
+    """Wait until a turn has begun."""
+
+    async def begun() -> bool:
+        return chore.turns == 1
+
+    await until(begun)
 
 
 async def until_ended(database: Database, chore: Chore, count: int) -> None:
@@ -159,9 +178,8 @@ async def test_what_was_due_while_nobody_ran_is_done_at_once(database: Database)
 
 @on_both_databases
 async def test_a_dead_workers_turn_is_taken_after_its_lease(database: Database) -> None:
-    clock, chore = Clock(), Chore()
-    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
-    clock.now = FIRST
+    chore = Chore()
+    clock = await due(database, chore)
     end = FIRST + MINUTE
     assert await database.write(
         schedule_rows.lease, [chore.name], schedule_rows.TurnTerms("dead", end), FIRST
@@ -212,20 +230,14 @@ async def test_a_failure_is_logged_and_tried_again_at_the_next_turn(
     assert told == {(logging.WARNING, False): 2, (logging.ERROR, True): 1}
 
 
-async def test_a_turn_that_takes_too_long_is_ended(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.CRITICAL, "cloudcore.jobs.schedule"):
-        clock, chore = Clock(), Chore()
-        chore.may_end.clear()
-        one = scheduler(database, chore.every(longest_seconds=0.01), clock=clock)
-        clock.now = FIRST
-        await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
-        async with running(one):
-            await until_ended(database, chore, 1)
-        fault = (await turn_of(database, chore)).fault
-        assert fault is not None
-        assert (fault.code, chore.cancelled) == ("TIMEOUT", 1)
+async def test_a_turn_that_takes_too_long_is_ended(database: Database) -> None:
+    chore = Chore()
+    clock = await due(database, chore, holds=True)
+    async with running(scheduler(database, chore.every(longest_seconds=0.01), clock=clock)):
+        await until_ended(database, chore, 1)
+    fault = (await turn_of(database, chore)).fault
+    assert fault is not None
+    assert (fault.code, chore.cancelled) == ("TIMEOUT", 1)
 
 
 async def test_the_lease_of_a_long_turn_is_renewed(database: Database, database_url: str) -> None:
@@ -234,11 +246,8 @@ async def test_the_lease_of_a_long_turn_is_renewed(database: Database, database_
     The clock goes on with each renewal, however late that is on a busy machine.
     """
 
-    other = open_database(database_url)
-    clock, chore = Clock(), Chore()
-    chore.may_end.clear()
-    clock.now = FIRST
-    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
+    other, chore = open_database(database_url), Chore()
+    clock = await due(database, chore, holds=True)
     both = [
         scheduler(each, chore.every(3600), clock=clock, lease_seconds=0.3)
         for each in (database, other)
@@ -264,16 +273,10 @@ async def test_the_lease_of_a_long_turn_is_renewed(database: Database, database_
 async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) -> None:
     """It finds out at the next renewal, and leaves the row to the other."""
 
-    clock, chore = Clock(), Chore()
-    chore.may_end.clear()
-    clock.now = FIRST
-    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
+    chore = Chore()
+    clock = await due(database, chore, holds=True)
     async with running(scheduler(database, chore.every(), clock=clock, lease_seconds=0.3)):
-
-        async def begun() -> bool:
-            return chore.turns == 1
-
-        await until(begun)
+        await until_begun(chore)
         taken: list[str] = []
         while not taken:  # unless it renews at that very moment
             clock.pass_seconds(1)
@@ -294,16 +297,10 @@ async def test_a_worker_whose_lease_was_taken_ends_its_turn(database: Database) 
 async def test_a_worker_that_is_told_to_end_leaves_the_turn_to_others_at_once(
     database: Database,
 ) -> None:
-    clock, chore = Clock(), Chore()
-    chore.may_end.clear()
-    clock.now = FIRST
-    await database.write(schedule_rows.insert_missing, {chore.name: FIRST})
+    chore = Chore()
+    clock = await due(database, chore, holds=True)
     task = asyncio.create_task(scheduler(database, chore.every(), clock=clock).run())
-
-    async def begun() -> bool:
-        return chore.turns == 1
-
-    await until(begun)
+    await until_begun(chore)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -332,11 +329,10 @@ class RefusingReads(PassingDatabase):
 
     refuses = 0
 
-    async def read(self, query, /, *args, **kwargs):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN002, ANN003, ANN201
-        if self.refuses:
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "read" and self.refuses:
             self.refuses -= 1
             raise Unavailable("not now")
-        return await super().read(query, *args, **kwargs)
 
 
 async def test_a_database_that_is_away_costs_the_time_it_is_away(
@@ -411,9 +407,9 @@ async def test_rows_of_other_names_are_left_alone(database: Database) -> None:
     def foreign(tx: Connection) -> None:
         schedule_rows.insert_missing(tx, {"foreign": START})
 
-    clock, chore = Clock(), Chore()
-    clock.now = FIRST
+    chore = Chore()
     await database.write(foreign)
+    clock = await due(database, chore)
     await database.write(schedule_rows.insert_missing, {chore.name: FIRST, "foreign": FIRST})
     async with running(scheduler(database, chore.every(), clock=clock)):
         await until_ended(database, chore, 1)

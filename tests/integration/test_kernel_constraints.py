@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Concatenate
 
 import pytest
 from sqlalchemy import insert, text
 
-from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
+from cloudcore.db.base import Connection, ConstraintViolated, Database
 from cloudcore.db.statement import Statement
 from tests.control_plane import Options, World, assert_envelope, count_rows, open_world
 from tests.databases import on_both_databases
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.things import things
 
 SECRET = "value-nobody-may-read"
@@ -37,13 +35,10 @@ class RivalDatabase(PassingDatabase):
 
     is_due = False
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        if self.is_due:
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "write" and self.is_due:
             self.is_due = False
-            await super().write(delete_all)
-        return await super().write(change, *args, **kwargs)
+            await self._database.write(delete_all)
 
 
 async def test_a_change_that_a_constraint_refuses_is_a_conflict(

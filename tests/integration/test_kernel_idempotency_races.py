@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Concatenate, Final
+from typing import Final
 
 import httpx
 import pytest
 
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Database
 from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
 from tests.control_plane import Options, World, count_rows, make_world, open_world
 from tests.databases import opened
-from tests.dying import Death, DyingDatabase, Moment, PassingDatabase
+from tests.dying import Death, DyingDatabase, Kind, Moment, PassingDatabase
 from tests.soak import time_limit, times
 
 PARALLEL: Final = 20
@@ -187,15 +187,14 @@ class Gated(PassingDatabase):
         self.gates = [asyncio.Event(), asyncio.Event()]
         self._writes = 0
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind != "write":
+            return
         number = self._writes
         self._writes += 1
         if number < len(self.gates):
             self.arrived[number].set()
             await self.gates[number].wait()
-        return await super().write(change, *args, **kwargs)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Concatenate
-
 import pytest
 from sqlalchemy import bindparam, select
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, P, T
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.tables import access_keys, roles
 from tests.databases import on_both_databases
+from tests.dying import Kind
 from tests.integration.counting import CountingDatabase
 from tests.integration.oauth_world import World, may
 
@@ -28,12 +25,10 @@ class Failing(CountingDatabase):
 
     is_broken = True
 
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        if self.is_broken:
+    async def before(self, kind: Kind, call: object) -> None:
+        if kind == "write_relaxed" and self.is_broken:
             raise Unavailable("injected")
-        return await super().write_relaxed(change, *args, **kwargs)
+        await super().before(kind, call)
 
 
 async def last_use(world: World, statement: Statement, row_id: str) -> int | None:

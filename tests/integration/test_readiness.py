@@ -9,21 +9,19 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Concatenate
 
 import httpx
 import psycopg
 import pytest
 
 from cloudcore.db import postgresql
-from cloudcore.db.base import Connection, P, T
 from cloudcore.errors import Unavailable
 from cloudcore.web import health
 from cloudcore.web.health import PATIENCE_SECONDS, Readiness
 from registry.composition.dev import DEV
 from registry.composition.main import Registry, prepare
 from registry.settings.settings import Settings
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 
 READY = {"database": "ok", "reads": "ok", "writes": "ok"}
 
@@ -176,15 +174,9 @@ async def test_the_database_is_asked_for_no_account(tmp_path: Path) -> None:
     asked: list[str] = []
 
     class Watched(PassingDatabase):
-        async def read(
-            self,
-            query: Callable[Concatenate[Connection, P], T],
-            /,
-            *args: P.args,
-            **kwargs: P.kwargs,
-        ) -> T:
-            asked.append(query.__name__)
-            return await super().read(query, *args, **kwargs)
+        async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+            if kind == "read":
+                asked.append(call.__name__)
 
     prepare(Settings(data=tmp_path))
     settings = Settings(data=tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -11,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done, JobKind, Next
-from cloudcore.jobs.queue import Job, NewJob, enqueue, first_due, record_failure
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.queue import Job, NewJob, enqueue, record_failure
 from cloudcore.serving.logs import JsonFormatter
 from registry.gc.collection import collection_kind
 from registry.services.collector_runs import start_collection
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
-from tests.jobs import lose_workers, until
+from tests.jobs import lose_workers, run_due
 from tests.memory_store import MemoryStore
 
 UNTAGGED: dict[str, Any] = {"priority": 1, "selector": "untagged"}
@@ -90,7 +88,7 @@ async def test_a_collection(lifecycle: LifecycleWorld, lines: Lines, is_lost: bo
     install.clock.advance(2)
     if is_lost:
         await lose_workers(database, kind.name, install.clock())
-    await work(database, kind, install.clock)
+    await run_due(database, [kind], install.clock)
     (line,) = lines()
     assert (line["run_id"], line["account_id"]) == (run.id, account_id)
     assert line["run_status"] == ("failed" if is_lost else "succeeded")
@@ -118,22 +116,9 @@ async def test_what_was_undone_is_not_told(lifecycle: LifecycleWorld) -> None:
             )
         return Done(_seven, told.append)
 
-    await work(database, JobKind(name="test.told", step=step), clock)
+    await run_due(database, [JobKind(name="test.told", step=step)], clock)
     assert (tries, told) == (2, [7])
 
 
 def _seven(_: Connection) -> int:
     return 7
-
-
-async def work(database: Database, kind: JobKind, clock: Callable[[], int]) -> None:
-    """Carry out what is due of a kind."""
-    worker = JobWorker(database, [kind], pace=JobPace(poll_seconds=0.01), clock=clock)
-    running = asyncio.create_task(worker.run())
-
-    async def is_done() -> bool:
-        return running.done() or await database.read(first_due, [kind.name]) is None
-
-    await until(is_done)
-    worker.stop()
-    await running

@@ -17,6 +17,7 @@ from cloudcore.storage.object_rows import (
     list_page,
 )
 from tests.databases import on_both_databases
+from tests.dying import PassingConnection
 from tests.storage_world import StorageWorld
 
 
@@ -108,27 +109,12 @@ async def test_a_page_costs_what_it_shows_not_what_its_prefixes_hold(
     assert read <= 100
 
 
-class _Counting(Connection):
+class _Counting(PassingConnection):
     """Counts the rows that are read."""
 
-    def __init__(self, tx: Connection) -> None:
-        self._tx = tx
-        self.read = 0
-
-    @property
-    def joins_changes(self) -> bool:
-        return self._tx.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
-        return self._tx.row(statement, **parameters)
+    read = 0
 
     def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        found = self._tx.rows(statement, **parameters)
+        found = super().rows(statement, **parameters)
         self.read += len(found)
         return found
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
-        return self._tx.execute(statement, **parameters)
-
-    def announce(self) -> None:
-        self._tx.announce()

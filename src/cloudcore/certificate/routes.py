@@ -214,7 +214,7 @@ async def export_private_key(
     now = ctx.clock()
 
     def wrap(exported: Certificate) -> ExportedKey:
-        shown = CERTIFICATES.bodies.shown(services.seen(exported, now))
+        shown = CERTIFICATES.bodies.shown(services.as_of(exported, now))
         return ExportedKey(certificate=shown, private_key_pem=private_key_pem)
 
     return await ctx.commit(services.note_export, found, needs.events, now, wrap=wrap)

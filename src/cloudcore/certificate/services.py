@@ -92,7 +92,7 @@ def _check_unused(tx: Connection, found: Certificate) -> None:
         )
 
 
-def seen(found: Certificate, now: int) -> Certificate:
+def as_of(found: Certificate, now: int) -> Certificate:
     """Return a certificate with its status at a moment; see `Certificate.status_at`."""
     return structs.replace(found, status=found.status_at(now))
 
@@ -118,7 +118,7 @@ def _challenges(found: Certificate) -> Sequence[ChallengeRecord]:
 
 CERTIFICATES: Final = Methods(
     ROWS,
-    seen=seen,
+    as_of=as_of,
     before_delete=_check_unused,
     composites=(
         Composite(

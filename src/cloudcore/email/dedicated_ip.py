@@ -50,7 +50,7 @@ class DedicatedIP(Record, frozen=True, kw_only=True):
     the last one lowest."""
 
 
-def shown_at(of: DedicatedIP, now: int) -> DedicatedIP:
+def as_of(of: DedicatedIP, now: int) -> DedicatedIP:
     """Return an address with its status and percentage at a moment."""
     if of.warmup_started_at is None:
         return of
@@ -78,7 +78,7 @@ def sent_today(of: DedicatedIP, now: int) -> int:
 
 def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
     """Return an address with more recipients of today."""
-    return shown_at(
+    return as_of(
         structs.replace(
             of,
             warmup_started_at=now if of.warmup_started_at is None else of.warmup_started_at,

@@ -16,7 +16,7 @@ from msgspec import structs
 from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection
 from cloudcore.email import sender_rows
-from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP, WarmupStatus, shown_at
+from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP, WarmupStatus, as_of
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.sender_rows import DEDICATED_IP_ROWS, IP_POOL_ROWS
 from cloudcore.email.sender_rows import DEDICATED_IP_ROWS as DEDICATED_IPS
@@ -57,7 +57,7 @@ def _before_delete(tx: Connection, found: DedicatedIP) -> None:
 
 DEDICATED_IP_METHODS: Final = Methods(
     DEDICATED_IP_ROWS,
-    seen=shown_at,
+    as_of=as_of,
     before_delete=_before_delete,
     targets={"ip_pool": IP_POOLS},
     docs={
@@ -175,7 +175,7 @@ def set_status(tx: Connection, found: DedicatedIP, status: WarmupStatus, now: in
         return old
     outcomes = old.outcomes if status == "paused" else b""
     changed = structs.replace(old, warmup_status=status, outcomes=outcomes, updated_at=now)
-    return DEDICATED_IP_ROWS.save(tx, shown_at(changed, now))
+    return DEDICATED_IP_ROWS.save(tx, as_of(changed, now))
 
 
 async def tell_others(needs: EmailNeeds) -> None:

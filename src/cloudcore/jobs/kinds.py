@@ -18,6 +18,7 @@ An exception is logged; it fails no step, because the commit stands."""
 OUTBOUND_SLOTS: Final = 64
 """Of a kind whose steps mostly wait for machines of others."""
 _LARGEST_DOUBLING: Final = 30  # beyond it every pause is at its maximum
+_LOOKS_A_SECOND: Final = 20
 
 
 class Next(NamedTuple):
@@ -101,6 +102,25 @@ class JobKind:
     def is_exhausted(self, attempts: int) -> bool:
         """Return True if a step is not retried after `attempts` attempts."""
         return self.max_attempts is not None and attempts >= self.max_attempts
+
+
+class StaggeredLooks:
+    """Spreads in time the jobs of a process that found no room and look again.
+
+    They look one after the other, so that this costs others little.
+    """
+
+    def __init__(self, seconds: Callable[[], float], first_seconds: float) -> None:
+        """Let none look before `first_seconds`; `seconds` is a monotonic clock."""
+        self._seconds = seconds
+        self._first_seconds = first_seconds
+        self._next_look = 0.0
+
+    def pause(self) -> float:
+        """Return the seconds until the next of them looks."""
+        now = self._seconds()
+        self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + self._first_seconds)
+        return self._next_look - now
 
 
 def doubled(first: float, longest: float, times: int) -> float:

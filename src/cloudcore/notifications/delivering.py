@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.jobs.kinds import Done, Next
+from cloudcore.jobs.kinds import Done, Next, StaggeredLooks
 from cloudcore.jobs.queue import Job, later
 from cloudcore.notifications import delivery_rows, envelope, subscriptions
 from cloudcore.notifications.attempts import (
@@ -59,8 +59,6 @@ MOST_OF_ORIGIN: Final = 4
 MOST_OF_ACCOUNT: Final = 24
 """Slow turns that the endpoints of one account may have at once."""
 _MOST_REMEMBERED: Final = 10_000
-_LOOKS_A_SECOND: Final = 20
-"""How many of those that had to give up, or found no room, look again each second."""
 
 
 class _Known(NamedTuple):
@@ -95,7 +93,8 @@ class EndpointTurns:
         self._slow: set[Turn] = set()
         self._remembered: dict[str, _Known] = {}
         """Endpoints that did not answer faster since they were slow; who was so last is last."""
-        self._next_look = 0.0
+        self.pause: Final = StaggeredLooks(seconds, slow_seconds).pause
+        """Returns the seconds until the next endpoint without room looks again."""
 
     def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:
         """Begin a turn, or return None if a slow endpoint has to wait for another one to end.
@@ -126,15 +125,6 @@ class EndpointTurns:
         self._slow.discard(turn)
         if self._seconds() - turn.began < self.slow_seconds:
             self._remembered.pop(turn.endpoint, None)
-
-    def pause(self) -> float:
-        """Return the seconds until the next endpoint without room looks again.
-
-        They look one after the other, so that this costs others little.
-        """
-        now = self._seconds()
-        self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + self.slow_seconds)
-        return self._next_look - now
 
     def _has_room(self, origin: str, account_id: str | None) -> bool:
         if sum(turn.origin == origin for turn in self._slow) >= MOST_OF_ORIGIN:

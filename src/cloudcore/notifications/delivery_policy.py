@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.jobs.kinds import doubled
 from cloudcore.wire import RequestBody
 
 MAX_RETRIES: Final = 100
 LONGEST_DELAY_SECONDS: Final = 3600
 LONGEST_TIMEOUT_SECONDS: Final = 30
-_LARGEST_DOUBLING: Final = 20
 
 Backoff = Literal["constant", "linear", "exponential"]
 Delay = Annotated[int, Meta(ge=1, le=LONGEST_DELAY_SECONDS)]
@@ -48,11 +48,9 @@ class Retries:
     def delay_seconds(self, attempts: int) -> int:
         """Return the pause after the `attempts`-th failed attempt, in seconds."""
         longest = max(self.min_delay_seconds, self.max_delay_seconds)
-        factor = 1
-        if self.backoff == "linear":
-            factor = attempts
-        elif self.backoff == "exponential":
-            factor = 2 ** min(attempts - 1, _LARGEST_DOUBLING)
+        if self.backoff == "exponential":
+            return int(doubled(self.min_delay_seconds, longest, attempts - 1))
+        factor = attempts if self.backoff == "linear" else 1
         return min(self.min_delay_seconds * factor, longest)
 
 

@@ -138,7 +138,7 @@ async def subscribe(
         return subscribing.find_or_create(tx, topic, new, finish, now)
 
     def wrap(made: Subscription) -> NewSubscription:
-        record = SUBSCRIPTIONS.bodies.shown(SUBSCRIPTIONS.seen(made, now))
+        record = SUBSCRIPTIONS.bodies.shown(SUBSCRIPTIONS.as_of(made, now))
         is_told = made.id == subscription_id and secret is not None
         return NewSubscription(subscription=record, signing_secret=secret if is_told else UNSET)
 
@@ -174,7 +174,7 @@ async def list_topic_subscriptions(
         key=lambda each: each.id,
     )
     bodies, now = SUBSCRIPTIONS.bodies, ctx.clock()
-    shown = [bodies.shown(SUBSCRIPTIONS.seen(each, now)) for each in found]
+    shown = [bodies.shown(SUBSCRIPTIONS.as_of(each, now)) for each in found]
     return bodies.page(subscriptions=shown, meta=meta)
 
 

@@ -244,7 +244,7 @@ def current(faults: Sequence[Fault], now: int) -> list[Fault]:
     return [each for each in faults if each.last_at > now - FAULT_SECONDS * MICROSECONDS]
 
 
-def _now(found: Subscription, now: int) -> Subscription:
+def _as_of(found: Subscription, now: int) -> Subscription:
     return structs.replace(found, faults=tuple(current(found.faults, now)))
 
 
@@ -260,7 +260,7 @@ def _dead_letters(found: Subscription) -> DeadLetters | None:
 
 SUBSCRIPTIONS: Final = Methods(
     SUBSCRIPTION_ROWS,
-    seen=_now,
+    as_of=_as_of,
     check=_checked,
     composites=(
         Composite(

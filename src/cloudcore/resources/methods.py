@@ -45,7 +45,7 @@ class Methods(Generic[R]):
 
     rows: Rows[R]
     _: KW_ONLY
-    seen: Callable[[R, int], R] = lambda found, _now: found
+    as_of: Callable[[R, int], R] = lambda found, _now: found
     """Returns a record as answers show it at a moment."""
     check: Callable[[R, R | None, int], R] = lambda new, _old, _now: new
     """Completes or refuses a new or changed record; it gets the one before, or None, and the moment
@@ -94,7 +94,7 @@ class Methods(Generic[R]):
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
         """Return a function that makes the answer for a record at a moment."""
-        return lambda found: self.one(self.seen(found, now))
+        return lambda found: self.one(self.as_of(found, now))
 
     @staticmethod
     def changed_at(now: int) -> Callable[[R], Mapping[str, object] | None]:
@@ -275,7 +275,7 @@ class Methods(Generic[R]):
             ctx, query, rows, count, account_id, region, asked, key=lambda each: each.id
         )
         now = ctx.clock()
-        shown = [self.bodies.shown(self.seen(each, now)) for each in found]
+        shown = [self.bodies.shown(self.as_of(each, now)) for each in found]
         return self.bodies.page(**{self.of.many: shown, "meta": meta})
 
     async def answer_get(self, ctx: RequestContext, found_id: str) -> ResponseBody:

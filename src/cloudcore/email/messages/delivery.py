@@ -34,7 +34,7 @@ from cloudcore.email.sending_identities import signer_of
 from cloudcore.email.suppressions import Unsubscription, suppressed, unsubscribe_headers
 from cloudcore.email.warm_up import counted_again, note_outcome
 from cloudcore.errors import NotFound
-from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
+from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, StaggeredLooks, doubled
 from cloudcore.jobs.queue import Job, later
 from cloudcore.outbound.mail import MailRefused
 from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope
@@ -49,7 +49,6 @@ MOST_OF_DESTINATION: Final = 8
 """Messages that a process hands over at once to the mail servers of one domain."""
 MOST_OF_SMARTHOST: Final = 24
 MOST_OF_ACCOUNT: Final = 32
-_LOOKS_A_SECOND: Final = 20
 _log = logging.getLogger(__name__)
 
 
@@ -57,10 +56,10 @@ class DeliverySlots:
     """Counts the deliveries under way in this process, by destination and account."""
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
-        self._seconds = seconds
         self._destinations = Counter[str]()
         self._accounts = Counter[str]()
-        self._next_look = 0.0
+        self.pause: Final = StaggeredLooks(seconds, 1).pause
+        """Returns the seconds until the next delivery without room tries again."""
 
     def begin(self, destination: str, account_id: str) -> bool:
         """Begin a delivery; return False if the destination or the account has too many."""
@@ -77,15 +76,6 @@ class DeliverySlots:
             counts[key] -= 1
             if not counts[key]:
                 del counts[key]
-
-    def pause(self) -> float:
-        """Return the delay in seconds before a delivery without room tries again.
-
-        Delays are staggered, so that retries cost others little.
-        """
-        now = self._seconds()
-        self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + 1)
-        return self._next_look - now
 
 
 class DueMessage(NamedTuple):

@@ -1,0 +1,242 @@
+"""Attempts to send messages: to which server, by TLS, again or never, and who is suppressed."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudcore.clock import MICROSECONDS
+from cloudcore.email import identity_verification
+from cloudcore.email.messages import delivery
+from cloudcore.notifications.family import NOTIFICATIONS
+from cloudcore.wire import moment_of
+from tests.certificates import self_signed
+from tests.databases import on_both_databases
+from tests.integration.sending_world import DAY, SendingWorld, open_world
+from tests.jobs import run_due
+
+ONE = "one.example.com"
+
+
+@pytest.fixture
+async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[SendingWorld]:
+    """Return an install, beside the mail server of one.example.com."""
+    async with open_world(tmp_path / "data", metadata_url) as made:
+        await made.mail_server(ONE, "127.0.0.2")
+        yield made
+
+
+def moment(text: str) -> int:
+    return moment_of(datetime.fromisoformat(text))
+
+
+async def suppressed(world: SendingWorld, address: str) -> list[dict[str, Any]]:
+    """Return the suppressions of an address."""
+    path = f"/v1/suppressions?address={address}"
+    answer = await world.served.ask("GET", path, token=world.token())
+    return list(answer.json()["suppressions"])
+
+
+@on_both_databases
+async def test_every_attempt_has_the_same_message_id(world: SendingWorld) -> None:
+    server = world.servers[ONE]
+    server.drops = True
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    found = (await world.message(message))["recipients"][0]
+    assert found["status"] == "deferred", "nobody knows whether it was taken"
+    waits = moment(found["next_attempt_at"]) - moment(found["last_attempt_at"])
+    assert waits == delivery.FIRST_RETRY_SECONDS * MICROSECONDS
+    server.drops = False
+    await world.work(after=60)
+    first, second = world.deliveries
+    assert first.mail["Message-ID"] == second.mail["Message-ID"]
+    assert first.mail["Date"] == second.mail["Date"]
+    assert (await world.message(message))["status"] == "sent"
+
+
+@on_both_databases
+async def test_a_refusal_for_now_is_tried_again_and_one_for_good_is_not(
+    world: SendingWorld,
+) -> None:
+    server = world.servers[ONE]
+    server.refusals = {
+        "later@one.example.com": "451 4.7.1 Come back later",
+        "none@one.example.com": "550 5.1.1 No such user",
+    }
+    message = await world.sent(
+        to=["later@one.example.com", "none@one.example.com", "bob@one.example.com"]
+    )
+    await world.work()
+    found = await world.message(message)
+    later, none, bob = found["recipients"]
+    assert found["status"] == "deferred"
+    assert (later["status"], later["attempts"]) == ("deferred", 1)
+    assert "451 4.7.1 Come back later" in later["reason"]
+    assert (none["status"], bob["status"]) == ("bounced", "sent")
+    assert "550 5.1.1 No such user" in none["reason"]
+    assert "next_attempt_at" not in none
+    (suppression,) = await suppressed(world, "none@one.example.com")
+    assert suppression["source_message"]["id"] == message["id"]
+    waits = []
+    while later["status"] == "deferred":
+        pause = moment(later["next_attempt_at"]) - moment(later["last_attempt_at"])
+        waits.append(pause / MICROSECONDS)
+        await world.work(after=waits[-1])
+        (later, *_) = (await world.message(message))["recipients"]
+    assert later["status"] == "bounced"
+    assert later["reason"].startswith("given up: ")
+    assert waits[:9] == [60.0 * 2**times for times in range(8)] + [delivery.LONGEST_RETRY_SECONDS]
+    assert sum(waits) > 2 * DAY
+    assert (await world.message(message))["status"] == "bounced"
+    assert await suppressed(world, "later@one.example.com") == [], "nor what is given up"
+
+
+@pytest.mark.parametrize("words", ["5.1.8 Sender address rejected", "5.7.1 Relay access denied"])
+async def test_a_sender_that_is_refused_suppresses_no_recipient(
+    world: SendingWorld, words: str
+) -> None:
+    server = world.servers[ONE]
+    server.refusals = {"bob@one.example.com": f"550 {words}"}
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "bounced"
+    assert await suppressed(world, "bob@one.example.com") == []
+
+
+@on_both_databases
+async def test_a_content_that_is_refused_suppresses_nobody(world: SendingWorld) -> None:
+    server = world.servers[ONE]
+    server.refusal = "554 5.7.1 Looks like spam"
+    message = await world.sent(to=["bob@one.example.com"])
+    await world.work()
+    found = await world.message(message)
+    assert (found["status"], "554 5.7.1" in found["recipients"][0]["reason"]) == ("bounced", True)
+    assert await suppressed(world, "bob@one.example.com") == []
+
+
+async def test_where_mail_goes_follows_the_dns(world: SendingWorld) -> None:
+    """RFC 5321 §5.1 and RFC 7505; an address that is not public is dialled if it is listed."""
+    records = world.names.records
+    records["null.example.com.", "MX"] = ["0 ."]
+    records["bare.example.com.", "A"] = ["127.0.0.2"]
+    records["second.example.com.", "MX"] = ["10 down.example.com.", "20 mx.one.example.com."]
+    records["down.example.com.", "A"] = ["127.0.0.99"]
+    records["inside.example.com.", "MX"] = ["10 db.inside.example.com."]
+    records["db.inside.example.com.", "A"] = ["10.0.0.5"]
+    names = ("null", "bare", "second", "inside", "nowhere")
+    message = await world.sent(to=[f"bob@{name}.example.com" for name in names])
+    await world.work()
+    found = (await world.message(message))["recipients"]
+    statuses = dict(zip(names, (each["status"] for each in found), strict=True))
+    assert statuses == {
+        "null": "bounced",
+        "bare": "sent",
+        "second": "sent",
+        "inside": "bounced",
+        "nowhere": "bounced",
+    }
+    reasons = dict(zip(names, (each.get("reason", "") for each in found), strict=True))
+    assert "RFC 7505" in reasons["null"]
+    assert "ENTREPOT_EMAIL_ALLOWED" in reasons["inside"]
+    assert reasons["nowhere"] == "nowhere.example.com has no address"
+    world.names.fails = True
+    message = await world.sent(to=["bob@bare.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "deferred"
+
+
+async def test_one_slow_mail_server_holds_up_no_other(world: SendingWorld) -> None:
+    slow = await world.mail_server("slow.example.com", "127.0.0.3")
+    slow.held = asyncio.Event()
+    most = delivery.MOST_OF_DESTINATION
+    await world.sent(to=[f"bob{number}@slow.example.com" for number in range(2 * most)])
+    await world.sent(to=["bob@one.example.com"])
+    working = asyncio.create_task(world.work())
+    while not world.deliveries or len(slow.waiting) < most:
+        await asyncio.sleep(0)
+        assert not working.done()
+    assert [each.server for each in world.deliveries] == ["127.0.0.2"]
+    assert len(slow.waiting) == most, "of one destination at once"
+    slow.held.set()
+    await working
+    for _ in range(3):
+        await world.work(after=5)
+    assert len(world.deliveries) == 2 * most + 1
+
+
+async def test_a_message_whose_identity_is_not_verified_any_more_waits_for_that(
+    world: SendingWorld,
+) -> None:
+    more = await world.verified("more.example.com")
+    message = await world.sent("x@more.example.com", to=["bob@one.example.com"])
+    record = world.names.texts.pop(f"{more['dkim']['record_name']}.")
+    assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
+    checks = [identity_verification.WORK.job_kind(world.served.email)]
+    await run_due(world.served.database, checks, world.served.clock)
+    assert (await world.show(more))["status"] == "failed"
+    await world.work()
+    found = await world.message(message)
+    assert (found["status"], world.deliveries) == ("deferred", [])
+    world.names.texts[f"{more['dkim']['record_name']}."] = record
+    assert (await world.ask("POST", f"/{more['id']}/verify")).status_code == 202
+    await world.work()
+    await world.work(after=120)
+    assert (await world.message(message))["status"] == "sent"
+
+
+async def test_platform_mail_leaves_the_same_way_and_no_tenants_suppression_or_rate_touches_it(
+    world: SendingWorld,
+) -> None:
+    body = {"address": "bob@one.example.com"}
+    await world.served.ask("POST", "/v1/suppressions", body, token=world.token())
+    world.begin_second()
+    to = {"to": ["eve@one.example.com"]}
+    codes = [(await world.send(to)).status_code for _ in range(11)]
+    assert codes[-1] == 429
+    world.served.clock.now -= world.served.clock.now % MICROSECONDS
+    await world.identity("bob@one.example.com")
+    topic = await world.served.make("/v1/topics", {"name": "news"}, token=world.token())
+    hook = {"protocol": "email", "endpoint": "bob@one.example.com"}
+    path = f"/v1/topics/{topic['id']}/subscriptions"
+    await world.served.make(path, hook, token=world.token())
+    await world.work()
+    await run_due(
+        world.served.database,
+        list(NOTIFICATIONS.runtime.job_kinds(world.served.notifications)),
+        world.served.clock,
+    )
+    ours = [each for each in world.deliveries if each.recipients == ["bob@one.example.com"]]
+    assert [each.sender for each in ours] == ["platform@registry.test"] * 2
+    assert {each.mail["From"] for each in ours} == {"platform@registry.test"}
+    assert b"\n" not in b"".join(each.content.replace(b"\r\n", b"") for each in ours)
+
+
+async def test_tls_is_used_if_it_is_offered_and_a_broken_offer_costs_no_message(
+    world: SendingWorld, tmp_path: Path
+) -> None:
+    certificate, key = self_signed(tmp_path, "mx.tls.example.com")
+    for domain, address, offer in (
+        ("tls.example.com", "127.0.0.3", server_context(certificate, key)),
+        ("broken.example.com", "127.0.0.4", ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)),
+    ):
+        await world.mail_server(domain, address, tls=offer)
+    message = await world.sent(to=["bob@tls.example.com", "bob@broken.example.com"])
+    await world.work()
+    assert (await world.message(message))["status"] == "sent"
+    assert {each.recipients[0]: each.is_tls for each in world.deliveries} == {
+        "bob@tls.example.com": True,
+        "bob@broken.example.com": False,
+    }
+
+
+def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
