@@ -25,7 +25,7 @@ from registry.blobstore.reading import (
 )
 from registry.blobstore.sealed.frame_format import says_packed, sealed_bytes, unsealed_size
 from registry.blobstore.sealed.objects import SealedObject, StoredBytes, unseal
-from registry.blobstore.sealed.table import claimed_size, compressed_bytes
+from registry.blobstore.sealed.table import claimed_size
 from registry.blobstore.staging import (
     State,
     canonical_id,
@@ -38,6 +38,7 @@ from registry.blobstore.sweeper import Orphan, StoredObject
 from registry.blobstore.threaded_store import GrowingStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
+from tests.packed_bytes import compressed_bytes
 
 _READ_BYTES: Final = 256 * 1024
 _PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))

@@ -15,9 +15,9 @@ from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.parts import part_bytes
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.sealed.frame_format import sealed_size
-from registry.blobstore.sealed.table import compressed_bytes
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore
+from tests.packed_bytes import compressed_bytes
 from tests.s3_servers import SERVERS, credentials, settings_for
 from tests.sealing_store import SealingStore
 from tests.small_frames import KEY

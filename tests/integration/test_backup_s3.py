@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import pytest
 
-from cloudcore.objects.book import NamedObject
+from cloudcore.objects.stored_rows import NamedObject
 from registry.backup import copying
 from registry.backup.objects import Progress
 from registry.backup.stores import open_object_stores

@@ -263,4 +263,4 @@ async def test_a_key_that_was_erased_since_it_was_looked_at_is_deleted(world: Se
     assert ctx.data_keys is not None
     data_key = ctx.data_keys.new(world.account.id)
     with pytest.raises(KmsKeyDeleted):
-        await others.wrap_looked_at(known.writing.looked_at, [("id", data_key)])
+        await others.wrap_under(known.writing.usable, [("id", data_key)])

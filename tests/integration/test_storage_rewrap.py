@@ -18,13 +18,15 @@ from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run, find_run
-from cloudcore.storage import buckets, piece_keys, rewrapping
+from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.cleanup import shred_deleted_keys
 from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import store_object, store_part
-from cloudcore.storage.piece_rows import PIECE_BOOK
+from cloudcore.storage.pieces import keys as piece_keys
+from cloudcore.storage.pieces import rewrapping
+from cloudcore.storage.pieces.cleanup import shred_deleted_keys
+from cloudcore.storage.pieces.rows import PIECE_ROWS
 from cloudcore.storage.tables import storage_pieces
 from tests.databases import on_both_databases
 from tests.jobs import find_job, job_ids
@@ -125,7 +127,7 @@ async def test_a_deleted_key_shreds_its_pieces_and_their_objects_can_be_deleted(
     await world.kms.delete(key)
     await shred_deleted_keys(world.needs)
     assert list(await world.files()) == [kept.id]
-    assert [row.id async for row in PIECE_BOOK.each(world.database)] == [kept.id]
+    assert [row.id async for row in PIECE_ROWS.each(world.database)] == [kept.id]
     for name in ("large", "few"):
         with pytest.raises(KmsKeyDeleted):
             await world.get(bucket, name)

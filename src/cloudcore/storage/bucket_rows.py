@@ -23,7 +23,7 @@ from cloudcore.db.rows import bound, given, insert_new
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
-from cloudcore.storage.errors import InvalidBucketState, NoSuchBucket, QuotaOfBytes
+from cloudcore.storage.errors import BytesQuotaExceeded, InvalidBucketState, NoSuchBucket
 from cloudcore.storage.tables import (
     BUCKET_ROWS,
     bucket_uses,
@@ -91,7 +91,7 @@ _HELD_EACH: Final = Statement(
     .where(_c.account_id == bindparam("account_id"), _c.bucket_id.in_(listed("ids")))
     .group_by(_c.bucket_id)
 )
-_HIT: Final = (
+_DAMAGED_OBJECTS: Final = (
     select(_o.key, func.min(_p.damaged_at).label("damaged_at"))
     .select_from(storage_pieces)
     .join(storage_objects, _o.id == _p.object_id)
@@ -103,9 +103,15 @@ _HIT: Final = (
     .group_by(_o.key)
     .limit(bindparam("most"))
     .offset(literal_column("0"))
-    .subquery("hit")
+    .subquery("damaged")
 )
-_DAMAGED: Final = Statement(page(select(_HIT.c.key, _HIT.c.damaged_at).order_by(_HIT.c.key)))
+_DAMAGED: Final = Statement(
+    page(
+        select(_DAMAGED_OBJECTS.c.key, _DAMAGED_OBJECTS.c.damaged_at).order_by(
+            _DAMAGED_OBJECTS.c.key
+        )
+    )
+)
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
@@ -179,7 +185,7 @@ _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_b
 
 
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
-    """Raise `QuotaOfBytes` if an account with `adding` more bytes would exceed its quota.
+    """Raise `BytesQuotaExceeded` if an account with `adding` more bytes would exceed its quota.
 
     Concurrent uploads are not seen, so an account may exceed its quota by these. Return the usage,
     which `tell_bytes` needs if anything is added. `most` is the quota where no operator has set
@@ -194,7 +200,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
             use,
             "the buckets of the account may hold {limit} bytes; they hold {used}, with those that"
             " were deleted within the last hour",
-            QuotaOfBytes,
+            BytesQuotaExceeded,
         )
     return use
 
@@ -203,11 +209,6 @@ def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int
     """Publish an event if an account's buckets are nearly full; see `Counted.tell`."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)
-
-
-def used_bytes(tx: Connection, account_id: str) -> int:
-    """Return the bytes that an account has in buckets."""
-    return BYTES.read(tx, account_id).used
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:

@@ -169,7 +169,7 @@ class TooManyBuckets(QuotaExceeded):
     """The account has as many buckets as it may have."""
 
 
-class QuotaOfBytes(QuotaExceeded):
+class BytesQuotaExceeded(QuotaExceeded):
     """The account's buckets hold as many bytes as they may."""
 
 

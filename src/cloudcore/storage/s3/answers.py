@@ -71,7 +71,7 @@ _CODES: Final = {
     "KmsKeyDeleted": "KMS.NotFoundException",
     "KmsKeyDisabled": "KMS.DisabledException",
     "NoSuchPart": "InvalidPartNumber",
-    "QuotaOfBytes": "QuotaExceeded",
+    "BytesQuotaExceeded": "QuotaExceeded",
     "SizeDiffers": "InvalidRequest",
     "UnknownChecksum": "InvalidRequest",
     "AccessDenied": "AccessDenied",

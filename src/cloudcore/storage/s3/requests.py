@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from cloudcore.storage.bucket import MAX_KEY_BYTES
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import is_form
 from cloudcore.storage.s3.signature import Headers
 
-MAX_KEY_BYTES: Final = 1024
 MAX_FIELDS: Final = 100
 _PORT: Final = re.compile(r":\d*$")
 

@@ -26,7 +26,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import count
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.storage.needs import SHREDDED, SealedPiece
-from cloudcore.storage.piece_rows import Condemned
+from cloudcore.storage.pieces.rows import Condemned
 from cloudcore.storage.tables import (
     storage_buckets,
     storage_objects,

@@ -16,7 +16,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.objects.book import Book
+from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
@@ -289,7 +289,7 @@ _IS_NEEDED: Final[ColumnElement[bool]] = literal_column(
 )
 
 _DIGEST: Final = _ALGORITHM.concat(_p.sha256)
-PIECE_BOOK: Final = Book(
+PIECE_ROWS: Final = StoredRows(
     storage_pieces,
     select(
         _p.id,
@@ -327,7 +327,7 @@ _UPLOAD_OF: Final = Statement(
 )
 
 
-class HitObject(NamedTuple):
+class DamagedObject(NamedTuple):
     """An object, or an upload, with damaged bytes."""
 
     bucket: str
@@ -345,7 +345,7 @@ def is_needed(tx: Connection, piece_id: str) -> bool:
     return tx.row(_NEEDED, piece_id=piece_id) is not None
 
 
-def hit_by(tx: Connection, piece_id: str) -> HitObject | None:
+def damaged_object(tx: Connection, piece_id: str) -> DamagedObject | None:
     """Return the object or the upload of a piece; None if it has none."""
     row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
-    return None if row is None else HitObject(row[0], bytes(row[1]).decode(), bool(row[2]))
+    return None if row is None else DamagedObject(row[0], bytes(row[1]).decode(), bool(row[2]))

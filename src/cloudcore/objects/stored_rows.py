@@ -66,7 +66,7 @@ class NamedObject(NamedTuple):
     encoding: str
 
 
-class BookTotals(NamedTuple):
+class StoredTotals(NamedTuple):
     """The number of objects that have bytes, and of those that were verified lately."""
 
     objects: int
@@ -77,7 +77,7 @@ class BookTotals(NamedTuple):
     """Known to be."""
 
 
-class Book:
+class StoredRows:
     """The statements over one tenant's table, and their functions; each is a part of a transaction.
 
     `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that names their
@@ -189,11 +189,11 @@ class Book:
                 yield row
             after = found[-1].id
 
-    def totals(self, tx: Connection, since: int) -> BookTotals:
+    def totals(self, tx: Connection, since: int) -> StoredTotals:
         """Count the objects that have bytes, and those verified `since`. Reads every row."""
         row = tx.row(self._totals, since=since)
         assert row is not None
-        return BookTotals(*map(int, row))
+        return StoredTotals(*map(int, row))
 
     def count_stored(self, tx: Connection) -> tuple[int, int]:
         """Return the number of objects in the store, and of their bytes there."""
