@@ -50,28 +50,21 @@ class Held(NamedTuple):
     """Of parts of open uploads."""
 
 
-_OF_ACCOUNT: Final = _b.account_id == bindparam("account_id")
-_FIND_PUBLIC: Final = Statement(
-    BUCKET_ROWS.columns.where(_b.region == bindparam("region"), _b.name == bindparam("name"))
-)
+_FIND_PUBLIC: Final = Statement(BUCKET_ROWS.columns.where(given(_b.region, _b.name)))
 _KEEP: Final = Statement(
-    BUCKET_ROWS.columns.where(_b.id == bindparam("id"), _OF_ACCOUNT).with_for_update(key_share=True)
+    BUCKET_ROWS.columns.where(given(_b.id, _b.account_id)).with_for_update(key_share=True)
 )
 _LIST: Final = Statement(
     page(
         BUCKET_ROWS.columns.where(
-            _OF_ACCOUNT,
-            _b.region == bindparam("region"),
+            given(_b.account_id, _b.region),
             (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
             _b.name > bindparam("after"),
         ).order_by(_b.name)
     )
 )
-_ERASE_COUNTS: Final = Statement(
-    storage_counts.delete().where(
-        _c.bucket_id == bindparam("id"), _c.account_id == bindparam("account_id")
-    )
-)
+_OF_BUCKET: Final = given(_c.bucket_id, _c.account_id)
+_ERASE_COUNTS: Final = Statement(storage_counts.delete().where(_OF_BUCKET))
 _COUNTED: Final = ("bucket_id", "shard", "account_id", *Held._fields)
 _add_count = insert(storage_counts).values(bound(_COUNTED))
 _CHANGE: Final = Statement(
@@ -81,25 +74,17 @@ _CHANGE: Final = Statement(
     )
 )
 _sums = [func.coalesce(func.sum(_c[name]), literal_column("0")) for name in Held._fields]
-_HELD: Final = Statement(
-    select(*_sums).where(
-        _c.bucket_id == bindparam("bucket_id"), _c.account_id == bindparam("account_id")
-    )
-)
+_HELD: Final = Statement(select(*_sums).where(_OF_BUCKET))
 _HELD_EACH: Final = Statement(
     select(_c.bucket_id, *_sums)
-    .where(_c.account_id == bindparam("account_id"), _c.bucket_id.in_(listed("ids")))
+    .where(given(_c.account_id), _c.bucket_id.in_(listed("ids")))
     .group_by(_c.bucket_id)
 )
 _DAMAGED_OBJECTS: Final = (
     select(_o.key, func.min(_p.damaged_at).label("damaged_at"))
     .select_from(storage_pieces)
     .join(storage_objects, _o.id == _p.object_id)
-    .where(
-        sql("damage IS NOT NULL"),
-        _p.account_id == bindparam("account_id"),
-        _o.bucket_id == bindparam("bucket_id"),
-    )
+    .where(sql("damage IS NOT NULL"), given(_p.account_id, _o.bucket_id))
     .group_by(_o.key)
     .limit(bindparam("most"))
     .offset(literal_column("0"))
@@ -137,7 +122,7 @@ def list_buckets(
 
 def erase_counts(tx: Connection, bucket: Bucket) -> None:
     """Delete the counts of an empty bucket."""
-    tx.execute(_ERASE_COUNTS, id=bucket.id, account_id=bucket.account_id)
+    tx.execute(_ERASE_COUNTS, bucket_id=bucket.id, account_id=bucket.account_id)
 
 
 def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
@@ -178,9 +163,7 @@ _CHANGE_BYTES: Final = Statement(
         index_elements=["account_id", "shard"], set_={"bytes": _a.bytes + _add_bytes.excluded.bytes}
     )
 )
-BYTES: Final = Counted(
-    BUCKET_BYTES, select(func.sum(_a.bytes)).where(_a.account_id == bindparam("account_id"))
-)
+BYTES: Final = Counted(BUCKET_BYTES, select(func.sum(_a.bytes)).where(given(_a.account_id)))
 _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
@@ -236,7 +219,7 @@ _ADD: Final = Statement(insert_new(bucket_uses, _u.keys()))
 _REMOVE: Final = Statement(bucket_uses.delete().where(given(_u.account_id, _u.user_id)))
 _ONE: Final = Statement(
     select(_u.words)
-    .where(_u.account_id == bindparam("account_id"), _u.bucket_id == bindparam("bucket_id"))
+    .where(given(_u.account_id, _u.bucket_id))
     .order_by(_u.user_id)
     .limit(literal_column("1"))
     .offset(literal_column("0"))

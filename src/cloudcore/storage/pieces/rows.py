@@ -6,15 +6,15 @@ The bytes of a piece never change: a new object of the same key has other pieces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, bindparam, func, literal_column, null, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, columns, count, find_all, find_one, given
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
@@ -73,10 +73,9 @@ _STORED: Final = StoredPiece._fields
 _COLUMNS: Final = ("number", "md5", "checksum", "created_at", "damage", *_STORED)
 
 
-_OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
-_OF_OBJECT: Final = (_p.object_id == bindparam("object_id"), _OF_ACCOUNT)
-_OF_UPLOAD: Final = (_p.upload_id == bindparam("upload_id"), _OF_ACCOUNT)
-_LISTED_PART: Final = tuple(name for name in _COLUMNS if name not in ("body", "wrapped"))
+_OF_OBJECT: Final = given(_p.object_id, _p.account_id)
+_OF_UPLOAD: Final = given(_p.upload_id, _p.account_id)
+_LISTED_PART: Final = [null() if name in ("body", "wrapped") else _p[name] for name in _COLUMNS]
 
 _ADD: Final = Statement(
     insert(storage_pieces).values(
@@ -84,44 +83,40 @@ _ADD: Final = Statement(
     )
 )
 _OF_AN_OBJECT: Final = Statement(
-    columns(storage_pieces, _COLUMNS).where(*_OF_OBJECT).order_by(_p.number)
+    columns(storage_pieces, _COLUMNS).where(_OF_OBJECT).order_by(_p.number)
 )
 _BETWEEN: Final = Statement(
     columns(storage_pieces, _COLUMNS)
-    .where(*_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
+    .where(_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
     .order_by(_p.number)
 )
-_SIZES: Final = Statement(select(_p.number, _p.size).where(*_OF_OBJECT).order_by(_p.number))
+_SIZES: Final = Statement(select(_p.number, _p.size).where(_OF_OBJECT).order_by(_p.number))
 _IS_PLAIN: Final = Statement(
-    page(select(_p.number).where(*_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
+    page(select(_p.number).where(_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
 )
 _LIST_PIECES: Final = Statement(
-    columns(storage_pieces, ListedPiece._fields).where(*_OF_OBJECT).order_by(_p.number)
+    columns(storage_pieces, ListedPiece._fields).where(_OF_OBJECT).order_by(_p.number)
 )
-_FIND_PART: Final = Statement(
-    columns(storage_pieces, _COLUMNS).where(*_OF_UPLOAD, _p.number == bindparam("number"))
-)
+_FIND_PART: Final = Statement(columns(storage_pieces, _COLUMNS).where(_OF_UPLOAD, given(_p.number)))
 _LIST_PARTS: Final = Statement(
     page(
-        columns(storage_pieces, _LISTED_PART)
-        .where(*_OF_UPLOAD, _p.number > bindparam("after"))
-        .order_by(_p.number)
+        select(*_LISTED_PART).where(_OF_UPLOAD, _p.number > bindparam("after")).order_by(_p.number)
     )
 )
-_COUNT_PARTS: Final = Statement(select(func.count()).select_from(storage_pieces).where(*_OF_UPLOAD))
+_COUNT_PARTS: Final = Statement(select(func.count()).select_from(storage_pieces).where(_OF_UPLOAD))
 _CONDEMNING: Final[dict[str, Any]] = {
     "object_id": null(),
     "upload_id": null(),
     "condemned_at": bindparam("now"),
 }
-_CONDEMN_OBJECT: Final = Statement(storage_pieces.update().where(*_OF_OBJECT).values(_CONDEMNING))
-_CONDEMN_PARTS: Final = Statement(storage_pieces.update().where(*_OF_UPLOAD).values(_CONDEMNING))
+_CONDEMN_OBJECT: Final = Statement(storage_pieces.update().where(_OF_OBJECT).values(_CONDEMNING))
+_CONDEMN_PARTS: Final = Statement(storage_pieces.update().where(_OF_UPLOAD).values(_CONDEMNING))
 _CONDEMN_PART: Final = Statement(
-    storage_pieces.update().where(*_OF_UPLOAD, _p.number == bindparam("part")).values(_CONDEMNING)
+    storage_pieces.update().where(_OF_UPLOAD, _p.number == bindparam("part")).values(_CONDEMNING)
 )
 _MOVE: Final = Statement(
     storage_pieces.update()
-    .where(_p.id.in_(listed("ids")), *_OF_UPLOAD)
+    .where(_p.id.in_(listed("ids")), _OF_UPLOAD)
     .values(object_id=bindparam("object_id"), upload_id=null())
 )
 _LIST_CONDEMNED: Final = Statement(
@@ -138,7 +133,7 @@ _FORGET: Final = Statement(
 )
 _OWNED: Final = Statement(select(_p.id).where(_p.id.in_(listed("ids"))))
 _HAS_PARTS: Final = Statement(
-    select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(*_OF_UPLOAD)
+    select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(_OF_UPLOAD)
 )
 
 
@@ -172,9 +167,7 @@ def add_piece(
 
 def pieces_of(tx: Connection, account_id: str, object_id: str) -> list[Piece]:
     """Return the pieces of an object in order."""
-    return [
-        _piece(row) for row in tx.rows(_OF_AN_OBJECT, account_id=account_id, object_id=object_id)
-    ]
+    return find_all(tx, _piece, _OF_AN_OBJECT, account_id=account_id, object_id=object_id)
 
 
 def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int, int]]:
@@ -185,32 +178,29 @@ def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int,
 
 def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:
     """Return the pieces of an object in order, without their bytes and keys."""
-    rows = tx.rows(_LIST_PIECES, account_id=account_id, object_id=object_id)
-    return [ListedPiece(*row) for row in rows]
+    return find_all(tx, ListedPiece, _LIST_PIECES, account_id=account_id, object_id=object_id)
 
 
 def pieces_between(
     tx: Connection, account_id: str, object_id: str, first: int, last: int
 ) -> list[Piece]:
     """Return the pieces of an object from one number to another, in order."""
-    rows = tx.rows(_BETWEEN, account_id=account_id, object_id=object_id, first=first, last=last)
-    return [_piece(row) for row in rows]
+    of = {"account_id": account_id, "object_id": object_id}
+    return find_all(tx, _piece, _BETWEEN, **of, first=first, last=last)
 
 
 def find_part(tx: Connection, account_id: str, upload_id: str, number: int) -> Piece | None:
     """Return a part of an upload, or None."""
-    row = tx.row(_FIND_PART, account_id=account_id, upload_id=upload_id, number=number)
-    return None if row is None else _piece(row)
+    of = {"account_id": account_id, "upload_id": upload_id}
+    return find_one(tx, _piece, _FIND_PART, **of, number=number)
 
 
 def list_parts(
     tx: Connection, account_id: str, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
     """Return parts of an upload by number, without their bytes and keys."""
-    rows = tx.rows(
-        _LIST_PARTS, account_id=account_id, upload_id=upload_id, after=after, limit=limit
-    )
-    return [_piece(row, _bare) for row in rows]
+    of = {"account_id": account_id, "upload_id": upload_id}
+    return find_all(tx, _piece, _LIST_PARTS, **of, after=after, limit=limit)
 
 
 def count_parts(tx: Connection, account_id: str, upload_id: str) -> int:
@@ -220,8 +210,7 @@ def count_parts(tx: Connection, account_id: str, upload_id: str) -> int:
 
 def upload_bytes(tx: Connection, account_id: str, upload_id: str) -> int:
     """Return the bytes of all parts of an upload."""
-    row = tx.row(_HAS_PARTS, account_id=account_id, upload_id=upload_id)
-    return int(row[0]) if row else 0
+    return count(tx, _HAS_PARTS, account_id=account_id, upload_id=upload_id)
 
 
 def condemn_object(tx: Connection, account_id: str, object_id: str, now: int) -> None:
@@ -254,8 +243,7 @@ def move_parts(
 
 def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
     """Return pieces of all accounts that were condemned before a moment."""
-    rows = tx.rows(_LIST_CONDEMNED, before=before, limit=limit)
-    return [Condemned(row[0], row[1], bool(row[2])) for row in rows]
+    return find_all(tx, condemned_of, _LIST_CONDEMNED, before=before, limit=limit)
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
@@ -271,15 +259,13 @@ def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(piece_ids))}
 
 
-def _piece(row: Row, stored: Callable[..., StoredPiece] = StoredPiece) -> Piece:
-    number, md5, checksum, created_at, damage, *rest = row
-    return Piece(number, md5, checksum, stored(*rest), created_at, damage)
+def condemned_of(piece_id: str, account_id: str, is_inline: int) -> Condemned:
+    """Return the piece of a row; SQLite has numbers for truth values."""
+    return Condemned(piece_id, account_id, bool(is_inline))
 
 
-def _bare(*row: Any) -> StoredPiece:  # noqa: ANN401 - columns
-    """Return a piece without its bytes and its key."""
-    *before_body, kms_key_id = row
-    return StoredPiece._make((*before_body, None, kms_key_id, None))
+def _piece(number: int, md5: str, checksum: str, created_at: int, damage: str, *rest: Any) -> Piece:  # noqa: ANN401 - columns
+    return Piece(number, md5, checksum, StoredPiece(*rest), created_at, damage)
 
 
 _b, _o, _u = storage_buckets.c, storage_objects.c, storage_uploads.c
