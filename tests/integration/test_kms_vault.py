@@ -97,7 +97,7 @@ class Machine:
             if self.chance.random() < 0.3:
                 self.keep(await kms.delete(key))
             else:
-                self.keep(await kms.database.write(services.enable_key, key, kms.clock()))
+                self.keep(await kms.enable(key))
         else:
             acts = [kms.rotate, kms.rotate, kms.disable, kms.schedule_deletion]
             self.keep(await self.chance.choice(acts)(key))
@@ -210,7 +210,7 @@ async def test_a_disabled_key_is_refused_at_once_in_every_process(
     for process in (kms.vault, other):
         with pytest.raises(Conflict):
             await process.unwrap(ACME, key.id, wrapped, b"")
-    await kms.database.write(services.enable_key, key, kms.clock())
+    await kms.enable(key)
     assert await other.unwrap(ACME, key.id, wrapped, b"") == DATA_KEY
     assert provider.unwrapped == 2
 

@@ -111,22 +111,17 @@ async def test_a_binding_decides_the_key(world: SealedWorld) -> None:
     assert (await world.pull("red", DATA)).content == DATA
 
 
-async def test_known_bytes_are_wrapped_under_a_second_key(world: SealedWorld) -> None:
+@pytest.mark.parametrize("is_mount", [True, False])
+async def test_known_bytes_are_wrapped_under_the_key_of_a_second_repository(
+    world: SealedWorld, *, is_mount: bool
+) -> None:
     await world.push("red", DATA)
     key = await world.make_bound_key("blue", "blue")
-    assert (await world.push("blue", DATA)).status_code == 201
+    known = world.mount("blue", DATA, "red") if is_mount else world.push("blue", DATA)
+    assert (await known).status_code == 201
     ((object_id, *_),) = await world.objects(DATA)
     platform = await world.platform_key()
     assert set(await world.wraps(object_id)) == {platform.id, key.id}
-    assert await world.link("blue", DATA) == (object_id, key.id)
-    assert (await world.pull("blue", DATA)).content == DATA
-
-
-async def test_a_mount_is_wrapped_under_the_key_of_the_target(world: SealedWorld) -> None:
-    await world.push("red", DATA)
-    key = await world.make_bound_key("blue", "blue")
-    assert (await world.mount("blue", DATA, "red")).status_code == 201
-    ((object_id, *_),) = await world.objects(DATA)
     assert await world.link("blue", DATA) == (object_id, key.id)
     assert (await world.pull("blue", DATA)).content == DATA
 

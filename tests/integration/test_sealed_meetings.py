@@ -84,8 +84,9 @@ async def check_whole(world: SealedWorld, data: bytes, *repositories: str) -> No
         assert (answer.status_code, answer.content) == (200, data)
 
 
-async def test_a_mount_meets_a_replacement(
-    world: SealedWorld, met: SealedWorld, keys: MeetingKeys
+@pytest.mark.parametrize("is_mount", [True, False])
+async def test_a_mount_or_a_push_of_known_bytes_meets_a_replacement(
+    world: SealedWorld, met: SealedWorld, keys: MeetingKeys, *, is_mount: bool
 ) -> None:
     await world.push("red", DATA)
     key = await world.make_bound_key("blue", "blue")
@@ -96,25 +97,11 @@ async def test_a_mount_meets_a_replacement(
         assert (await world.push("red", DATA)).status_code == 201
 
     keys.meeting = replace_bytes
-    assert (await met.mount("blue", DATA, "red")).status_code == 201
+    met_by = met.mount("blue", DATA, "red") if is_mount else met.push("blue", DATA)
+    assert (await met_by).status_code == 201
     ((_, after, *_),) = await world.objects(DATA)
     assert before != after
     assert (await world.link("blue", DATA))[1] == key.id
-    await check_whole(world, DATA, "red", "blue")
-
-
-async def test_a_push_of_known_bytes_meets_a_replacement(
-    world: SealedWorld, met: SealedWorld, keys: MeetingKeys
-) -> None:
-    await world.push("red", DATA)
-    await world.make_bound_key("blue", "blue")
-
-    async def replace_bytes() -> None:
-        await world.age(DATA)
-        assert (await world.push("red", DATA)).status_code == 201
-
-    keys.meeting = replace_bytes
-    assert (await met.push("blue", DATA)).status_code == 201
     await check_whole(world, DATA, "red", "blue")
 
 
@@ -159,9 +146,9 @@ async def test_a_replacement_meets_the_end_of_the_key_of_others(
 
 
 @pytest.mark.parametrize("is_session", [False, True])
-async def test_a_key_is_deleted_while_its_bytes_arrive(
-    world: SealedWorld,
-    is_session: bool,
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_key_is_disabled_or_deleted_while_its_bytes_arrive(
+    world: SealedWorld, *, is_session: bool, is_deleted: bool
 ) -> None:
     key = await world.make_bound_key("mine", "red")
     path = f"{world.blobs('red')}/uploads/"
@@ -171,43 +158,15 @@ async def test_a_key_is_deleted_while_its_bytes_arrive(
 
     async def body() -> AsyncIterator[bytes]:
         yield DATA[:100]
-        await world.delete(key)
+        await (world.delete(key) if is_deleted else world.disable(key))
         yield DATA[100:]
 
     method = "PUT" if is_session else "POST"
     answer = await world.docker.request(method, path, content=body())
-    assert error_of(answer) == (404, "DENIED", {"reason": "kms_key_not_found"})
+    gone = (404, "DENIED", {"reason": "kms_key_not_found"})
+    assert error_of(answer) == (gone if is_deleted else (403, "DENIED", DISABLED))
     assert await world.objects(DATA) == []
-    await world.bind("red", None)
-    answer = await world.docker.request(method, path, content=DATA)
-    assert answer.status_code == 201, answer.text
-    await check_whole(world, DATA, "red")
-    store = world.install.ctx.reader
-    assert isinstance(store, MemoryStore)
-    assert len(store.files.objects) == 1
-
-
-@pytest.mark.parametrize("is_session", [False, True])
-async def test_a_key_is_disabled_while_its_bytes_arrive(
-    world: SealedWorld,
-    is_session: bool,
-) -> None:
-    key = await world.make_bound_key("mine", "red")
-    path = f"{world.blobs('red')}/uploads/"
-    if is_session:
-        path = (await world.begin("red")).headers["location"]
-    path += f"?digest={digest_of(DATA)}"
-
-    async def body() -> AsyncIterator[bytes]:
-        yield DATA[:100]
-        await world.disable(key)
-        yield DATA[100:]
-
-    method = "PUT" if is_session else "POST"
-    answer = await world.docker.request(method, path, content=body())
-    assert error_of(answer) == (403, "DENIED", DISABLED)
-    assert await world.objects(DATA) == []
-    await world.enable(key)
+    await (world.bind("red", None) if is_deleted else world.enable(key))
     answer = await world.docker.request(method, path, content=DATA)
     assert answer.status_code == 201, answer.text
     await check_whole(world, DATA, "red")
