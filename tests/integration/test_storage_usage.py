@@ -26,9 +26,9 @@ from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
 BASE: Final = b"b" * 1000
+"""The layer that images share."""
 SEAL: Final = 104
 """What a sealed blob of less than 1 MiB takes beside its bytes."""
-"""The layer that images share."""
 DAY: Final = 24 * 3600
 
 
