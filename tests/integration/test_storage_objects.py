@@ -14,6 +14,7 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
+from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 from cloudcore.storage import buckets, object_reads, object_writes, objects
 from cloudcore.storage.bucket import check_bucket_name
 from cloudcore.storage.bucket_rows import BYTES
@@ -31,8 +32,6 @@ from cloudcore.storage.errors import (
     InvalidBucketName,
     InvalidTag,
     KeyTooLong,
-    KmsKeyDeleted,
-    KmsKeyDisabled,
     NoSuchBucket,
     NoSuchKey,
 )
@@ -323,12 +322,12 @@ async def test_bytes_under_a_key_that_cannot_be_used_are_an_error(
     await storage.put(bucket, "many", LARGE)
     await storage.kms.disable(key)
     for name in ("few", "many"):
-        with pytest.raises(KmsKeyDisabled):
+        with pytest.raises(KeyDisabled):
             await storage.get(bucket, name)
-    with pytest.raises(KmsKeyDisabled):
+    with pytest.raises(KeyDisabled):
         await storage.put(bucket, "new")
     await storage.kms.delete(key)
-    with pytest.raises(KmsKeyDeleted):
+    with pytest.raises(KeyDeleted):
         await storage.get(bucket, "many")
     assert await storage.delete(bucket, "many") is not None
 

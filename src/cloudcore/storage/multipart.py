@@ -86,7 +86,7 @@ class _Done(msgspec.Struct):
 def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
     """Insert an upload.
 
-    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KmsKeyDeleted` or `KmsKeyDisabled` if
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KeyDeleted` or `KeyDisabled` if
     its KMS key cannot be used.
     """
     store.key_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)

@@ -173,8 +173,8 @@ knows what it is."""
 class BucketBytes(Protocol):
     """The store of the bytes of all buckets.
 
-    Calls that need a KMS key raise:     KmsKeyDeleted, KmsKeyDisabled: it cannot be used.
-    Unavailable: the provider of its material does not answer.
+    Calls that need a KMS key raise `KeyDeleted` or `KeyDisabled` if it cannot be used, and
+    `Unavailable` if the provider of its material does not answer.
     """
 
     @property

@@ -123,7 +123,7 @@ async def find_object(
         InvalidRange: the range has no byte of it.
         InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
         BytesDamaged: its pieces are absent, or one in the range is known as damaged.
-        KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces cannot be used.
+        KeyDeleted, KeyDisabled: a KMS key of its pieces cannot be used.
 
     """
 
@@ -188,8 +188,8 @@ async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
     """Open a found range of an object; the caller closes it.
 
-    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KmsKeyDeleted`,
-    `KmsKeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
+    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KeyDeleted`,
+    `KeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
     """
     assert found.usable is not None, "it was found to be sent"
     opened = await needs.bytes.open(found.object.account_id, found.pieces, found.usable)

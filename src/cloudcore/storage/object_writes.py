@@ -89,7 +89,7 @@ async def store_object(
             and again when it is recorded.
         BytesQuotaExceeded: the account has no room; likewise.
         NoSuchBucket: the bucket was deleted meanwhile.
-        KmsKeyDeleted, KmsKeyDisabled: its KMS key cannot be used.
+        KeyDeleted, KeyDisabled: its KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
         PlatformError: by `terms.verify`.
 
@@ -143,7 +143,7 @@ async def store_part(
     Raises:
         InvalidPartNumber, EntityTooLarge, IncompleteBody: by their names.
         NoSuchUpload: there is no such open upload, or not any more.
-        BytesQuotaExceeded, KmsKeyDeleted, KmsKeyDisabled, Unavailable, PlatformError: as
+        BytesQuotaExceeded, KeyDeleted, KeyDisabled, Unavailable, PlatformError: as
             `store_object`.
 
     """

@@ -23,9 +23,16 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
 from cloudcore.kms.vault import UsableKeys
 from cloudcore.objects.stored_rows import Owned
-from cloudcore.objects.wraps import Rewrapped, WrapBroken, WrappedKey, rewrap
+from cloudcore.objects.wraps import (
+    KeyDeleted,
+    KeyDisabled,
+    Rewrapped,
+    WrapBroken,
+    WrappedKey,
+    rewrap,
+)
 from cloudcore.resource_references import Authorize, Scope
-from cloudcore.storage import errors as storage_errors
+from cloudcore.storage.errors import BytesDamaged
 from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, StoredPiece
 from registry import errors
 from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
@@ -126,9 +133,9 @@ class BlobBucketBytes(BucketBytes):
             return None
         key = find_key(tx, account_id, kms_key_id)
         if key is None or key.state == "deleted":
-            raise storage_errors.KmsKeyDeleted
+            raise KeyDeleted
         if key.state != "enabled":
-            raise storage_errors.KmsKeyDisabled
+            raise KeyDisabled
         return self.sealing.keys.usable_version(tx, account_id, key.id, key.current_version)
 
     def keys_to_read(
@@ -136,7 +143,7 @@ class BlobBucketBytes(BucketBytes):
     ) -> UsableKeys:
         """Find the KMS keys of pieces usable (`BucketBytes.keys_to_read`)."""
         if any(piece.encoding == SHREDDED for piece in pieces):
-            raise storage_errors.KmsKeyDeleted
+            raise KeyDeleted
         with _translated():
             return self.sealing.keys.usable_for(tx, account_id, _wraps(pieces))
 
@@ -160,7 +167,7 @@ class BlobBucketBytes(BucketBytes):
         try:
             first = await open_piece(self.store, pieces[0], keys[0])
         except (ObjectUnknown, ObjectDamaged):
-            raise storage_errors.BytesDamaged from None
+            raise BytesDamaged from None
         return OpenPieces(self.store, pieces, keys, first)
 
     async def rewrap(
@@ -232,8 +239,8 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except errors.KmsKeyDeleted:
-        raise storage_errors.KmsKeyDeleted from None
+        raise KeyDeleted from None
     except errors.KmsKeyDisabled:
-        raise storage_errors.KmsKeyDisabled from None
+        raise KeyDisabled from None
     except WrapBroken:
-        raise storage_errors.BytesDamaged from None
+        raise BytesDamaged from None
