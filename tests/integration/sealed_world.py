@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import httpx
 from sqlalchemy import bindparam, select
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.kms.key import Key
 from cloudcore.kms.providers import Provider, Providers
 from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.vault import Vault
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -25,7 +30,7 @@ from registry.metadata.tables import (
 from registry.oci.digest import digest_of
 from registry.services.data_keys import DataKeys
 from tests.kms_world import KeyChanges
-from tests.tenants import ALLOW_ALL, Install, Program, bearer
+from tests.tenants import ALLOW_ALL, URL, Install, Program, bearer
 
 _BIND: Final = Statement(
     encryption_bindings.insert().values(
@@ -79,6 +84,18 @@ _SPOIL: Final = Statement(
 )
 
 
+class CountedDatabase:
+    """A database that counts the calls by kind."""
+
+    def __init__(self, database: Database, counted: Counter[str]) -> None:
+        self._database = database
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        self._counted[name] += 1
+        return getattr(self._database, name)
+
+
 @dataclass
 class SealedWorld(KeyChanges):
     """One account with two repositories, ``red`` and ``blue``, and a client with every right."""
@@ -93,6 +110,22 @@ class SealedWorld(KeyChanges):
     def __post_init__(self) -> None:
         self.database, self.clock = self.install.database, self.install.clock
         self.maker = self.install.kms.maker
+
+    @asynccontextmanager
+    async def served_by(self, **changes: Any) -> AsyncIterator[SealedWorld]:  # noqa: ANN401
+        """Serve the same install by a process with other dependencies."""
+        plane = DataPlane(replace(self.install.ctx, **changes), OpenAccess("acme"))
+        transport = httpx.ASGITransport(plane)
+        async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
+            yield replace(self, docker=docker)
+
+    @asynccontextmanager
+    async def counting(self) -> AsyncIterator[tuple[SealedWorld, Counter[str]]]:
+        """Serve the same install through a database that counts its calls."""
+        counted = Counter[str]()
+        database = CountedDatabase(self.install.ctx.database, counted)
+        async with self.served_by(database=database) as seen:
+            yield seen, counted
 
     async def sign_in(self) -> None:
         """Give the client a new bearer, which is good for five minutes."""

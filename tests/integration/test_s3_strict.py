@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
@@ -16,8 +15,7 @@ from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from cloudcore.storage.s3.answers import NAMESPACE
 from tests.databases import on_both_databases
 from tests.integration.damaged import flip
-from tests.integration.s3_client import HOST, S3Client, client_of, code_of, deletion, texts
-from tests.integration.served_world import open_served
+from tests.integration.s3_client import S3Client, code_of, deletion, texts
 from tests.tenants import Statement, allow, document
 
 OTHER_CHANGES: Final = (
@@ -42,13 +40,10 @@ BAD_RULES: Final = (
 
 
 @pytest.fixture
-async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
+async def s3(s3: S3Client) -> S3Client:
     """Return a client whose account has a bucket ``bucket``, with an object ``key``."""
-    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
-        client = client_of(served, served.acme)
-        await client.done("PUT", "/bucket")
-        await client.done("PUT", "/bucket/key", b"bytes")
-        yield client
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    return s3
 
 
 async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3Client) -> None:

@@ -6,21 +6,14 @@ import json
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
-from typing import Any, cast
 
-import httpx
 import pytest
 from sqlalchemy import bindparam
 
-from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.kms.key import Key
 from cloudcore.quotas.limits import QuotaUse, put_limit
-from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
 from registry.metadata.quotas import COUNTED_BYTES, find_miscount
 from registry.metadata.tables import inline_bytes
@@ -31,7 +24,7 @@ from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore
-from tests.tenants import URL, open_install
+from tests.tenants import open_install
 
 pytestmark = on_both_databases
 
@@ -75,18 +68,6 @@ def _files(world: SealedWorld) -> dict[str, bytes]:
     store = world.install.ctx.reader
     assert isinstance(store, MemoryStore)
     return store.files.objects
-
-
-class CountingDatabase:
-    """A database; counts the transactions by kind."""
-
-    def __init__(self, database: Database, counted: Counter[str]) -> None:
-        self._database = database
-        self._counted = counted
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
-        self._counted[name] += 1
-        return getattr(self._database, name)
 
 
 async def test_a_pushed_blob_is_sealed_under_the_platform_key(world: SealedWorld) -> None:
@@ -349,14 +330,7 @@ async def test_a_manifest_needs_keys_that_are_not_deleted(world: SealedWorld) ->
 async def test_a_pull_reads_once_and_a_push_writes_once(world: SealedWorld) -> None:
     await world.push("red", b"warm")
     await world.pull("red", b"warm")
-    counted = Counter[str]()
-    database = world.install.ctx.database
-    plane = DataPlane(
-        replace(world.install.ctx, database=cast("Database", CountingDatabase(database, counted))),
-        OpenAccess("acme"),
-    )
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
-        counting = replace(world, docker=docker)
+    async with world.counting() as (counting, counted):
         assert (await counting.push("red", DATA)).status_code == 201
         is_inline = world.install.ctx.limits.inline_max_bytes > 0
         assert counted == ({"write": 1} if is_inline else {"read": 1, "write": 1})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -15,14 +14,12 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database, OutcomeUnknown
 from cloudcore.kms.key import Key
 from registry.blobstore.base import DataKey
-from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
 from registry.oci.digest import digest_of
 from registry.services.data_keys import DataKeys
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore
-from tests.tenants import URL, Install
+from tests.tenants import Install
 
 pytestmark = on_both_databases
 
@@ -62,10 +59,8 @@ def keys(world: SealedWorld) -> MeetingKeys:
 @pytest.fixture
 async def met(world: SealedWorld, keys: MeetingKeys) -> AsyncIterator[SealedWorld]:
     """Return the same install, served by a process that something else meets."""
-    plane = DataPlane(replace(world.install.ctx, data_keys=keys), OpenAccess("acme"))
-    transport = httpx.ASGITransport(plane)
-    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
-        yield replace(world, docker=docker)
+    async with world.served_by(data_keys=keys) as met:
+        yield met
 
 
 async def check_whole(world: SealedWorld, data: bytes, *repositories: str) -> None:
@@ -202,10 +197,8 @@ async def test_bytes_whose_rows_may_be_written_stay_when_the_key_is_disabled(
 ) -> None:
     key = await world.make_bound_key("mine", "red")
     database = LosingDatabase(world.install.database, lambda: world.disable(key))
-    ctx = replace(world.install.ctx, database=cast("Database", database))
-    transport = httpx.ASGITransport(DataPlane(ctx, OpenAccess("acme")))
-    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
-        assert (await replace(world, docker=docker).push("red", DATA)).status_code == 503
+    async with world.served_by(database=cast("Database", database)) as losing:
+        assert (await losing.push("red", DATA)).status_code == 503
     await world.enable(key)
     await check_whole(world, DATA, "red")
 
@@ -249,10 +242,8 @@ async def test_many_meet_at_once(world: SealedWorld) -> None:
 @pytest.fixture
 async def plain(world: SealedWorld) -> AsyncIterator[SealedWorld]:
     """Return the same install, served by a process that does not seal."""
-    plane = DataPlane(replace(world.install.ctx, seals=False), OpenAccess("acme"))
-    transport = httpx.ASGITransport(plane)
-    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
-        yield replace(world, docker=docker)
+    async with world.served_by(seals=False) as plain:
+        yield plain
 
 
 async def test_without_sealing_new_bytes_are_plain_and_sealed_ones_readable(
