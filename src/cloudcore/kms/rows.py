@@ -22,7 +22,6 @@ from sqlalchemy import (
     column,
     exists,
     func,
-    literal_column,
     select,
     table,
     text,
@@ -30,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, columns, count, given
+from cloudcore.db.rows import ONE, bound, columns, count, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
@@ -163,7 +162,7 @@ _LIST_WITHOUT_PLATFORM: Final = Statement(
         select(_accounts.c.id)
         .where(
             ~exists(
-                select(literal_column("1"))
+                select(ONE)
                 .select_from(kms_keys)
                 .where(_k.account_id == _accounts.c.id, text("kms_keys.origin = 'platform'"))
             )

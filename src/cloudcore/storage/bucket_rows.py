@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, given, insert_new
+from cloudcore.db.rows import ZERO, bound, first, given, insert_new, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
@@ -73,7 +73,7 @@ _CHANGE: Final = Statement(
         set_={name: _c[name] + _add_count.excluded[name] for name in Held._fields},
     )
 )
-_sums = [func.coalesce(func.sum(_c[name]), literal_column("0")) for name in Held._fields]
+_sums = [total(_c[name]) for name in Held._fields]
 _HELD: Final = Statement(select(*_sums).where(_OF_BUCKET))
 _HELD_EACH: Final = Statement(
     select(_c.bucket_id, *_sums)
@@ -87,7 +87,7 @@ _DAMAGED_OBJECTS: Final = (
     .where(sql("damage IS NOT NULL"), given(_p.account_id, _o.bucket_id))
     .group_by(_o.key)
     .limit(bindparam("most"))
-    .offset(literal_column("0"))
+    .offset(ZERO)
     .subquery("damaged")
 )
 _DAMAGED: Final = Statement(
@@ -218,11 +218,7 @@ _u = bucket_uses.c
 _ADD: Final = Statement(insert_new(bucket_uses, _u.keys()))
 _REMOVE: Final = Statement(bucket_uses.delete().where(given(_u.account_id, _u.user_id)))
 _ONE: Final = Statement(
-    select(_u.words)
-    .where(given(_u.account_id, _u.bucket_id))
-    .order_by(_u.user_id)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    first(select(_u.words).where(given(_u.account_id, _u.bucket_id)).order_by(_u.user_id))
 )
 
 

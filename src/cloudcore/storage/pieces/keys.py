@@ -11,19 +11,17 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Table,
     bindparam,
     column,
     func,
-    literal_column,
     select,
     table,
 )
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, find_all, given
+from cloudcore.db.rows import ZERO, count, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.storage.needs import SHREDDED, SealedPiece
 from cloudcore.storage.pieces.rows import Condemned, condemned_of
@@ -38,7 +36,6 @@ _b, _o, _u, _p = storage_buckets.c, storage_objects.c, storage_uploads.c, storag
 _keys = table("kms_keys", column("id"), column("state"))
 """The table that pieces refer to; it is that of the KMS."""
 _IS_SEALED: Final = sql("encoding = 'sealed'")
-_zero: Final[ColumnElement[int]] = literal_column("0")
 
 
 class KeyedPieces(NamedTuple):
@@ -64,7 +61,7 @@ _SHRED: Final = Statement(
     .where(_p.id.in_(listed("ids")), _IS_SEALED)
     .values(
         encoding=bindparam("shredded"),
-        stored_size=_zero,
+        stored_size=ZERO,
         stored_checksum=sql("NULL"),
         damage=sql("NULL"),
         body=bindparam("nothing"),
@@ -107,13 +104,13 @@ _UNDER: Final = (
     select(_p.object_id, _p.size)
     .where(given(_p.kms_key_id, _p.account_id), sql("condemned_at IS NULL"))
     .limit(bindparam("most"))
-    .offset(_zero)
+    .offset(ZERO)
     .subquery("under")
 )
 _COUNT_UNDER: Final = Statement(
     select(
         func.count(),
-        func.coalesce(func.sum(_UNDER.c.size), _zero),
+        total(_UNDER.c.size),
         func.count(_UNDER.c.object_id.distinct()),
     )
 )

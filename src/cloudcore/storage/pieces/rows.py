@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, func, literal_column, null, select
+from sqlalchemy import Column, ColumnElement, Table, bindparam, func, literal_column, null, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, count, find_all, find_one, given
+from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
@@ -27,7 +27,7 @@ from cloudcore.storage.tables import (
     storage_uploads,
 )
 
-_p = storage_pieces.c
+_b, _p = storage_buckets.c, storage_pieces.c
 
 
 class Piece(NamedTuple):
@@ -132,9 +132,7 @@ _FORGET: Final = Statement(
     .returning(_p.account_id, _p.size)
 )
 _OWNED: Final = Statement(select(_p.id).where(_p.id.in_(listed("ids"))))
-_HAS_PARTS: Final = Statement(
-    select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(_OF_UPLOAD)
-)
+_HAS_PARTS: Final = Statement(select(total(_p.size)).where(_OF_UPLOAD))
 
 
 def are_sealed(tx: Connection, account_id: str, object_id: str) -> bool:
@@ -268,7 +266,6 @@ def _piece(number: int, md5: str, checksum: str, created_at: int, damage: str, *
     return Piece(number, md5, checksum, StoredPiece(*rest), created_at, damage)
 
 
-_b, _o, _u = storage_buckets.c, storage_objects.c, storage_uploads.c
 _ALGORITHM: Final[ColumnElement[str]] = literal_column("'sha256:'")
 _IS_NEEDED: Final[ColumnElement[bool]] = literal_column(
     "(storage_pieces.condemned_at IS NULL AND storage_pieces.encoding <> 'shredded')"
@@ -297,20 +294,21 @@ PIECE_ROWS: Final = StoredRows(
 )
 
 _NEEDED: Final = Statement(select(_p.id).where(_p.id == bindparam("piece_id"), _IS_NEEDED))
-_OBJECT_OF: Final = Statement(
-    select(_b.name, _o.key, literal_column("0"))
-    .select_from(storage_pieces)
-    .join(storage_objects, _o.id == _p.object_id)
-    .join(storage_buckets, _b.id == _o.bucket_id)
-    .where(_p.id == bindparam("piece_id"))
-)
-_UPLOAD_OF: Final = Statement(
-    select(_b.name, _u.key, literal_column("1"))
-    .select_from(storage_pieces)
-    .join(storage_uploads, _u.id == _p.upload_id)
-    .join(storage_buckets, _b.id == _u.bucket_id)
-    .where(_p.id == bindparam("piece_id"))
-)
+
+
+def _owner(owners: Table, owner: Column[Any], is_upload: ColumnElement[int]) -> Statement:
+    """Return the query of the object or upload of a piece."""
+    return Statement(
+        select(_b.name, owners.c.key, is_upload)
+        .select_from(storage_pieces)
+        .join(owners, owners.c.id == owner)
+        .join(storage_buckets, _b.id == owners.c.bucket_id)
+        .where(_p.id == bindparam("piece_id"))
+    )
+
+
+_OBJECT_OF: Final = _owner(storage_objects, _p.object_id, ZERO)
+_UPLOAD_OF: Final = _owner(storage_uploads, _p.upload_id, ONE)
 
 
 class DamagedObject(NamedTuple):
