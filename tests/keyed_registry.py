@@ -26,7 +26,7 @@ from registry.distribution.auth import OpenAccess
 from registry.gc.object_check import Pace
 from registry.gc.object_sealing import Sealer
 from registry.gc.seal_run import SealReport, plain_rows, seal_objects
-from registry.metadata.blobs.objects import BLOB_BOOK, find_object
+from registry.metadata.blobs.objects import BLOB_ROWS, find_object
 from registry.metadata.collector.plain_objects import FIRST
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.encryption_bindings import add_binding, end_binding
@@ -214,7 +214,7 @@ class KeyedRegistry:
         found = await self.database.read(find_object, self.account_id, digest)
         assert found is not None
         at = (self.account_id, found.stored_id, found.verified_at)
-        assert await self.database.write(BLOB_BOOK.mark, *at, DIGEST, self.ctx.clock())
+        assert await self.database.write(BLOB_ROWS.mark, *at, DIGEST, self.ctx.clock())
 
     async def push_image(self, layer: bytes, repository: str = "app") -> tuple[str, str]:
         """Push an image of one layer, sealed; return its digest and the layer's."""

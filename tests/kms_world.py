@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqlalchemy import bindparam, text
 
-from cloudcore.clock import uuid7
+from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
@@ -39,17 +39,12 @@ def add_account(tx: Connection, account_id: str, handle: str = "account") -> Non
     tx.execute(_ADD_ACCOUNT, id=account_id, handle=handle)
 
 
-@dataclass
-class KmsWorld:
-    """Two accounts, ``acme`` and ``globex``, and what makes and uses their keys."""
+class KeyChanges:
+    """What is done to keys of accounts; a subclass has the database, the clock and the maker."""
 
     database: Database
-    providers: Providers
-    clock: ManualClock
-
-    def __post_init__(self) -> None:
-        self.maker = KeyMaker(self.providers, "local", uuid7)
-        self.vault = Vault(self.database, self.providers, self.clock)
+    clock: Clock
+    maker: KeyMaker
 
     async def make(self, name: str, account_id: str = ACME, **options: Any) -> Key:  # noqa: ANN401
         """Create a key of an account."""
@@ -65,6 +60,10 @@ class KmsWorld:
         """Disable a key."""
         return await self.database.write(services.disable_key, key, self.clock())
 
+    async def enable(self, key: Key) -> Key:
+        """Enable a key."""
+        return await self.database.write(services.enable_key, key, self.clock())
+
     async def schedule_deletion(self, key: Key) -> Key:
         """Let a key be deleted in a week."""
         return await self.database.write(services.schedule_deletion, key, 7, self.clock())
@@ -75,7 +74,20 @@ class KmsWorld:
         assert pending.deletion_at is not None
         ids = (key.account_id, key.id)
         await self.database.write(services.delete_due_key, *ids, pending.deletion_at)
-        return await self.database.read(KEY_ROWS.get, key.account_id, "local", key.id)
+        return await self.database.read(KEY_ROWS.get, key.account_id, key.region, key.id)
+
+
+@dataclass
+class KmsWorld(KeyChanges):
+    """Two accounts, ``acme`` and ``globex``, and what makes and uses their keys."""
+
+    database: Database
+    providers: Providers
+    clock: ManualClock
+
+    def __post_init__(self) -> None:
+        self.maker = KeyMaker(self.providers, "local", uuid7)
+        self.vault = Vault(self.database, self.providers, self.clock)
 
 
 async def make_kms_world(database: Database, providers: Providers | None = None) -> KmsWorld:

@@ -18,26 +18,22 @@ from registry.blobstore.base import (
     StagedDropped,
     Stored,
 )
-from registry.blobstore.reading import (
-    BlockingGrowing,
-    BlockingObject,
-    Growth,
-)
+from registry.blobstore.reading import BlockingGrowing, BlockingObject, Growth, StoredBytes
 from registry.blobstore.sealed.frame_format import says_packed, sealed_bytes, unsealed_size
-from registry.blobstore.sealed.objects import SealedObject, StoredBytes, unseal
-from registry.blobstore.sealed.table import claimed_size, compressed_bytes
+from registry.blobstore.sealed.objects import SealedObject, unseal
+from registry.blobstore.sealed.table import claimed_size
 from registry.blobstore.staging import (
     State,
     canonical_id,
     check_size,
-    checked_range,
     verified,
     wanted_algorithms,
 )
 from registry.blobstore.sweeper import Orphan, StoredObject
-from registry.blobstore.threaded_store import GrowingStore
+from registry.blobstore.threaded_store import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
+from tests.packed_bytes import compressed_bytes
 
 _READ_BYTES: Final = 256 * 1024
 _PARTITIONS: Final = tuple(f"{number:02x}" for number in range(256))
@@ -58,7 +54,7 @@ async def at_once(
     return call(*arguments)
 
 
-class MemoryStore(GrowingStore):
+class MemoryStore(ThreadedStore):
     """Keep blobs in dictionaries of one process (`MemoryFiles`); no call waits."""
 
     def __init__(self, *, compresses: bool = False) -> None:
@@ -272,40 +268,17 @@ class MemoryObject(StoredBytes):
 
     def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
+        self.length = len(data)
 
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return len(self._data)
-
-    @property
-    def closes_slowly(self) -> bool:
-        """Return False."""
-        return False
-
-    def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None, as there is no file."""
-        checked_range(start, stop, self.length)
-
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range in order."""
-        start, end = checked_range(start, stop, self.length)
-        return (
-            self._data[offset : min(offset + _READ_BYTES, end)]
-            for offset in range(start, end, _READ_BYTES)
-        )
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        for start in range(offset, end, _READ_BYTES):
+            yield self._data[start : min(start + _READ_BYTES, end)]
 
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
         """Fill `view` (`StoredBytes`)."""
         found = self._data[offset : offset + len(view)]
         view[: len(found)] = found
         return len(found) == len(view)
-
-    def expect(self, offset: int, count: int) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing: memory needs no closing."""
 
 
 class MemoryGrowing(BlockingGrowing):
@@ -319,7 +292,7 @@ class MemoryGrowing(BlockingGrowing):
         self._data = data
         self._data_key = data_key
 
-    def look(self) -> Growth:
+    def growth(self) -> Growth:
         """Return the number of bytes, and whether they are committed."""
         with self._files.lock:
             if self._files.staged.get(self._upload_id) is self._data:
@@ -330,14 +303,11 @@ class MemoryGrowing(BlockingGrowing):
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that `look` has seen."""
+        """Return bytes that `growth` has counted."""
         found = bytes(self._data[offset : offset + count])
         if len(found) < count:
             raise StagedDropped(f"the upload {self._upload_id} was cut off")
         return found
-
-    def close(self) -> None:
-        """Do nothing: memory needs no closing."""
 
 
 class MemoryStaged:

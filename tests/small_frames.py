@@ -23,6 +23,7 @@ from registry.blobstore.sealed import (
     table,
 )
 from registry.blobstore.sealed.frame_format import OVERHEAD
+from tests import packed_bytes
 
 SMALL_BYTES: Final = 256
 KEY: Final = DataKey(bytes(range(32)), b"an account")
@@ -39,6 +40,7 @@ _MODULES: Final = (
     copying,
     encodings,
     s3_copying,
+    packed_bytes,
 )
 
 

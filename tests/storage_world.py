@@ -20,10 +20,10 @@ from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import Listing, ObjectAttributes, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
-from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.upload_rows import Upload
 from registry.blobstore.disk.store import FilesystemStore
-from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.buckets.store import BlobBucketBytes, BucketOrphans, KmsBucketKeys, Sealing
 from registry.services.data_keys import DataKeys
 from tests.inprocess import ManualClock
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
@@ -203,13 +203,13 @@ def storage_world(
         database=database,
         clock=clock,
         new_id=uuid7,
-        bytes=StoreOfBuckets(
+        bytes=BlobBucketBytes(
             store,
             Sealing(DataKeys(kms.vault), seals, INLINE_BYTES),
             BucketOrphans(store, clock, 7 * 24 * 3600 * 1_000_000, may_judge),
             lambda: uuid7(clock()),
         ),
-        keys=KeysOfBuckets(REGION),
+        keys=KmsBucketKeys(REGION),
         events=NO_EVENTS,
         account_bytes=100 * MIB,
         meter=Meter(clock, REGION),

@@ -43,7 +43,7 @@ from cloudcore.databases.archive.pgbackrest import STANZA
 from cloudcore.databases.archive.wal import has_files
 from cloudcore.quotas.limits import put_limit, remove_limit
 from cloudcore.storage.bucket import BUCKET_BYTES
-from cloudcore.storage.bucket_rows import used_bytes
+from cloudcore.storage.bucket_rows import BYTES
 from tests.archive_world import (
     PASSWORD,
     SPOOL_FILES,
@@ -368,7 +368,7 @@ async def test_a_full_bucket_is_a_fault_until_there_is_room(
 ) -> None:
     target, database = world.target(), world.needs.database
     await push_all(world, target, server)
-    used = await database.read(used_bytes, world.account_id)
+    used = (await database.read(BYTES.read, world.account_id)).used
     await database.write(put_limit, world.account_id, BUCKET_BYTES.name, used, 1)
     try:
         server.sql("INSERT INTO things SELECT -n, 'full' FROM generate_series(1, 100) n")

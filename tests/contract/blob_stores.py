@@ -12,12 +12,13 @@ from typing import Final, TypeVar, cast
 from registry.blobstore.base import BlobStore, Staged
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.parts import part_bytes
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.sealed.frame_format import sealed_size
-from registry.blobstore.sealed.table import compressed_bytes
 from registry.oci.digest import digest_of
 from tests.memory_store import MemoryStore
+from tests.packed_bytes import compressed_bytes
 from tests.s3_servers import SERVERS, credentials, settings_for
 from tests.sealing_store import SealingStore
 from tests.small_frames import KEY
@@ -48,7 +49,7 @@ def opened_store(kind: str, folder: Path) -> Iterator[BlobStore]:
             sizes = small_parts if place == "moto" else part_bytes
             bucket = Bucket(settings_for(place))
             found = stack.enter_context(
-                closing(S3Store(bucket, compresses=packed, look_seconds=0.02, sizes=sizes))
+                closing(S3Store(S3Files(bucket, compresses=packed, sizes=sizes), 0.02))
             )
         else:
             found = stack.enter_context(closing(FilesystemStore(folder, compresses=packed)))

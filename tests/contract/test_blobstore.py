@@ -269,19 +269,6 @@ async def test_a_resumed_upload_goes_on_at_the_acknowledged_offset(store: BlobSt
     assert await read(store, upload_id) == DATA
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_a_flush_tells_the_digest_of_what_is_staged(store: BlobStore, algorithm: str) -> None:
-    upload_id = new_id()
-    async with aclosing(await store.stage(upload_id, None, algorithm)) as staged:
-        write(staged, DATA)
-        digests = dict(staged.flush())
-    assert digests["sha256"] == hashlib.sha256(DATA).hexdigest()
-    assert f"{algorithm}:{digests[algorithm]}" == digest_of(DATA, algorithm)
-    async with aclosing(await store.resume(upload_id)) as staged:
-        await staged.rewind(len(DATA), digests, algorithm, data_key=None)
-        assert staged.commit(digest_of(DATA, algorithm)).digest == digest_of(DATA)
-
-
 async def test_a_writer_may_rewind_at_any_time(store: BlobStore) -> None:
     upload_id = new_id()
     async with aclosing(await store.stage(upload_id, None)) as staged:
@@ -305,6 +292,12 @@ async def test_fewer_bytes_than_acknowledged_are_unknown(store: BlobStore) -> No
         for offset in (1, -1):
             with pytest.raises(ObjectUnknown):
                 await staged.rewind(offset, data_key=None)
+
+
+async def test_an_objects_id_is_never_staged_again(store: BlobStore) -> None:
+    object_id = await put(store, DATA)
+    with pytest.raises(StageBusy):
+        await store.stage(object_id, None)
 
 
 async def test_an_object_stays_held_until_its_row_is_written(store: BlobStore) -> None:
@@ -333,12 +326,6 @@ async def test_an_object_without_a_row_is_taken_back_by_rewind_alone(store: Blob
             await store.open(object_id)
         staged.commit(digest_of(DATA[:10]))
     assert await read(store, object_id) == DATA[:10]
-
-
-async def test_an_objects_id_is_never_staged_again(store: BlobStore) -> None:
-    object_id = await put(store, DATA)
-    with pytest.raises(StageBusy):
-        await store.stage(object_id, None)
 
 
 async def test_a_writer_that_let_go_can_do_no_harm(store: BlobStore) -> None:

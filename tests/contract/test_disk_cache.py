@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from registry.blobstore.disk.stored_file import StoredFile
+from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.disk_cache import FETCHING, DiskCache
-from registry.blobstore.sealed.objects import StoredBytes
 from registry.counters import CACHE_EVICTED
 
 MIB = 1 << 20

@@ -15,6 +15,7 @@ import pytest
 from registry.blobstore.base import BlobStore, ObjectUnknown, OpenObject, StagedDropped
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.s3.bucket import Bucket
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.store import S3Store
 from registry.oci.digest import digest_of
 from registry.settings.store import StoreSettings
@@ -45,7 +46,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BlobStore]
 
 def s3_store(look_seconds: float, settings: StoreSettings | None = None) -> S3Store:
     """Return a store on SeaweedFS: a new one, or as another process has it."""
-    return S3Store(Bucket(settings or settings_for("seaweedfs")), look_seconds=look_seconds)
+    return S3Store(S3Files(Bucket(settings or settings_for("seaweedfs"))), look_seconds)
 
 
 class Following:

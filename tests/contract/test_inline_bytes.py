@@ -9,7 +9,7 @@ from cloudcore.identity.tables import accounts
 from cloudcore.objects import damage
 from registry.metadata.blobs import inline
 from registry.metadata.blobs.damage import switch_bytes
-from registry.metadata.blobs.objects import BLOB_BOOK, NewObject, keep_object
+from registry.metadata.blobs.objects import BLOB_ROWS, NewObject, keep_object
 from registry.metadata.collector import collection, generations
 from registry.metadata.tables import blob_objects
 from tests.contract.content_rows import ACCOUNT, OBJECT, insert
@@ -101,7 +101,7 @@ async def test_inline_objects_are_not_those_of_the_store(database: Database) -> 
         "stored"
     ]
     assert await database.read(inline.inline_objects, "stored", 9) == []
-    assert await database.read(BLOB_BOOK.count_stored) == (1, 7)
+    assert await database.read(BLOB_ROWS.count_stored) == (1, 7)
 
 
 _IN_THE_STORE = {"id": "o2", "stored_id": "s2", "digest": "sha256:other"}

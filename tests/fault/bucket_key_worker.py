@@ -15,9 +15,10 @@ from typing import Final
 from cloudcore.jobs.background import running
 from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.storage import cleanup, piece_keys, rewrapping
+from cloudcore.storage.pieces import cleanup, rewrapping
+from cloudcore.storage.pieces import keys as piece_keys
 from registry.blobstore.disk.store import FilesystemStore
-from registry.buckets.store import StoreOfBuckets
+from registry.buckets.store import BlobBucketBytes
 from tests.databases import opened
 from tests.fault.deaths import die_at
 from tests.inprocess import ManualClock
@@ -33,10 +34,10 @@ REWRAP_STEPS: Final[Mapping[str, tuple[str, bool, int]]] = {
 }
 """Where a rewrap dies: before or after the given call of a function."""
 SHRED_STEPS: Final[Mapping[str, tuple[object, str, bool, int]]] = {
-    "before the bytes": (StoreOfBuckets, "delete", False, 1),
+    "before the bytes": (BlobBucketBytes, "delete", False, 1),
     "before the rows": (piece_keys, "shred", False, 1),
     "before the commit": (piece_keys, "shred", True, 1),
-    "between two batches": (StoreOfBuckets, "delete", False, 2),
+    "between two batches": (BlobBucketBytes, "delete", False, 2),
 }
 """Likewise, for a shredding."""
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final, cast
 
 from cloudcore.kms.providers import EmbeddedProvider, Providers
-from cloudcore.storage import buckets, piece_rows
+from cloudcore.storage import buckets
+from cloudcore.storage.pieces import rows as piece_rows
 from registry.blobstore.disk.store import FilesystemStore
 from tests.databases import opened
 from tests.fault.seams import SteppingDatabase, SteppingStore

@@ -12,10 +12,12 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.jobs.kinds import Done
 from cloudcore.jobs.runs import Run, find_run
-from cloudcore.storage import buckets, piece_keys, rewrapping
+from cloudcore.objects.wraps import KeyDeleted
+from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.cleanup import shred_deleted_keys
-from cloudcore.storage.errors import KmsKeyDeleted
+from cloudcore.storage.pieces import keys as piece_keys
+from cloudcore.storage.pieces import rewrapping
+from cloudcore.storage.pieces.cleanup import shred_deleted_keys
 from tests.databases import opened
 from tests.fault.bucket_key_worker import PORTION, REWRAP_STEPS, SHRED_STEPS
 from tests.fault.deaths import let_die
@@ -117,7 +119,7 @@ async def test_a_shredding_that_is_killed_at_each_step_goes_on(
         assert not await world.database.read(piece_keys.list_closed, 1)
         assert list(await world.files()) == [kept.id]
         for name in NAMES:
-            with pytest.raises(KmsKeyDeleted):
+            with pytest.raises(KeyDeleted):
                 await world.get(bucket, name)
             await world.delete(bucket, name)
         assert (await world.held(bucket))[:2] == (0, 0)

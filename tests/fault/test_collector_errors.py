@@ -15,7 +15,7 @@ from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import find_run
 from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.disk.files import DiskFiles
-from registry.blobstore.threaded_store import GrowingStore
+from registry.blobstore.threaded_store import ThreadedStore
 from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
 from registry.gc.collection import collection_kind
@@ -58,7 +58,7 @@ class Refusing(DiskFiles):
         self.deleted += 1
 
 
-class RefusingStore(GrowingStore):
+class RefusingStore(ThreadedStore):
     """A store of such files."""
 
     def __init__(self, folder: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from cloudcore.clock import uuid7
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.sweeper import Orphan
-from registry.blobstore.threaded_store import GrowingStore
+from registry.blobstore.threaded_store import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.gc.orphans import blobs_of
 from registry.gc.purge import discard_expired_uploads
@@ -45,7 +45,7 @@ class Refusing(MemoryFiles):
             raise StoreUnavailable("the blob store failed (EIO)")
 
 
-class RefusingStore(GrowingStore):
+class RefusingStore(ThreadedStore):
     """A store of such files."""
 
     def __init__(self) -> None:

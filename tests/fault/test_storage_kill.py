@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from cloudcore.storage.cleanup import CONDEMNED_FOR, delete_condemned, scan_bytes
-from registry.buckets.store import StoreOfBuckets
+from cloudcore.storage.pieces.cleanup import CONDEMNED_FOR, delete_condemned, scan_bytes
+from registry.buckets.store import BlobBucketBytes
 from tests.databases import opened
 from tests.fault.stopping_storer import NEW
 from tests.loaded import start_worker
@@ -85,7 +85,7 @@ async def test_nothing_is_half_there_after_a_kill(
 
 async def settle(world: StorageWorld) -> None:
     """Let what is nobody's go: what was replaced, and what was set aside."""
-    assert isinstance(world.needs.bytes, StoreOfBuckets)
+    assert isinstance(world.needs.bytes, BlobBucketBytes)
     world.clock.advance(CONDEMNED_FOR // 1_000_000 + 4000)
     world.needs.bytes.orphans.is_first = True
     await scan_bytes(world.needs)

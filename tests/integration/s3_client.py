@@ -103,6 +103,11 @@ class S3Client:
         assert answer.is_success, (method, target, answer.text)
         return fromstring(answer.content) if answer.content else Element("none")
 
+    async def begin(self, target: str, **headers: str) -> str:
+        """Begin an upload in parts; return its path with its id."""
+        (upload,) = texts(await self.done("POST", f"{target}?uploads", b"", **headers), "UploadId")
+        return f"{target}?uploadId={upload}"
+
     async def code(self, method: str, target: str, body: bytes = b"", **more: str) -> str:
         """Send a request that is refused; return its code."""
         return code_of(await self.ask(method, target, body, **more))
@@ -123,6 +128,21 @@ def code_of(answer: httpx.Response) -> str:
 def texts(document: Element, name: str) -> list[str]:
     """Return the texts of all elements of a name."""
     return [each.text or "" for each in document.iter() if each.tag.rpartition("}")[2] == name]
+
+
+def completion(*parts: tuple[int, str, str]) -> bytes:
+    """Return the document that completes an upload with parts: numbers, ETags, more elements."""
+    listed = "".join(
+        f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{more}</Part>"
+        for number, etag, more in parts
+    )
+    return f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+
+
+def deletion(*keys: str) -> bytes:
+    """Return the document that deletes objects at once."""
+    listed = "".join(f"<Object><Key>{key}</Key></Object>" for key in keys)
+    return f"<Delete>{listed}</Delete>".encode()
 
 
 def client_of(served: Served, tenant: Tenant) -> S3Client:

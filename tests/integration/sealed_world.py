@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import httpx
 from sqlalchemy import bindparam, select
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.kms import services as kms
 from cloudcore.kms.key import Key
 from cloudcore.kms.providers import Provider, Providers
 from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.vault import Vault
+from registry.distribution.app import DataPlane
+from registry.distribution.auth import OpenAccess
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
@@ -25,7 +29,8 @@ from registry.metadata.tables import (
 )
 from registry.oci.digest import digest_of
 from registry.services.data_keys import DataKeys
-from tests.tenants import ALLOW_ALL, Install, Program, bearer
+from tests.kms_world import KeyChanges
+from tests.tenants import ALLOW_ALL, URL, Install, Program, bearer
 
 _BIND: Final = Statement(
     encryption_bindings.insert().values(
@@ -79,8 +84,20 @@ _SPOIL: Final = Statement(
 )
 
 
-@dataclass(frozen=True)
-class SealedWorld:
+class CountedDatabase:
+    """A database that counts the calls by kind."""
+
+    def __init__(self, database: Database, counted: Counter[str]) -> None:
+        self._database = database
+        self._counted = counted
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
+        self._counted[name] += 1
+        return getattr(self._database, name)
+
+
+@dataclass
+class SealedWorld(KeyChanges):
     """One account with two repositories, ``red`` and ``blue``, and a client with every right."""
 
     install: Install
@@ -90,6 +107,26 @@ class SealedWorld:
     """Of the repositories, by name."""
     program: Program
 
+    def __post_init__(self) -> None:
+        self.database, self.clock = self.install.database, self.install.clock
+        self.maker = self.install.kms.maker
+
+    @asynccontextmanager
+    async def served_by(self, **changes: Any) -> AsyncIterator[SealedWorld]:  # noqa: ANN401
+        """Serve the same install by a process with other dependencies."""
+        plane = DataPlane(replace(self.install.ctx, **changes), OpenAccess("acme"))
+        transport = httpx.ASGITransport(plane)
+        async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
+            yield replace(self, docker=docker)
+
+    @asynccontextmanager
+    async def counting(self) -> AsyncIterator[tuple[SealedWorld, Counter[str]]]:
+        """Serve the same install through a database that counts its calls."""
+        counted = Counter[str]()
+        database = CountedDatabase(self.install.ctx.database, counted)
+        async with self.served_by(database=database) as seen:
+            yield seen, counted
+
     async def sign_in(self) -> None:
         """Give the client a new bearer, which is good for five minutes."""
         scopes = [f"repository:acme/{name}:pull,push,delete" for name in self.ids]
@@ -97,10 +134,8 @@ class SealedWorld:
         self.docker.headers.update(bearer(await self.install.exchange(password, *scopes)))
 
     async def make_key(self, name: str) -> Key:
-        """Create a KMS key."""
-        maker, now = self.install.kms.maker, self.install.clock()
-        key, version = await maker.new_key(self.account.id, name, now)
-        return await self.install.database.write(kms.create_key, key, version)
+        """Create a KMS key of the account."""
+        return await self.make(name, self.account.id)
 
     async def platform_key(self) -> Key:
         """Return the account's platform key."""
@@ -125,26 +160,6 @@ class SealedWorld:
         key = await self.make_key(name)
         await self.bind(repository, key)
         return key
-
-    async def disable(self, key: Key) -> None:
-        """Disable a key."""
-        await self.install.database.write(kms.disable_key, key, self.install.clock())
-
-    async def enable(self, key: Key) -> None:
-        """Enable a key."""
-        await self.install.database.write(kms.enable_key, key, self.install.clock())
-
-    async def schedule_deletion(self, key: Key) -> Key:
-        """Let a key be deleted in a week."""
-        write = self.install.database.write
-        return await write(kms.schedule_deletion, key, 7, self.install.clock())
-
-    async def delete(self, key: Key) -> None:
-        """Delete a key at once, as if its time had come."""
-        pending = await self.schedule_deletion(key)
-        assert pending.deletion_at is not None
-        write = self.install.database.write
-        await write(kms.delete_due_key, key.account_id, key.id, pending.deletion_at)
 
     def blobs(self, repository: str) -> str:
         """Return the path of a repository's blobs."""

@@ -27,7 +27,7 @@ from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement, _Unindexed, _Unseen
 from cloudcore.identity.rows.owned import Listed
 from cloudcore.nodes.rows import OnNode
-from cloudcore.objects.book import Book
+from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
 
@@ -39,7 +39,7 @@ MAKERS: Final = (
     "cloudcore.resources.rows",
     "cloudcore.identity.rows.owned",
     "cloudcore.quotas.limits",
-    "cloudcore.objects.book",
+    "cloudcore.objects.stored_rows",
 )
 """What a module imports that makes statements, itself or by a description."""
 Place = tuple[int, str]
@@ -63,7 +63,7 @@ def all_statements() -> dict[str, Statement]:
     named: dict[int, tuple[str, Statement]] = {}
     for module, source in modules():
         for name, value in vars(module).items():
-            if isinstance(value, Book) and f"{name}: Final = Book(" not in source:
+            if isinstance(value, StoredRows) and f"{name}: Final = StoredRows(" not in source:
                 continue  # it is imported
             for key, each in _within(value):
                 suffix = f"[{key}]" if each is not value else ""
@@ -74,7 +74,7 @@ def all_statements() -> dict[str, Statement]:
 def _within(value: object) -> list[tuple[object, Statement]]:
     if isinstance(value, Rows):
         value = {**value.statements, "counted": value.counted.statement}
-    elif isinstance(value, Listed | Book):
+    elif isinstance(value, Listed | StoredRows):
         value = value.statements
     elif isinstance(value, OnNode):
         value = {"on_node": value.statement}

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 import pytest
 
-from cloudcore.objects.book import NamedObject
+from cloudcore.objects.stored_rows import NamedObject
 from registry.backup import copying
 from registry.backup.objects import Progress
 from registry.backup.stores import open_object_stores
@@ -24,6 +24,7 @@ from registry.blobstore.locks import MachineLocks
 from registry.blobstore.opening import BUCKETS
 from registry.blobstore.s3.bucket import Bucket, Ranged
 from registry.blobstore.s3.bucket_layout import GENERATION, object_key
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.responses import Refused
 from registry.blobstore.s3.store import S3Store
 from registry.errors import StoreUnavailable
@@ -61,7 +62,7 @@ class BucketSite(Site):
     def opened_store(self, data: Path) -> AbstractContextManager[FilesystemStore]:
         if not self.stores[data].store_s3_bucket:
             return super().opened_store(data)
-        store = S3Store(Bucket(self.stores[data]), locks=MachineLocks(data, "blobs"))
+        store = S3Store(S3Files(Bucket(self.stores[data]), locks=MachineLocks(data, "blobs")))
         return closing(cast("FilesystemStore", store))
 
 

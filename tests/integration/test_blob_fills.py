@@ -14,7 +14,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.quotas.limits import QuotaUse, put_limit
 from registry.blobstore.base import StagedDropped
 from registry.metadata.pull_through.rules import find_rule_for
-from registry.metadata.quotas import find_use
+from registry.metadata.quotas import COUNTED_BYTES
 from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from registry.quotas import BLOB_BYTES
@@ -355,7 +355,9 @@ async def test_what_a_full_account_does_not_have_yet_is_refused(
         assert await world.left() == ONE
         await world.database.write(put_limit, account.id, BLOB_BYTES.name, most + 1, 1)
         assert await worker.pull(DIGEST) == BLOB
-        assert await world.database.read(find_use, account.id) == QuotaUse(most + 1, most + 1)
+        assert await world.database.read(COUNTED_BYTES.read, account.id) == QuotaUse(
+            most + 1, most + 1, told=100
+        )
 
 
 async def test_what_the_upstream_has_not_is_404(fills: OpenFills) -> None:

@@ -22,7 +22,7 @@ from registry.gc.fsck import check
 from registry.gc.manifest_check import IndexIncomplete
 from registry.gc.purge import purge_tombstones
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
+from registry.metadata.blobs.objects import BLOB_ROWS, linked_object
 from registry.metadata.tables import manifest_blobs, repository_blobs
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -313,7 +313,7 @@ async def test_a_recovered_blob_heals_the_damaged_one_that_was_pushed_since(worl
     def damage(tx: Connection) -> None:
         found = linked_object(tx, world.repository_id, digest)
         assert found is not None
-        assert BLOB_BOOK.mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
+        assert BLOB_ROWS.mark(tx, world.account.id, found.id, found.verified_at, ABSENT, 1)
         yard.store.files.delete(found.id)
 
     await yard.ctx.database.write(damage)

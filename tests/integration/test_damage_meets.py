@@ -14,7 +14,7 @@ from cloudcore.objects import damage
 from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import DigestMismatch
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.repositories.repository import find_repository
 from registry.oci.digest import digest_of
 from registry.settings.groups import Delays
@@ -67,12 +67,12 @@ async def test_what_was_read_whole_and_marked_since_stays_marked(
     async with open_registry(database_url, store) as registry:
         await push(registry)
         database = registry.ctx.database
-        rows = await database.read(BLOB_BOOK.all, "", 10)
+        rows = await database.read(BLOB_ROWS.all, "", 10)
         cut(await file_of(registry, tmp_path, DIGEST))
         assert (await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).status == 404
-        await database.write(BLOB_BOOK.confirm_all, rows, registry.clock())
+        await database.write(BLOB_ROWS.confirm_all, rows, registry.clock())
         assert await marked(registry) == [(DIGEST, damage.SIZE)]
         # What is read whole after it was marked loses the mark.
-        rows = await database.read(BLOB_BOOK.all, "", 10)
-        await database.write(BLOB_BOOK.confirm_all, rows, registry.clock())
+        rows = await database.read(BLOB_ROWS.all, "", 10)
+        await database.write(BLOB_ROWS.confirm_all, rows, registry.clock())
         assert await marked(registry) == []

@@ -22,7 +22,7 @@ from cloudcore.storage.buckets import find_bucket
 from registry.services.events import topics_asking
 from tests import described
 from tests.databases import on_both_databases
-from tests.integration.s3_client import HOST, S3Client, client_of, texts
+from tests.integration.s3_client import HOST, S3Client, client_of, completion, deletion
 from tests.integration.served_world import open_served
 from tests.jobs import SWIFT, run_due
 
@@ -100,19 +100,15 @@ async def test_each_change_of_a_bucket_and_its_objects_is_told_once(world: World
     await s3.done("PUT", "/one/a%25b%01%C3%A9", BODY, content_type="text/plain")
     await s3.done("PUT", "/one/copy", x_amz_copy_source="/one/a%25b%01%C3%A9")
     await world.ask("PUT", "/v1/buckets/one/objects/v1", BODY)
-    (upload,) = texts(await s3.done("POST", "/one/parts?uploads"), "UploadId")
-    path = f"/one/parts?uploadId={upload}"
+    path = await s3.begin("/one/parts")
     etag = (await s3.ask("PUT", f"{path}&partNumber=1", BODY)).headers["etag"]
-    part = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
-    listed = f"<CompleteMultipartUpload>{part}</CompleteMultipartUpload>".encode()
-    for _ in range(2):
-        await s3.done("POST", path, listed)  # the second answers the same, and changes nothing
+    for _ in range(2):  # the second answers the same, and changes nothing
+        await s3.done("POST", path, completion((1, etag, "")))
     await s3.done("PUT", "/one/v1?tagging", b"<Tagging><TagSet></TagSet></Tagging>")
     await world.ask("DELETE", "/v1/buckets/one/objects/v1")
     await s3.done("DELETE", "/one/copy")
     await s3.done("DELETE", "/one/copy")
-    wanted = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("parts", "none", "parts"))
-    await s3.done("POST", "/one?delete", f"<Delete>{wanted}</Delete>".encode())
+    await s3.done("POST", "/one?delete", deletion("parts", "none", "parts"))
     await s3.done("DELETE", "/one/a%25b%01%C3%A9")
     await s3.done("DELETE", "/one")
     two = await world.make("/v1/buckets", name="two")

@@ -9,7 +9,7 @@ import pytest
 
 from cloudcore.db.base import Connection
 from cloudcore.objects.damage import DIGEST
-from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
+from registry.metadata.blobs.objects import BLOB_ROWS, linked_object
 from registry.oci.image_contents import MAX_CONFIGURATION_BYTES
 from tests.databases import on_both_databases
 from tests.integration.pushing import Descriptor, World, refused, signed_in
@@ -108,7 +108,7 @@ async def test_one_whose_bytes_are_damaged_is_null(world: World) -> None:
     def damage(tx: Connection) -> None:
         found = linked_object(tx, world.repository_id, digest)
         assert found is not None
-        assert BLOB_BOOK.mark(tx, world.account.id, found.id, found.verified_at, DIGEST, 1)
+        assert BLOB_ROWS.mark(tx, world.account.id, found.id, found.verified_at, DIGEST, 1)
 
     await world.install.database.write(damage)
     assert await configuration_of(world, image) is None

@@ -27,7 +27,7 @@ PLATFORMS: Final = {
     "registry.metadata.collector.erasure": "deleted keys, whosesoever; no request's",
     "registry.metadata.collector.wrap_audit": "fsck reads everything; no request does",
     "registry.metadata.collector.scrub": "the scrub reads everything; no request does",
-    "cloudcore.storage.recounts": "fsck reads everything; no request does",
+    "cloudcore.storage.pieces.recounts": "fsck reads everything; no request does",
     "registry.metadata.metrics": "the operator's metrics; no request's",
     "cloudcore.jobs.dead_holders": "what dead workers held, whosesoever it is; no request's",
     "cloudcore.jobs.tables": "the operator's metrics; no request's",
@@ -114,16 +114,16 @@ LOOSE: Final = {
     "cloudcore.queue.queues._LIST_LIVE": "a sweep of all; no request's",
     "cloudcore.queue.queues._LIST_DELETED": "a sweep of what was deleted",
     "cloudcore.storage.bucket_rows._FIND_PUBLIC": "a preflight, which nobody signs; gives CORS",
-    "cloudcore.storage.piece_rows._LIST_CONDEMNED": "a sweep of what is nobody's",
+    "cloudcore.storage.pieces.rows._LIST_CONDEMNED": "a sweep of what is nobody's",
     **{
-        f"{book}[{statement}]": "the scrub and backups read everything; no request does"
-        for book in (
-            "cloudcore.storage.piece_rows.PIECE_BOOK",
-            "registry.metadata.blobs.objects.BLOB_BOOK",
+        f"{rows}[{statement}]": "the scrub and backups read everything; no request does"
+        for rows in (
+            "cloudcore.storage.pieces.rows.PIECE_ROWS",
+            "registry.metadata.blobs.objects.BLOB_ROWS",
         )
         for statement in ("due", "all", "totals", "count_stored", "list_stored")
     },
-    "cloudcore.storage.piece_keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
+    "cloudcore.storage.pieces.keys._CLOSED_KEY": "a sweep of what deleted keys sealed",
     "cloudcore.storage.upload_rows._LIST_ABANDONED": "a sweep of what is over",
     "registry.metadata.blobs.uploads._EXPIRED": "a sweep of what is over",
     "cloudcore.email.sender_rows._TAKEN": "an address is one account's, whoever asks",
@@ -191,7 +191,8 @@ def test_statements_are_found() -> None:
     found = makers()
     by_description = found.pop("cloudcore.resources.rows._statements")
     assert by_description == "dict[str, Statement]"
-    for maker in ("quotas.limits", "nodes.rows", "objects.book"):  # the object is what is named
+    # The object is what is named.
+    for maker in ("quotas.limits", "nodes.rows", "objects.stored_rows"):
         assert found.pop(f"cloudcore.{maker}.__init__") == "None"
     assert set(found.values()) - {by_description} == {"Statement"}, found
 

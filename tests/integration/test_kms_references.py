@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from cloudcore.db.base import Database
-from cloudcore.errors import AccessDenied, InvalidInput, NotFound, PlatformError
+from cloudcore.errors import InvalidInput, NotFound, PlatformError
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_KIND, key_to_bind
 from cloudcore.resource_references import Scope, resolve
@@ -104,21 +104,6 @@ async def test_what_names_no_key_of_the_account_is_invalid(kms: KmsWorld) -> Non
         assert GLOBEX not in error.message
 
 
-async def test_an_unknown_key_is_missing(kms: KmsWorld) -> None:
-    for value in (UNKNOWN, "nobodys", f"{PREFIX}nobodys", "theirs"):
-        error = await refusal(kms, value)
-        assert isinstance(error, NotFound)
-        assert error.params == {"reason": "key_not_found"}
-
-
-async def test_a_foreign_id_looks_like_an_unknown_one(kms: KmsWorld) -> None:
-    theirs = await named(kms, "theirs", GLOBEX)
-    foreign, unknown = await refusal(kms, theirs.id), await refusal(kms, UNKNOWN)
-    assert (type(foreign), foreign.message, foreign.params) == (
-        (type(unknown), unknown.message, unknown.params)
-    )
-
-
 async def test_a_key_of_another_region_is_missing(kms: KmsWorld) -> None:
     key = await named(kms, "app")
     elsewhere = SCOPE._replace(region="elsewhere")
@@ -161,16 +146,3 @@ async def test_an_rsa_key_for_encryption_is_not_symmetric(kms: KmsWorld) -> None
     await kms.make("pair", spec="rsa-2048")
     error = await refusal(kms, "pair")
     assert (type(error), error.params["reason"]) == (InvalidInput, "key_not_symmetric")
-
-
-async def test_who_may_not_use_a_key_is_refused_before_its_state_is_told(kms: KmsWorld) -> None:
-    asked: list[str] = []
-
-    def authorize(crn: str) -> None:
-        asked.append(crn)
-        raise AccessDenied("no")
-
-    for name in ("app", *UNFIT):
-        with pytest.raises(AccessDenied):
-            await kms.database.read(key_to_bind, SCOPE, name, authorize)
-    assert asked == [f"{PREFIX}{name}" for name in ("app", *UNFIT)]

@@ -97,7 +97,7 @@ class Machine:
             if self.chance.random() < 0.3:
                 self.keep(await kms.delete(key))
             else:
-                self.keep(await kms.database.write(services.enable_key, key, kms.clock()))
+                self.keep(await kms.enable(key))
         else:
             acts = [kms.rotate, kms.rotate, kms.disable, kms.schedule_deletion]
             self.keep(await self.chance.choice(acts)(key))
@@ -190,8 +190,8 @@ async def test_many_data_keys_are_wrapped_and_unwrapped_at_once(kms: KmsWorld) -
     opened = await kms.vault.unwrap_all(ACME, wraps)
     assert opened == [data_key for data_key, _ in data_keys] * 3
     assert await kms.vault.unwrap_all(ACME, []) == []
-    looked_at = await kms.database.read(kms.vault.look_for, ACME, wraps)
-    assert await kms.vault.unwrap_looked_at(looked_at, wraps) == opened
+    usable = await kms.database.read(kms.vault.usable_for, ACME, wraps)
+    assert await kms.vault.unwrap_under(usable, wraps) == opened
     await kms.disable(keys[1])
     with pytest.raises(Conflict):
         await kms.vault.unwrap_all(ACME, wraps)
@@ -210,7 +210,7 @@ async def test_a_disabled_key_is_refused_at_once_in_every_process(
     for process in (kms.vault, other):
         with pytest.raises(Conflict):
             await process.unwrap(ACME, key.id, wrapped, b"")
-    await kms.database.write(services.enable_key, key, kms.clock())
+    await kms.enable(key)
     assert await other.unwrap(ACME, key.id, wrapped, b"") == DATA_KEY
     assert provider.unwrapped == 2
 
@@ -236,16 +236,16 @@ async def test_a_data_key_is_wrapped_without_waiting_only_if_its_key_is_open(
     kms: KmsWorld, provider: CountingProvider
 ) -> None:
     key = await kms.make("app")
-    closed = await kms.database.read(kms.vault.look, ACME, key.id)
+    closed = await kms.database.read(kms.vault.find_usable, ACME, key.id)
     assert kms.vault.wrap_if_open(closed, DATA_KEY, b"object") is None
-    await kms.vault.wrap_looked_at(closed, [])
+    await kms.vault.wrap_under(closed, [])
     assert kms.vault.wrap_if_open(closed, DATA_KEY, b"object") is None, "it was looked at closed"
-    looked_at = await kms.database.read(kms.vault.look, ACME, key.id)
-    wrapped = kms.vault.wrap_if_open(looked_at, DATA_KEY, b"object")
+    usable = await kms.database.read(kms.vault.find_usable, ACME, key.id)
+    wrapped = kms.vault.wrap_if_open(usable, DATA_KEY, b"object")
     assert wrapped is not None
     assert await kms.vault.unwrap(ACME, key.id, wrapped, b"object") == DATA_KEY
     assert provider.unwrapped == 1
-    assert Vault(kms.database, kms.providers, kms.clock).wrap_if_open(looked_at, b"", b"") is None
+    assert Vault(kms.database, kms.providers, kms.clock).wrap_if_open(usable, b"", b"") is None
 
 
 async def test_opened_material_is_bounded(

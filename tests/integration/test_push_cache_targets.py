@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import httpx
 import pytest
 from sqlalchemy import String, bindparam, literal_column
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.rows import erase_versions
 from cloudcore.kms.vault import MAX_AGE_SECONDS
-from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
 from registry.errors import KmsKeyDeleted
 from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import repositories
@@ -35,7 +31,7 @@ from tests.databases import on_both_databases
 from tests.integration.counting import CountingDatabase
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.kms_world import KEYRING
-from tests.tenants import URL, open_install
+from tests.tenants import open_install
 
 pytestmark = on_both_databases
 
@@ -78,30 +74,8 @@ def push(request: pytest.FixtureRequest) -> Push:
     return cast("Push", request.param)
 
 
-class CountedDatabase:
-    """A database that counts the calls by kind."""
-
-    def __init__(self, database: Database, counted: Counter[str]) -> None:
-        self._database = database
-        self._counted = counted
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
-        self._counted[name] += 1
-        return getattr(self._database, name)
-
-
-@asynccontextmanager
-async def counting(world: SealedWorld) -> AsyncIterator[tuple[SealedWorld, Counter[str]]]:
-    """Yield the world seen through a database that counts its calls."""
-    counted = Counter[str]()
-    database = cast("Database", CountedDatabase(world.install.ctx.database, counted))
-    plane = DataPlane(replace(world.install.ctx, database=database), OpenAccess("acme"))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
-        yield replace(world, docker=docker), counted
-
-
 async def test_a_known_place_is_read_in_the_transaction_that_writes(world: SealedWorld) -> None:
-    async with counting(world) as (seen, counted):
+    async with world.counting() as (seen, counted):
         assert (await in_one_request(seen, b"one")).status_code == 201
         assert counted == {"write": 1}
         assert (await in_two_requests(seen, b"two")).status_code == 201
@@ -120,9 +94,7 @@ async def test_a_new_blob_takes_one_statement_where_each_is_a_round_trip(
 ) -> None:
     """One that is known, or is linked in the target, takes as many as it needs."""
     counted = CountingDatabase(world.install.ctx.database)
-    plane = DataPlane(replace(world.install.ctx, database=counted), OpenAccess("acme"))
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
-        seen = replace(world, docker=docker)
+    async with world.served_by(database=counted) as seen:
         assert (await seen.push("blue", b"makes the target known")).status_code == 201
         counted.start()
         assert (await seen.push("red", b"data")).status_code == 201
@@ -186,7 +158,7 @@ async def test_a_deleted_repository_gets_nothing(world: SealedWorld, push: Push)
 async def test_a_place_that_cannot_be_proved_is_not_kept(world: SealedWorld) -> None:
     """Else each push to what a deleted rule has left behind would first fail in a transaction."""
     await world.install.database.write(_leave_behind, world.ids["red"])
-    async with counting(world) as (seen, counted):
+    async with world.counting() as (seen, counted):
         for data in (b"one", b"two", b"three"):
             assert (await in_one_request(seen, data)).status_code == 201
         assert counted["write"] == 4  # the target was known before
@@ -263,4 +235,4 @@ async def test_a_key_that_was_erased_since_it_was_looked_at_is_deleted(world: Se
     assert ctx.data_keys is not None
     data_key = ctx.data_keys.new(world.account.id)
     with pytest.raises(KmsKeyDeleted):
-        await others.wrap_looked_at(known.writing.looked_at, [("id", data_key)])
+        await others.wrap_under(known.writing.usable, [("id", data_key)])

@@ -15,6 +15,7 @@ from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.bucket_layout import object_key
 from registry.blobstore.s3.disk_cache import DiskCache
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.store import S3Store
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
@@ -46,7 +47,7 @@ def counts() -> Counts:
 
 @pytest.fixture
 def store(bucket: Bucket, tmp_path: Path, counts: Counts) -> Iterator[S3Store]:
-    with closing(S3Store(bucket, cache=DiskCache(tmp_path, 64 * MIB, counts))) as made:
+    with closing(S3Store(S3Files(bucket, cache=DiskCache(tmp_path, 64 * MIB, counts)))) as made:
         yield made
 
 

@@ -13,7 +13,7 @@ import pytest
 from cloudcore.storage.checksums import Algorithm, Part, combine, composite, encode, new_checksum
 from cloudcore.storage.s3.signature import UNSIGNED_CHUNKS_TRAILER
 from tests.databases import on_both_databases
-from tests.integration.s3_client import S3Client, code_of, texts
+from tests.integration.s3_client import S3Client, code_of, completion, texts
 
 BODIES: Final = (b"1" * (5 << 20), b"tail")
 ALGORITHMS: Final = list(Algorithm)
@@ -40,12 +40,7 @@ class Sent:
 
     def completion(self, *claims: str) -> bytes:
         """Return the document that completes it; `claims` are further elements of its parts."""
-        more = [*claims, "", ""]
-        listed = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{etag}</ETag>{more[number - 1]}</Part>"
-            for number, etag in enumerate(self.etags, 1)
-        )
-        return f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
+        return completion(*zip((1, 2), self.etags, [*claims, "", ""], strict=False))
 
     async def code(self, *claims: str, **headers: str) -> str:
         return await self.s3.code("POST", self.path, self.completion(*claims), **headers)
@@ -53,8 +48,7 @@ class Sent:
 
 async def send(s3: S3Client, key: str, **headers: str) -> Sent:
     """Begin an upload and send both parts."""
-    (upload,) = texts(await s3.done("POST", f"/bucket/{key}?uploads", b"", **headers), "UploadId")
-    path = f"/bucket/{key}?uploadId={upload}"
+    path = await s3.begin(f"/bucket/{key}", **headers)
     answers = [
         await s3.ask("PUT", f"{path}&partNumber={number}", body)
         for number, body in enumerate(BODIES, 1)
@@ -179,8 +173,7 @@ async def test_the_only_part_of_an_object(s3: S3Client) -> None:
 
 async def test_the_range_of_a_copy_is_first_and_last(s3: S3Client) -> None:
     await s3.done("PUT", "/bucket/five", b"01234")
-    (upload,) = texts(await s3.done("POST", "/bucket/copy?uploads"), "UploadId")
-    path = f"/bucket/copy?uploadId={upload}&partNumber=1"
+    path = f"{await s3.begin('/bucket/copy')}&partNumber=1"
     source = {"x_amz_copy_source": "bucket/five"}
     for asked in (
         *("0-2", "bytes=0", "bytes=0-", "bytes=-2", "bytes=x-y", "bytes=0-1,3-4", "bytes=3-1", ""),
@@ -207,8 +200,7 @@ async def test_a_checksum_that_cannot_be_compared_is_refused(s3: S3Client) -> No
     await s3.done("PUT", "/bucket/key", b"body", x_amz_checksum_crc32=crc)
     copy = {"x_amz_copy_source": "bucket/key", "x_amz_checksum_crc32": crc}
     assert await s3.code("PUT", "/bucket/copy", b"", **copy) == "InvalidRequest"
-    (upload,) = texts(await s3.done("POST", "/bucket/copy?uploads"), "UploadId")
-    path = f"/bucket/copy?uploadId={upload}&partNumber=1"
+    path = f"{await s3.begin('/bucket/copy')}&partNumber=1"
     assert await s3.code("PUT", path, b"", **copy) == "InvalidRequest"
 
 

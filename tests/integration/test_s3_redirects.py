@@ -15,6 +15,7 @@ import pytest
 from registry.blobstore.opening import open_links
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.bucket_layout import object_key
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.presigned_urls import LIFE_SECONDS, PresignedLinks
 from registry.blobstore.s3.store import S3Store
 from registry.distribution.app import DataPlane
@@ -68,7 +69,7 @@ async def redirecting(
     with credentials():
         used = settings or settings_for("seaweedfs", store_s3_redirects="on")
         with (
-            closing(S3Store(Bucket(used))) as store,
+            closing(S3Store(S3Files(Bucket(used)))) as store,
             open_links(Settings(data=Path("here"), store=used), store) as links,
         ):
             async with open_registry(url, store, seals=seals, limits=limits) as registry:
@@ -145,7 +146,7 @@ async def test_a_url_is_given_for_half_of_its_life_and_names_the_public_endpoint
             "moto", store_s3_redirects="on", store_s3_public_endpoint="https://s3.example.com"
         )
         with (
-            closing(S3Store(Bucket(settings))) as store,
+            closing(S3Store(S3Files(Bucket(settings)))) as store,
             closing(PresignedLinks(store, lambda: now)) as links,
         ):
             object_id = "0197f0aa-0000-7000-8000-0000000000ab"

@@ -6,9 +6,9 @@ import pytest
 
 from cloudcore.iam.patterns import Patterns, StepBudget
 from cloudcore.storage.s3 import object_calls
-from tests.integration.s3_client import S3Client, code_of, texts, v1
+from tests.integration.s3_client import S3Client, code_of, completion, deletion, texts, v1
 from tests.s3_signing import with_header
-from tests.tenants import Statement, document
+from tests.tenants import Statement, allow, document
 
 
 async def program(s3: S3Client, *statements: Statement) -> S3Client:
@@ -20,10 +20,8 @@ async def test_rights_are_asked_for_each_call(s3: S3Client) -> None:
     await s3.done("PUT", "/bucket/public/a", b"a")
     await s3.done("PUT", "/bucket/private/a", b"a")
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
-    actions = ["storage:GetObject", "storage:DeleteObject"]
-    reader = await program(
-        s3, {"effect": "allow", "actions": actions, "resources": [f"{crn}/public/*"]}
-    )
+    actions = ("storage:GetObject", "storage:DeleteObject")
+    reader = await program(s3, allow(*actions, on=f"{crn}/public/*"))
     assert (await reader.ask("GET", "/bucket/public/a")).content == b"a"
     for method, target in (
         ("GET", "/bucket/private/a"),
@@ -41,8 +39,7 @@ async def test_rights_are_asked_for_each_call(s3: S3Client) -> None:
         assert method == "HEAD" or code_of(answer) == "AccessDenied", (method, target)
     copy = {"x_amz_copy_source": "/bucket/private/a"}
     assert await reader.code("PUT", "/bucket/public/b", b"", **copy) == "AccessDenied"
-    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("public/a", "private/a"))
-    done = await reader.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    done = await reader.done("POST", "/bucket?delete", deletion("public/a", "private/a"))
     assert (texts(done, "Key"), texts(done, "Code")) == (
         ["private/a", "public/a"],
         ["AccessDenied"],
@@ -55,18 +52,11 @@ async def test_a_copy_tells_who_may_not_read_its_source_nothing_of_it(s3: S3Clie
     """Neither of the object nor of the bucket; who may is told what is missing."""
     await s3.done("PUT", "/bucket/private", b"a")
     await s3.done("PUT", "/other")
-    upload = texts(await s3.done("POST", "/bucket/parts?uploads"), "UploadId")[0]
+    begun = await s3.begin("/bucket/parts")
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket"
-    writer = await program(
-        s3,
-        {"effect": "allow", "actions": ["storage:PutObject"], "resources": ["*"]},
-        {
-            "effect": "allow",
-            "actions": ["storage:GetObject"],
-            "resources": [f"{crn}/bucket/mine-*", f"{crn}/mine-*"],
-        },
-    )
-    for target in ("/bucket/copy", f"/bucket/parts?partNumber=1&uploadId={upload}"):
+    readable = [allow("storage:GetObject", on=f"{crn}/{on}") for on in ("bucket/mine-*", "mine-*")]
+    writer = await program(s3, allow("storage:PutObject"), *readable)
+    for target in ("/bucket/copy", f"{begun}&partNumber=1"):
         for source, code in (
             ("/bucket/private", "AccessDenied"),
             ("/bucket/none", "AccessDenied"),
@@ -83,12 +73,8 @@ async def test_a_copy_tells_who_may_not_read_its_source_nothing_of_it(s3: S3Clie
 
 async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> None:
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket/bucket"
-    deleter = await program(
-        s3,
-        {"effect": "allow", "actions": ["storage:DeleteObject"], "resources": [f"{crn}/public/*"]},
-    )
-    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in ("public/a", "b", "c"))
-    await deleter.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    deleter = await program(s3, allow("storage:DeleteObject", on=f"{crn}/public/*"))
+    await deleter.done("POST", "/bucket?delete", deletion("public/a", "b", "c"))
     await s3.served.auditor.flush()
     path = "/v1/audit-events?outcome=refused&action=storage:DeleteObject"
     (event,) = (await v1(s3, "GET", path)).json()["events"]
@@ -98,20 +84,15 @@ async def test_the_audit_log_has_each_refused_key_of_a_batch(s3: S3Client) -> No
 async def test_a_batch_tells_who_may_not_delete_nothing_of_the_bucket(s3: S3Client) -> None:
     """Whether or not there is one: who may is told that it is missing."""
     crn = f"crn:storage:local:{s3.served.acme.account_id}:bucket"
+    deletable = ("elsewhere/*", "missing/mine/*")
     other = await program(
-        s3,
-        {
-            "effect": "allow",
-            "actions": ["storage:DeleteObject"],
-            "resources": [f"{crn}/elsewhere/*", f"{crn}/missing/mine/*"],
-        },
+        s3, *(allow("storage:DeleteObject", on=f"{crn}/{on}") for on in deletable)
     )
-    body = b"<Delete><Object><Key>a</Key></Object></Delete>"
+    body = deletion("a")
     for bucket in ("bucket", "missing"):
         done = await other.done("POST", f"/{bucket}?delete", body)
         assert texts(done, "Code") == ["AccessDenied"], bucket
-    allowed = b"<Delete><Object><Key>mine/a</Key></Object></Delete>"
-    assert await other.code("POST", "/missing?delete", allowed) == "NoSuchBucket"
+    assert await other.code("POST", "/missing?delete", deletion("mine/a")) == "NoSuchBucket"
     assert await other.code("POST", "/No_Name?delete", body) == "NoSuchBucket"
 
 
@@ -119,15 +100,13 @@ async def test_decisions_about_a_batch_of_keys_share_a_budget(
     s3: S3Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond it keys are refused, each with its reason, and nothing is lost."""
-    everything: Statement = {"effect": "allow", "actions": ["storage:*"], "resources": ["*"]}
-    owner = await program(s3, everything)
+    owner = await program(s3, allow("storage:*"))
     for key in range(5):
         await s3.done("PUT", f"/bucket/{key}", b"x")
-    keys = "".join(f"<Object><Key>{key}</Key></Object>" for key in range(5))
     work = StepBudget(10**6)
     Patterns(("*",)).match("crn:x", work)
     monkeypatch.setattr(object_calls, "_DELETION_STEPS", 2 * (10**6 - work.left) + 1)
-    done = await owner.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+    done = await owner.done("POST", "/bucket?delete", deletion(*"01234"))
     assert texts(done, "Key") == ["2", "3", "4", "0", "1"]
     assert texts(done, "Code") == ["AccessDenied"] * 3
     assert all("delete fewer objects at once" in (each or "") for each in texts(done, "Message"))
@@ -140,8 +119,7 @@ async def test_a_revoked_role_session_stops_both_presentations_at_once(s3: S3Cli
     trust = document({"effect": "allow", "principals": [s3.served.acme.account_id]})
     role = {"name": "writer", "trust_policy": trust}
     made = (await v1(s3, "POST", "/v1/roles", role)).json()["role"]
-    everything: Statement = {"effect": "allow", "actions": ["storage:*"], "resources": ["*"]}
-    policy = {"name": "writes", "document": document(everything)}
+    policy = {"name": "writes", "document": document(allow("storage:*"))}
     policy_id = (await v1(s3, "POST", "/v1/policies", policy)).json()["policy"]["id"]
     await v1(s3, "POST", f"/v1/policies/{policy_id}/attachments", {"role": "writer"})
     assumed = (await v1(s3, "POST", "/v1/assume-role", {"role": made["id"]})).json()
@@ -164,8 +142,7 @@ async def test_a_revoked_role_session_stops_both_presentations_at_once(s3: S3Cli
 
 
 async def test_keys_that_are_inactive_deleted_or_suspended_sign_nothing(s3: S3Client) -> None:
-    everything: Statement = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
-    other = await program(s3, everything)
+    other = await program(s3, allow("*"))
     await other.done("GET", "/")
     programs = (await v1(s3, "GET", "/v1/service-accounts?limit=200")).json()
     (made,) = [each for each in programs["service_accounts"] if each["name"] == "other"]
@@ -205,15 +182,12 @@ async def test_a_change_of_a_bucket_is_in_the_audit_log(s3: S3Client) -> None:
     assert events == [("storage:DeleteBucket", "succeeded"), ("storage:CreateBucket", "succeeded")]
     # Uploads in parts are there too, as those of /v1; objects and parts are not.
     await s3.done("PUT", "/bucket/key", b"bytes")
-    ids = [texts(await s3.done("POST", "/bucket/key?uploads"), "UploadId")[0] for _ in range(2)]
-    part = f"/bucket/key?uploadId={ids[0]}"
-    etag = (await s3.ask("PUT", f"{part}&partNumber=1", b"x")).headers["etag"]
-    listed = f"<Part><PartNumber>1</PartNumber><ETag>{etag}</ETag></Part>"
-    await s3.done(
-        "POST", part, f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-    )
-    await s3.done("DELETE", f"/bucket/key?uploadId={ids[1]}")
-    assert await s3.code("DELETE", f"/bucket/key?uploadId={ids[1]}") == "NoSuchUpload"
+    one, two = [await s3.begin("/bucket/key") for _ in range(2)]
+    etag = (await s3.ask("PUT", f"{one}&partNumber=1", b"x")).headers["etag"]
+    await s3.done("POST", one, completion((1, etag, "")))
+    await s3.done("DELETE", two)
+    assert await s3.code("DELETE", two) == "NoSuchUpload"
+    ids = [each.rpartition("=")[2] for each in (one, two)]
     found = (await v1(s3, "GET", "/v1/audit-events?limit=4")).json()["events"]
     assert [(each["action"], each["details"].get("upload_id")) for each in reversed(found)] == [
         ("storage:PutObject", ids[0]),

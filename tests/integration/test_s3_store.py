@@ -40,7 +40,7 @@ def settings() -> Iterator[StoreSettings]:
 @contextmanager
 def opened(settings: StoreSettings) -> Iterator[S3Store]:
     """Open the store as another process does."""
-    with closing(S3Store(Bucket(settings))) as store:
+    with closing(S3Store(S3Files(Bucket(settings)))) as store:
         yield store
 
 

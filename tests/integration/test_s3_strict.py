@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 from base64 import b64encode
-from collections.abc import AsyncIterator
 from pathlib import Path
 from time import process_time
 from typing import Any, Final
@@ -16,9 +15,8 @@ from cloudcore.storage.checksums import Algorithm, encode, new_checksum
 from cloudcore.storage.s3.answers import NAMESPACE
 from tests.databases import on_both_databases
 from tests.integration.damaged import flip
-from tests.integration.s3_client import HOST, S3Client, client_of, code_of, texts
-from tests.integration.served_world import open_served
-from tests.tenants import Statement, document
+from tests.integration.s3_client import S3Client, code_of, deletion, texts
+from tests.tenants import Statement, allow, document
 
 OTHER_CHANGES: Final = (
     *("renameObject", "append", "annotation", "partNumber=1", "versionId=abc", "unheard-of"),
@@ -42,13 +40,10 @@ BAD_RULES: Final = (
 
 
 @pytest.fixture
-async def s3(tmp_path: Path, metadata_url: str) -> AsyncIterator[S3Client]:
+async def s3(s3: S3Client) -> S3Client:
     """Return a client whose account has a bucket ``bucket``, with an object ``key``."""
-    async with open_served(tmp_path / "data", metadata_url, s3_host=HOST) as served:
-        client = client_of(served, served.acme)
-        await client.done("PUT", "/bucket")
-        await client.done("PUT", "/bucket/key", b"bytes")
-        yield client
+    await s3.done("PUT", "/bucket/key", b"bytes")
+    return s3
 
 
 async def test_a_parameter_that_could_mean_another_change_changes_nothing(s3: S3Client) -> None:
@@ -133,11 +128,10 @@ async def test_headers_in_the_query_of_a_presigned_request_count(s3: S3Client) -
 
 
 async def test_a_part_with_a_checksum_of_another_kind_is_not_called_damaged(s3: S3Client) -> None:
-    begun = await s3.done("POST", "/bucket/parts?uploads", x_amz_checksum_algorithm="SHA256")
-    (upload,) = texts(begun, "UploadId")
+    begun = await s3.begin("/bucket/parts", x_amz_checksum_algorithm="SHA256")
     part = new_checksum(Algorithm.CRC32)
     part.update(b"part")
-    path, checksum = f"/bucket/parts?uploadId={upload}&partNumber=1", encode(part.digest())
+    path, checksum = f"{begun}&partNumber=1", encode(part.digest())
     answer = await s3.ask("PUT", path, b"part", x_amz_checksum_crc32=checksum)
     assert code_of(answer) == "InvalidRequest"
     assert "SHA256" in answer.text
@@ -154,7 +148,7 @@ async def test_cors_rules_that_no_answer_can_show_are_refused(s3: S3Client) -> N
 
 async def test_others_run_between_the_decisions_about_a_batch_of_deletions(s3: S3Client) -> None:
     slow = await program_with_slow_policies(s3)
-    keys = "".join(f"<Object><Key>{'a' * 1000}{number}</Key></Object>" for number in range(200))
+    keys = deletion(*(f"{'a' * 1000}{number}" for number in range(200)))
     longest = 0.0
 
     async def wait_for_turns() -> None:
@@ -169,7 +163,7 @@ async def test_others_run_between_the_decisions_about_a_batch_of_deletions(s3: S
     try:
         waiting = asyncio.create_task(wait_for_turns())
         begun = process_time()
-        await slow.done("POST", "/bucket?delete", f"<Delete>{keys}</Delete>".encode())
+        await slow.done("POST", "/bucket?delete", keys)
         await asyncio.sleep(0)  # a last turn, which ends the wait for it
         waiting.cancel()
     finally:
@@ -189,11 +183,7 @@ async def program_with_slow_policies(s3: S3Client) -> S3Client:
         patterns = [
             f"crn:storage:*:*:bucket/{'*a' * 5}*q{each}-{number}{'z*' * 10}" for each in range(100)
         ]
-        allowed: Statement = {
-            "effect": "allow",
-            "actions": ["storage:DeleteObject"],
-            "resources": patterns,
-        }
+        allowed: Statement = {**allow("storage:DeleteObject"), "resources": patterns}
         policy = {"name": f"slow-{number}", "document": document(allowed)}
         policy_id = (await make("/v1/policies", policy))["id"]
         await make(f"/v1/policies/{policy_id}/attachments", {"service_account": "slow"})

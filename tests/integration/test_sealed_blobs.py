@@ -6,23 +6,16 @@ import json
 import logging
 import os
 import re
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
-from typing import Any, cast
 
-import httpx
 import pytest
 from sqlalchemy import bindparam
 
-from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.kms.key import Key
 from cloudcore.quotas.limits import QuotaUse, put_limit
-from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
 from registry.metadata.blobs.inline import read_body
-from registry.metadata.quotas import find_miscount, find_use
+from registry.metadata.quotas import COUNTED_BYTES, find_miscount
 from registry.metadata.tables import inline_bytes
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -31,7 +24,7 @@ from registry.settings.groups import Limits
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore
-from tests.tenants import URL, open_install
+from tests.tenants import open_install
 
 pytestmark = on_both_databases
 
@@ -77,18 +70,6 @@ def _files(world: SealedWorld) -> dict[str, bytes]:
     return store.files.objects
 
 
-class CountingDatabase:
-    """A database; counts the transactions by kind."""
-
-    def __init__(self, database: Database, counted: Counter[str]) -> None:
-        self._database = database
-        self._counted = counted
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
-        self._counted[name] += 1
-        return getattr(self._database, name)
-
-
 async def test_a_pushed_blob_is_sealed_under_the_platform_key(world: SealedWorld) -> None:
     assert (await world.push("red", DATA)).status_code == 201
     ((object_id, stored_id, encoding, *_),) = await world.objects(DATA)
@@ -111,22 +92,17 @@ async def test_a_binding_decides_the_key(world: SealedWorld) -> None:
     assert (await world.pull("red", DATA)).content == DATA
 
 
-async def test_known_bytes_are_wrapped_under_a_second_key(world: SealedWorld) -> None:
+@pytest.mark.parametrize("is_mount", [True, False])
+async def test_known_bytes_are_wrapped_under_the_key_of_a_second_repository(
+    world: SealedWorld, *, is_mount: bool
+) -> None:
     await world.push("red", DATA)
     key = await world.make_bound_key("blue", "blue")
-    assert (await world.push("blue", DATA)).status_code == 201
+    known = world.mount("blue", DATA, "red") if is_mount else world.push("blue", DATA)
+    assert (await known).status_code == 201
     ((object_id, *_),) = await world.objects(DATA)
     platform = await world.platform_key()
     assert set(await world.wraps(object_id)) == {platform.id, key.id}
-    assert await world.link("blue", DATA) == (object_id, key.id)
-    assert (await world.pull("blue", DATA)).content == DATA
-
-
-async def test_a_mount_is_wrapped_under_the_key_of_the_target(world: SealedWorld) -> None:
-    await world.push("red", DATA)
-    key = await world.make_bound_key("blue", "blue")
-    assert (await world.mount("blue", DATA, "red")).status_code == 201
-    ((object_id, *_),) = await world.objects(DATA)
     assert await world.link("blue", DATA) == (object_id, key.id)
     assert (await world.pull("blue", DATA)).content == DATA
 
@@ -295,7 +271,8 @@ async def test_a_replacement_that_a_key_forbids_retires_the_object(world: Sealed
     assert (await world.push("red", DATA)).status_code == 201
     old, new = await world.objects(DATA)
     # It is stored twice, and counts so.
-    assert await database.read(find_use, account_id) == QuotaUse(2 * len(DATA), 2 * len(DATA))
+    use = await database.read(COUNTED_BYTES.read, account_id)
+    assert use == QuotaUse(2 * len(DATA), 2 * len(DATA), told=100)
     assert await database.read(find_miscount, account_id) is None
     assert (await world.link("blue", DATA)) == (old[0], key.id)
     assert (await world.link("red", DATA))[0] == new[0]
@@ -353,14 +330,7 @@ async def test_a_manifest_needs_keys_that_are_not_deleted(world: SealedWorld) ->
 async def test_a_pull_reads_once_and_a_push_writes_once(world: SealedWorld) -> None:
     await world.push("red", b"warm")
     await world.pull("red", b"warm")
-    counted = Counter[str]()
-    database = world.install.ctx.database
-    plane = DataPlane(
-        replace(world.install.ctx, database=cast("Database", CountingDatabase(database, counted))),
-        OpenAccess("acme"),
-    )
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(plane), base_url=URL) as docker:
-        counting = replace(world, docker=docker)
+    async with world.counting() as (counting, counted):
         assert (await counting.push("red", DATA)).status_code == 201
         is_inline = world.install.ctx.limits.inline_max_bytes > 0
         assert counted == ({"write": 1} if is_inline else {"read": 1, "write": 1})

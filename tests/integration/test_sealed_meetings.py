@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 import httpx
@@ -15,14 +14,12 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Database, OutcomeUnknown
 from cloudcore.kms.key import Key
 from registry.blobstore.base import DataKey
-from registry.distribution.app import DataPlane
-from registry.distribution.auth import OpenAccess
 from registry.oci.digest import digest_of
 from registry.services.data_keys import DataKeys
 from tests.databases import on_both_databases
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore
-from tests.tenants import URL, Install
+from tests.tenants import Install
 
 pytestmark = on_both_databases
 
@@ -62,10 +59,8 @@ def keys(world: SealedWorld) -> MeetingKeys:
 @pytest.fixture
 async def met(world: SealedWorld, keys: MeetingKeys) -> AsyncIterator[SealedWorld]:
     """Return the same install, served by a process that something else meets."""
-    plane = DataPlane(replace(world.install.ctx, data_keys=keys), OpenAccess("acme"))
-    transport = httpx.ASGITransport(plane)
-    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
-        yield replace(world, docker=docker)
+    async with world.served_by(data_keys=keys) as met:
+        yield met
 
 
 async def check_whole(world: SealedWorld, data: bytes, *repositories: str) -> None:
@@ -84,8 +79,9 @@ async def check_whole(world: SealedWorld, data: bytes, *repositories: str) -> No
         assert (answer.status_code, answer.content) == (200, data)
 
 
-async def test_a_mount_meets_a_replacement(
-    world: SealedWorld, met: SealedWorld, keys: MeetingKeys
+@pytest.mark.parametrize("is_mount", [True, False])
+async def test_a_mount_or_a_push_of_known_bytes_meets_a_replacement(
+    world: SealedWorld, met: SealedWorld, keys: MeetingKeys, *, is_mount: bool
 ) -> None:
     await world.push("red", DATA)
     key = await world.make_bound_key("blue", "blue")
@@ -96,25 +92,11 @@ async def test_a_mount_meets_a_replacement(
         assert (await world.push("red", DATA)).status_code == 201
 
     keys.meeting = replace_bytes
-    assert (await met.mount("blue", DATA, "red")).status_code == 201
+    met_by = met.mount("blue", DATA, "red") if is_mount else met.push("blue", DATA)
+    assert (await met_by).status_code == 201
     ((_, after, *_),) = await world.objects(DATA)
     assert before != after
     assert (await world.link("blue", DATA))[1] == key.id
-    await check_whole(world, DATA, "red", "blue")
-
-
-async def test_a_push_of_known_bytes_meets_a_replacement(
-    world: SealedWorld, met: SealedWorld, keys: MeetingKeys
-) -> None:
-    await world.push("red", DATA)
-    await world.make_bound_key("blue", "blue")
-
-    async def replace_bytes() -> None:
-        await world.age(DATA)
-        assert (await world.push("red", DATA)).status_code == 201
-
-    keys.meeting = replace_bytes
-    assert (await met.push("blue", DATA)).status_code == 201
     await check_whole(world, DATA, "red", "blue")
 
 
@@ -159,9 +141,9 @@ async def test_a_replacement_meets_the_end_of_the_key_of_others(
 
 
 @pytest.mark.parametrize("is_session", [False, True])
-async def test_a_key_is_deleted_while_its_bytes_arrive(
-    world: SealedWorld,
-    is_session: bool,
+@pytest.mark.parametrize("is_deleted", [False, True])
+async def test_a_key_is_disabled_or_deleted_while_its_bytes_arrive(
+    world: SealedWorld, *, is_session: bool, is_deleted: bool
 ) -> None:
     key = await world.make_bound_key("mine", "red")
     path = f"{world.blobs('red')}/uploads/"
@@ -171,43 +153,15 @@ async def test_a_key_is_deleted_while_its_bytes_arrive(
 
     async def body() -> AsyncIterator[bytes]:
         yield DATA[:100]
-        await world.delete(key)
+        await (world.delete(key) if is_deleted else world.disable(key))
         yield DATA[100:]
 
     method = "PUT" if is_session else "POST"
     answer = await world.docker.request(method, path, content=body())
-    assert error_of(answer) == (404, "DENIED", {"reason": "kms_key_not_found"})
+    gone = (404, "DENIED", {"reason": "kms_key_not_found"})
+    assert error_of(answer) == (gone if is_deleted else (403, "DENIED", DISABLED))
     assert await world.objects(DATA) == []
-    await world.bind("red", None)
-    answer = await world.docker.request(method, path, content=DATA)
-    assert answer.status_code == 201, answer.text
-    await check_whole(world, DATA, "red")
-    store = world.install.ctx.reader
-    assert isinstance(store, MemoryStore)
-    assert len(store.files.objects) == 1
-
-
-@pytest.mark.parametrize("is_session", [False, True])
-async def test_a_key_is_disabled_while_its_bytes_arrive(
-    world: SealedWorld,
-    is_session: bool,
-) -> None:
-    key = await world.make_bound_key("mine", "red")
-    path = f"{world.blobs('red')}/uploads/"
-    if is_session:
-        path = (await world.begin("red")).headers["location"]
-    path += f"?digest={digest_of(DATA)}"
-
-    async def body() -> AsyncIterator[bytes]:
-        yield DATA[:100]
-        await world.disable(key)
-        yield DATA[100:]
-
-    method = "PUT" if is_session else "POST"
-    answer = await world.docker.request(method, path, content=body())
-    assert error_of(answer) == (403, "DENIED", DISABLED)
-    assert await world.objects(DATA) == []
-    await world.enable(key)
+    await (world.bind("red", None) if is_deleted else world.enable(key))
     answer = await world.docker.request(method, path, content=DATA)
     assert answer.status_code == 201, answer.text
     await check_whole(world, DATA, "red")
@@ -243,10 +197,8 @@ async def test_bytes_whose_rows_may_be_written_stay_when_the_key_is_disabled(
 ) -> None:
     key = await world.make_bound_key("mine", "red")
     database = LosingDatabase(world.install.database, lambda: world.disable(key))
-    ctx = replace(world.install.ctx, database=cast("Database", database))
-    transport = httpx.ASGITransport(DataPlane(ctx, OpenAccess("acme")))
-    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
-        assert (await replace(world, docker=docker).push("red", DATA)).status_code == 503
+    async with world.served_by(database=cast("Database", database)) as losing:
+        assert (await losing.push("red", DATA)).status_code == 503
     await world.enable(key)
     await check_whole(world, DATA, "red")
 
@@ -290,10 +242,8 @@ async def test_many_meet_at_once(world: SealedWorld) -> None:
 @pytest.fixture
 async def plain(world: SealedWorld) -> AsyncIterator[SealedWorld]:
     """Return the same install, served by a process that does not seal."""
-    plane = DataPlane(replace(world.install.ctx, seals=False), OpenAccess("acme"))
-    transport = httpx.ASGITransport(plane)
-    async with httpx.AsyncClient(transport=transport, base_url=URL) as docker:
-        yield replace(world, docker=docker)
+    async with world.served_by(seals=False) as plain:
+        yield plain
 
 
 async def test_without_sealing_new_bytes_are_plain_and_sealed_ones_readable(

@@ -21,7 +21,7 @@ from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.data_keys import shred_deleted_keys
 from registry.gc.fsck import Report, check
 from registry.gc.recovery import recover_blob
-from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.repositories.details import find_repository_details
 from registry.metadata.tables import blob_objects
@@ -145,14 +145,14 @@ async def test_a_shredded_blob_is_not_marked_as_damaged(world: SealedWorld) -> N
     key = await world.make_bound_key("mine", "red")
     await push_image(world, "red", DATA)
     database = world.install.database
-    read = [row async for row in BLOB_BOOK.each(database)]
+    read = [row async for row in BLOB_ROWS.each(database)]
     assert len(read) == 2
     await world.delete(key)
     await shred(world)
     for row in read:
-        assert not await database.read(BLOB_BOOK.is_unchanged, row)
+        assert not await database.read(BLOB_ROWS.is_unchanged, row)
         seen = row.account_id, row.stored_id, row.verified_at
-        assert not await database.write(BLOB_BOOK.mark, *seen, ABSENT, 5)
+        assert not await database.write(BLOB_ROWS.mark, *seen, ABSENT, 5)
 
 
 async def test_other_keys_keep_their_blobs(world: SealedWorld) -> None:
@@ -367,7 +367,7 @@ async def test_recovery_heals_damaged_bytes_for_all_their_keys(world: SealedWorl
     verified = Statement(select(blob_objects.c.verified_at))
     row = await database.read(lambda tx: tx.row(verified))
     assert row is not None
-    assert await database.write(BLOB_BOOK.mark, world.account.id, stored_id, row[0], ABSENT, 5)
+    assert await database.write(BLOB_ROWS.mark, world.account.id, stored_id, row[0], ABSENT, 5)
     await recover(world, "blue", DATA)
     platform = await world.platform_key()
     assert await world.link("red", DATA) == (object_id, red)

@@ -17,10 +17,10 @@ import pytest
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows import policies
 from cloudcore.queue import message_rows
-from cloudcore.storage.piece_rows import PIECE_BOOK
+from cloudcore.storage.pieces.rows import PIECE_ROWS
 from registry import metadata
 from registry.metadata import lifecycle_policies
-from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.images import relations
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -77,10 +77,10 @@ def statements() -> Iterator[tuple[str, Statement]]:
             for name, value in found.items():
                 if isinstance(value, Statement) and f"{module.name}.{name}" not in EXEMPT:
                     yield f"{module.name}.{name}", value
-    for book in (BLOB_BOOK, PIECE_BOOK):
-        for name, value in book.statements.items():
+    for rows in (BLOB_ROWS, PIECE_ROWS):
+        for name, value in rows.statements.items():
             if name not in ("totals", "count_stored"):  # of all objects
-                yield f"{book.table.name}.{name}", value
+                yield f"{rows.table.name}.{name}", value
 
 
 STATEMENTS: Final = dict(statements())

@@ -9,13 +9,6 @@ from typing import Final
 import pytest
 
 from cloudcore.storage import multipart, upload_rows
-from cloudcore.storage.bucket import MAX_ASSEMBLED_BYTES
-from cloudcore.storage.cleanup import (
-    CONDEMNED_FOR,
-    abort_abandoned,
-    delete_condemned,
-    forget_completed,
-)
 from cloudcore.storage.conditions import Conditions
 from cloudcore.storage.errors import (
     ConditionFailed,
@@ -29,6 +22,12 @@ from cloudcore.storage.errors import (
     SizeDiffers,
 )
 from cloudcore.storage.multipart import ABANDONED_SECONDS, KEPT_SECONDS, GivenPart
+from cloudcore.storage.pieces.cleanup import (
+    CONDEMNED_FOR,
+    abort_abandoned,
+    delete_condemned,
+    forget_completed,
+)
 from tests.databases import on_both_databases
 from tests.storage_world import StorageWorld
 
@@ -96,7 +95,7 @@ async def test_a_completion_with_a_wrong_list_of_parts_is_refused(storage: Stora
 async def test_an_upload_that_cannot_be_completed_in_an_hour_is_refused(
     storage: StorageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MAX_ASSEMBLED_BYTES == 3600 * 85 << 20
+    assert multipart.MAX_ASSEMBLED_BYTES == 3600 * 85 << 20
     monkeypatch.setattr(multipart, "MAX_ASSEMBLED_BYTES", len(ONE))
     bucket = await storage.make()
     upload = await storage.begin(bucket, "key")

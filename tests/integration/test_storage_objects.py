@@ -14,11 +14,11 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.events import NO_EVENTS
+from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 from cloudcore.storage import buckets, object_reads, object_writes, objects
 from cloudcore.storage.bucket import check_bucket_name
-from cloudcore.storage.bucket_rows import used_bytes
+from cloudcore.storage.bucket_rows import BYTES
 from cloudcore.storage.checksums import Algorithm
-from cloudcore.storage.cleanup import CONDEMNED_FOR, delete_condemned
 from cloudcore.storage.conditions import Conditions
 from cloudcore.storage.errors import (
     BadDigest,
@@ -26,20 +26,19 @@ from cloudcore.storage.errors import (
     BucketAlreadyOwnedByYou,
     BucketNotEmpty,
     BytesDamaged,
+    BytesQuotaExceeded,
     ConditionFailed,
     IncompleteBody,
     InvalidBucketName,
     InvalidTag,
     KeyTooLong,
-    KmsKeyDeleted,
-    KmsKeyDisabled,
     NoSuchBucket,
     NoSuchKey,
-    QuotaOfBytes,
 )
 from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import Digests, Terms
-from cloudcore.storage.recounts import miscounts
+from cloudcore.storage.pieces.cleanup import CONDEMNED_FOR, delete_condemned
+from cloudcore.storage.pieces.recounts import miscounts
 from tests.databases import on_both_databases
 from tests.storage_world import (
     ACME,
@@ -219,26 +218,26 @@ async def test_a_quota_of_bytes_is_kept_before_and_after_the_body(storage: Stora
     async def unread(sink: object, finish: Callable[[bool], T], /) -> T:
         raise AssertionError("the body is not read")
 
-    with pytest.raises(QuotaOfBytes) as refusal:
+    with pytest.raises(BytesQuotaExceeded) as refusal:
         await object_writes.store_object(
             storage.needs, NO_EVENTS, other, "b", ObjectAttributes(), unread, Terms(declared=1001)
         )
     assert refusal.value.params == {"quota": "bucket_bytes", "limit": 3000, "used": 2000}
-    with pytest.raises(QuotaOfBytes):
+    with pytest.raises(BytesQuotaExceeded):
         await storage.put(other, "b", b"b" * 1001)
     await storage.put(bucket, "a", b"a" * 1000, terms=Terms(declared=1000))
     upload = await storage.begin(other, "c")
-    with pytest.raises(QuotaOfBytes):
+    with pytest.raises(BytesQuotaExceeded):
         await storage.part(other, upload, 1, b"c")
     await storage.put(bucket, "a", b"")
-    with pytest.raises(QuotaOfBytes):
+    with pytest.raises(BytesQuotaExceeded):
         await storage.part(other, upload, 1, b"c")
-    assert await storage.database.read(used_bytes, ACME) == 3000, "bytes that are gone count"
+    assert (await storage.database.read(BYTES.read, ACME)).used == 3000, "bytes that are gone count"
     storage.clock.advance(3601)
     await delete_condemned(storage.needs)
     piece = await storage.part(other, upload, 1, b"c" * 3000)
     await storage.complete(other, upload, piece)
-    assert await storage.database.read(used_bytes, ACME) == 3000
+    assert (await storage.database.read(BYTES.read, ACME)).used == 3000
     assert await storage.database.read(miscounts) == []
     theirs = await storage.make("theirs", GLOBEX)
     await storage.put(theirs, "a", b"a" * 3000)
@@ -323,12 +322,12 @@ async def test_bytes_under_a_key_that_cannot_be_used_are_an_error(
     await storage.put(bucket, "many", LARGE)
     await storage.kms.disable(key)
     for name in ("few", "many"):
-        with pytest.raises(KmsKeyDisabled):
+        with pytest.raises(KeyDisabled):
             await storage.get(bucket, name)
-    with pytest.raises(KmsKeyDisabled):
+    with pytest.raises(KeyDisabled):
         await storage.put(bucket, "new")
     await storage.kms.delete(key)
-    with pytest.raises(KmsKeyDeleted):
+    with pytest.raises(KeyDeleted):
         await storage.get(bucket, "many")
     assert await storage.delete(bucket, "many") is not None
 

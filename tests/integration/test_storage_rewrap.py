@@ -3,70 +3,65 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
 from sqlalchemy import bindparam
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.kinds import Done, StepFailed
 from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import Run, find_run
-from cloudcore.storage import buckets, piece_keys, rewrapping
+from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
+from cloudcore.storage import buckets
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.cleanup import shred_deleted_keys
-from cloudcore.storage.errors import KmsKeyDeleted, KmsKeyDisabled
 from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import store_object, store_part
-from cloudcore.storage.piece_rows import PIECE_BOOK
+from cloudcore.storage.pieces import keys as piece_keys
+from cloudcore.storage.pieces import rewrapping
+from cloudcore.storage.pieces.cleanup import shred_deleted_keys
+from cloudcore.storage.pieces.rows import PIECE_ROWS
 from cloudcore.storage.tables import storage_pieces
 from tests.databases import on_both_databases
 from tests.jobs import find_job, job_ids
-from tests.storage_world import ACME, StorageWorld, body_of, open_storage_world
+from tests.storage_world import ACME, StorageWorld, body_of
 
 T = TypeVar("T")
 
 LARGE: Final = b"0123456789" * 10_000
 
 
-@pytest.fixture
-async def world(database: Database, tmp_path: Path) -> AsyncIterator[StorageWorld]:
-    async with open_storage_world(database, tmp_path) as world:
-        yield world
-
-
-async def bind(world: StorageWorld, bucket: Bucket, key_id: str | None) -> tuple[Bucket, Run]:
+async def bind(storage: StorageWorld, bucket: Bucket, key_id: str | None) -> tuple[Bucket, Run]:
     """Bind a bucket to a key, as its route does."""
 
     def change(tx: Connection) -> tuple[Bucket, Run]:
-        changed = buckets.BUCKETS.update(tx, bucket, {"kms_key_id": key_id}, world.clock())
+        changed = buckets.BUCKETS.update(tx, bucket, {"kms_key_id": key_id}, storage.clock())
         return changed, rewrapping.start_rewrap(
-            tx, changed, uuid7(), started_by="me", started_by_source=None, now=world.clock()
+            tx, changed, uuid7(), started_by="me", started_by_source=None, now=storage.clock()
         )
 
-    return await world.database.write(change)
+    return await storage.database.write(change)
 
 
-async def the_job(world: StorageWorld) -> Job:
-    job = await world.database.read(find_job, (await world.database.read(job_ids))[-1])
+async def the_job(storage: StorageWorld) -> Job:
+    job = await storage.database.read(find_job, (await storage.database.read(job_ids))[-1])
     assert job is not None
     return job
 
 
-async def end(world: StorageWorld, run: Run) -> Run:
+async def end(storage: StorageWorld, run: Run) -> Run:
     """Take the steps of a run."""
-    job, cursor, is_over = await the_job(world), None, False
+    job, cursor, is_over = await the_job(storage), None, False
     while not is_over:
-        outcome = await rewrapping.run_step(world.needs, run, job._replace(cursor=cursor))
+        outcome = await rewrapping.run_step(storage.needs, run, job._replace(cursor=cursor))
         assert outcome.change is not None
-        await world.database.write(outcome.change)
-        found = await world.database.read(find_run, rewrapping.KIND, run.scope_id, run.id)
+        await storage.database.write(outcome.change)
+        found = await storage.database.read(find_run, rewrapping.KIND, run.scope_id, run.id)
         assert found is not None
         run = found
         is_over = isinstance(outcome, Done)
@@ -74,152 +69,152 @@ async def end(world: StorageWorld, run: Run) -> Run:
     return run
 
 
-async def under(world: StorageWorld, key_id: str) -> tuple[int, int, int]:
-    return tuple(await world.database.read(piece_keys.count_under, ACME, key_id, 1000))  # type: ignore[return-value]
+async def under(storage: StorageWorld, key_id: str) -> tuple[int, int, int]:
+    return tuple(await storage.database.read(piece_keys.count_under, ACME, key_id, 1000))  # type: ignore[return-value]
 
 
 @on_both_databases
 async def test_all_that_is_stored_moves_to_the_key_and_survives_the_deletion_of_the_other(
-    world: StorageWorld, monkeypatch: pytest.MonkeyPatch
+    storage: StorageWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rewrapping, "PORTION", 2)
-    first, second = await world.kms.make("first"), await world.kms.make("second")
-    bucket = await world.make(kms_key_id=first.id)
-    other = await world.make("other", kms_key_id=first.id)
+    first, second = await storage.kms.make("first"), await storage.kms.make("second")
+    bucket = await storage.make(kms_key_id=first.id)
+    other = await storage.make("other", kms_key_id=first.id)
     for name in ("a", "b", "c"):
-        await world.put(bucket, name, LARGE)
-    await world.put(bucket, "few", b"few")
-    upload = await world.begin(bucket, "parts")
-    parts = [await world.part(bucket, upload, number, b"x") for number in (1, 2, 3)]
-    await world.put(other, "stays", LARGE)
-    assert await under(world, first.id) == (8, 4 * len(LARGE) + 6, 5)
-    bound, run = await bind(world, bucket, second.id)
-    ended = await end(world, run)
+        await storage.put(bucket, name, LARGE)
+    await storage.put(bucket, "few", b"few")
+    upload = await storage.begin(bucket, "parts")
+    parts = [await storage.part(bucket, upload, number, b"x") for number in (1, 2, 3)]
+    await storage.put(other, "stays", LARGE)
+    assert await under(storage, first.id) == (8, 4 * len(LARGE) + 6, 5)
+    bound, run = await bind(storage, bucket, second.id)
+    ended = await end(storage, run)
     assert (ended.done, ended.counts["moved"]) == (7, 7)
-    assert await under(world, first.id) == (1, len(LARGE), 1)
-    assert await world.database.read(piece_keys.bound_buckets, ACME, first.id, 9) == (
+    assert await under(storage, first.id) == (1, len(LARGE), 1)
+    assert await storage.database.read(piece_keys.bound_buckets, ACME, first.id, 9) == (
         1,
         [(other.id, "other")],
     )
-    await world.kms.delete(first)
-    await shred_deleted_keys(world.needs)
+    await storage.kms.delete(first)
+    await shred_deleted_keys(storage.needs)
     for name in ("a", "b", "c"):
-        assert await world.get(bound, name) == LARGE
-    await world.complete(bound, upload, parts[0])
-    assert await world.get(bound, "parts") == b"x"
-    with pytest.raises(KmsKeyDeleted):
-        await world.get(other, "stays")
+        assert await storage.get(bound, name) == LARGE
+    await storage.complete(bound, upload, parts[0])
+    assert await storage.get(bound, "parts") == b"x"
+    with pytest.raises(KeyDeleted):
+        await storage.get(other, "stays")
 
 
 @on_both_databases
 async def test_a_deleted_key_shreds_its_pieces_and_their_objects_can_be_deleted(
-    world: StorageWorld,
+    storage: StorageWorld,
 ) -> None:
-    key = await world.kms.make("key")
-    bucket = await world.make(kms_key_id=key.id)
-    await world.put(bucket, "large", LARGE)
-    await world.put(bucket, "few", b"few")
-    kept = await world.put(await world.make("other"), "kept", LARGE)
-    await shred_deleted_keys(world.needs)
-    assert len(await world.files()) == 2, "nothing is shredded while the key is there"
-    await world.kms.delete(key)
-    await shred_deleted_keys(world.needs)
-    assert list(await world.files()) == [kept.id]
-    assert [row.id async for row in PIECE_BOOK.each(world.database)] == [kept.id]
+    key = await storage.kms.make("key")
+    bucket = await storage.make(kms_key_id=key.id)
+    await storage.put(bucket, "large", LARGE)
+    await storage.put(bucket, "few", b"few")
+    kept = await storage.put(await storage.make("other"), "kept", LARGE)
+    await shred_deleted_keys(storage.needs)
+    assert len(await storage.files()) == 2, "nothing is shredded while the key is there"
+    await storage.kms.delete(key)
+    await shred_deleted_keys(storage.needs)
+    assert list(await storage.files()) == [kept.id]
+    assert [row.id async for row in PIECE_ROWS.each(storage.database)] == [kept.id]
     for name in ("large", "few"):
-        with pytest.raises(KmsKeyDeleted):
-            await world.get(bucket, name)
-        await world.delete(bucket, name)
-    bound, run = await bind(world, bucket, None)
-    await world.put(bound, "large", LARGE)
-    assert (await end(world, run)).counts["moved"] == 0
-    assert await world.get(bound, "large") == LARGE
+        with pytest.raises(KeyDeleted):
+            await storage.get(bucket, name)
+        await storage.delete(bucket, name)
+    bound, run = await bind(storage, bucket, None)
+    await storage.put(bound, "large", LARGE)
+    assert (await end(storage, run)).counts["moved"] == 0
+    assert await storage.get(bound, "large") == LARGE
 
 
-async def test_pieces_of_a_closed_key_stay(world: StorageWorld) -> None:
-    first, second = await world.kms.make("first"), await world.kms.make("second")
-    bucket = await world.make(kms_key_id=first.id)
-    await world.put(bucket, "key", LARGE)
-    await world.kms.disable(first)
-    bound, run = await bind(world, bucket, second.id)
-    assert (await end(world, run)).counts == {
+async def test_pieces_of_a_closed_key_stay(storage: StorageWorld) -> None:
+    first, second = await storage.kms.make("first"), await storage.kms.make("second")
+    bucket = await storage.make(kms_key_id=first.id)
+    await storage.put(bucket, "key", LARGE)
+    await storage.kms.disable(first)
+    bound, run = await bind(storage, bucket, second.id)
+    assert (await end(storage, run)).counts == {
         "moved": 0,
         "plain": 0,
         "key_disabled": 1,
         "key_deleted": 0,
         "unreadable": 0,
     }
-    with pytest.raises(KmsKeyDisabled):
-        await world.get(bound, "key")
+    with pytest.raises(KeyDisabled):
+        await storage.get(bound, "key")
 
 
 async def test_a_broken_wrap_and_a_closed_key_keep_no_other_piece(
-    world: StorageWorld, caplog: pytest.LogCaptureFixture
+    storage: StorageWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ("first", "closed", "last")
-    first, closed, last = [await world.kms.make(name) for name in names]
-    bucket = await world.make(kms_key_id=closed.id)
-    await world.put(bucket, "of the closed key", LARGE)
-    bound, _ = await bind(world, bucket, first.id)
+    first, closed, last = [await storage.kms.make(name) for name in names]
+    bucket = await storage.make(kms_key_id=closed.id)
+    await storage.put(bucket, "of the closed key", LARGE)
+    bound, _ = await bind(storage, bucket, first.id)
     for name in ("a", "b", "broken"):
-        made = await world.put(bound, name, LARGE)
-    await world.kms.disable(closed)
+        made = await storage.put(bound, name, LARGE)
+    await storage.kms.disable(closed)
     other_wrap = storage_pieces.update().where(storage_pieces.c.id == bindparam("of"))
     swap = Statement(other_wrap.values(wrapped=bindparam("wrapped")))
-    await world.database.write(lambda tx: tx.execute(swap, of=made.id, wrapped=bytes(80)))
-    bound, run = await bind(world, bound, last.id)
-    counts = (await end(world, run)).counts
+    await storage.database.write(lambda tx: tx.execute(swap, of=made.id, wrapped=bytes(80)))
+    bound, run = await bind(storage, bound, last.id)
+    counts = (await end(storage, run)).counts
     kept = {"plain": 0, "key_disabled": 1, "key_deleted": 0, "unreadable": 1}
     assert counts == {"moved": 2, **kept}
     assert f"no key opens the data key of piece {made.id}" in caplog.text
-    assert await world.get(bound, "b") == LARGE
+    assert await storage.get(bound, "b") == LARGE
 
 
-async def test_a_key_that_is_bound_meanwhile_is_the_one_to_move_to(world: StorageWorld) -> None:
-    first, second = await world.kms.make("first"), await world.kms.make("second")
-    bucket = await world.make()
-    await world.put(bucket, "key", LARGE)
-    bound, run = await bind(world, bucket, first.id)
-    step = await rewrapping.run_step(world.needs, run, await the_job(world))
+async def test_a_key_that_is_bound_meanwhile_is_the_one_to_move_to(storage: StorageWorld) -> None:
+    first, second = await storage.kms.make("first"), await storage.kms.make("second")
+    bucket = await storage.make()
+    await storage.put(bucket, "key", LARGE)
+    bound, run = await bind(storage, bucket, first.id)
+    step = await rewrapping.run_step(storage.needs, run, await the_job(storage))
     assert not isinstance(step, Done)
     assert step.change is not None
-    bound, again = await bind(world, bound, second.id)
+    bound, again = await bind(storage, bound, second.id)
     assert again.id == run.id, "one run at a time"
     with pytest.raises(StepFailed) as failure:
-        await world.database.write(step.change)
+        await storage.database.write(step.change)
     assert not failure.value.is_permanent
-    assert (await end(world, run)).counts["moved"] == 1
-    assert (await under(world, second.id))[0] == 1
-    await world.kms.disable(second)
+    assert (await end(storage, run)).counts["moved"] == 1
+    assert (await under(storage, second.id))[0] == 1
+    await storage.kms.disable(second)
     with pytest.raises(StepFailed) as failure:
-        await rewrapping.run_step(world.needs, run, await the_job(world))
+        await rewrapping.run_step(storage.needs, run, await the_job(storage))
     assert failure.value.is_permanent
 
 
 @on_both_databases
 @pytest.mark.parametrize("is_part", [False, True])
 async def test_what_is_sent_while_its_bucket_moves_to_another_key_is_stored_under_that(
-    world: StorageWorld, is_part: bool
+    storage: StorageWorld, is_part: bool
 ) -> None:
-    first, second = await world.kms.make("first"), await world.kms.make("second")
-    bucket = await world.make(kms_key_id=first.id)
-    upload = await world.begin(bucket, "parts")
+    first, second = await storage.kms.make("first"), await storage.kms.make("second")
+    bucket = await storage.make(kms_key_id=first.id)
+    upload = await storage.begin(bucket, "parts")
     inner = body_of(LARGE)
 
     async def body(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
-        _, run = await bind(world, bucket, second.id)
-        await end(world, run)
+        _, run = await bind(storage, bucket, second.id)
+        await end(storage, run)
         return await inner(sink, finish)
 
     if is_part:
-        piece = await store_part(world.needs, bucket, upload.id, 1, body)
-        made = await world.complete(bucket, upload, piece)
+        piece = await store_part(storage.needs, bucket, upload.id, 1, body)
+        made = await storage.complete(bucket, upload, piece)
     else:
-        made = await store_object(world.needs, NO_EVENTS, bucket, "one", ObjectAttributes(), body)
-    assert await under(world, first.id) == (0, 0, 0)
-    await world.kms.delete(first)
-    await shred_deleted_keys(world.needs)
-    assert await world.get(bucket, made.key) == LARGE
+        made = await store_object(storage.needs, NO_EVENTS, bucket, "one", ObjectAttributes(), body)
+    assert await under(storage, first.id) == (0, 0, 0)
+    await storage.kms.delete(first)
+    await shred_deleted_keys(storage.needs)
+    assert await storage.get(bucket, made.key) == LARGE
 
 
 def test_to_find_what_deleted_keys_sealed_reads_no_other_piece(sqlite_database: str) -> None:

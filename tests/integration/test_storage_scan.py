@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.storage.cleanup import scan_bytes
-from registry.buckets.store import StoreOfBuckets
+from cloudcore.storage.pieces.cleanup import scan_bytes
+from registry.buckets.store import BlobBucketBytes
 from registry.gc.orphans import EVERY_SECONDS
 from tests.storage_world import StorageWorld
 
@@ -31,7 +31,7 @@ async def leave(storage: StorageWorld, *, committed: bool) -> str:
 
 async def restart_and_scan(storage: StorageWorld) -> None:
     """Scan as a process does that has just begun: recent bytes of all partitions."""
-    assert isinstance(storage.needs.bytes, StoreOfBuckets)
+    assert isinstance(storage.needs.bytes, BlobBucketBytes)
     storage.needs.bytes.orphans.is_first = True
     await scan_bytes(storage.needs)
 

@@ -13,8 +13,8 @@ import pytest
 from cloudcore.db.base import Database
 from cloudcore.storage import bucket_rows, object_reads
 from cloudcore.storage.bucket import Bucket
-from cloudcore.storage.bucket_routes import bucket_faults
 from cloudcore.storage.errors import BytesDamaged
+from cloudcore.storage.routes.buckets import bucket_faults
 from registry.blobstore.disk.store import FilesystemStore
 from registry.gc.object_check import PIECES, DamagedPiece, ObjectCheck
 from registry.gc.scrub import ObjectScrub
@@ -49,7 +49,7 @@ def file_of(folder: Path, piece_id: str) -> Path:
 async def scrub(world: StorageWorld) -> list[DamagedPiece]:
     found: list[DamagedPiece] = []
     check = ObjectCheck(world.database, world.store, world.clock, PIECES, found.append)
-    await check.run(PIECES.book.each(world.database))
+    await check.run(PIECES.stored_rows.each(world.database))
     return found
 
 
@@ -83,7 +83,7 @@ async def test_a_damaged_object_is_told_not_served_and_healed_by_storing_it_agai
     with pytest.raises(BytesDamaged):
         await object_reads.find_object(world.needs, bucket, "dir/large", is_copy=True)
     await object_reads.find_object(world.needs, bucket, "dir/large", is_head=True)
-    totals = await world.database.read(PIECES.book.totals, world.clock() - 1_000_000)
+    totals = await world.database.read(PIECES.stored_rows.totals, world.clock() - 1_000_000)
     assert (totals.objects, totals.verified, totals.damaged) == (3, 1, 2)
     await world.put(bucket, "dir/large", LARGE)
     await world.abort(bucket, upload)

@@ -16,7 +16,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.objects.damage import ABSENT
-from registry.metadata.blobs.objects import BLOB_BOOK, linked_object
+from registry.metadata.blobs.objects import BLOB_ROWS, linked_object
 from registry.metadata.repositories.repository import find_visible_repository
 from registry.oci.digest import digest_of
 from registry.services import storage_usage as storage
@@ -26,9 +26,9 @@ from tests.recount import Query, querying
 from tests.tenants import ALLOW_ALL, Install, Program, bearer, let
 
 BASE: Final = b"b" * 1000
+"""The layer that images share."""
 SEAL: Final = 104
 """What a sealed blob of less than 1 MiB takes beside its bytes."""
-"""The layer that images share."""
 DAY: Final = 24 * 3600
 
 
@@ -422,8 +422,8 @@ async def test_damaged_blobs_are_listed_with_the_images_they_hit(world: World) -
     def damage_base(tx: Connection) -> None:
         base = linked_object(tx, world.ids["here"], digest_of(BASE))
         assert base is not None
-        assert not BLOB_BOOK.mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
-        assert BLOB_BOOK.mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
+        assert not BLOB_ROWS.mark(tx, other.id, base.id, base.verified_at, ABSENT, 7)  # not theirs
+        assert BLOB_ROWS.mark(tx, world.account.id, base.id, base.verified_at, ABSENT, 1_000_000)
 
     await world.install.database.write(damage_base)
     (found,) = (await world.usage())["damaged_blobs"]

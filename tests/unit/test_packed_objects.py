@@ -25,9 +25,10 @@ from registry.blobstore.sealed.frame_format import (
 )
 from registry.blobstore.sealed.frames import open_frame
 from registry.blobstore.sealed.layout import ENTRY_BYTES, Packed, Record, entry_of
-from registry.blobstore.sealed.table import SIZE_BYTES, packed_bytes, sealed_table, table_bytes
+from registry.blobstore.sealed.table import SIZE_BYTES, sealed_table, table_bytes
 from registry.errors import StoreUnavailable
 from tests.memory_store import MemoryFiles
+from tests.packed_bytes import packed_bytes
 from tests.small_frames import KEY
 
 OBJECT: Final = str(UUID(int=9))

@@ -20,7 +20,7 @@ def test_one_function_makes_every_refusal() -> None:
     """So each has ``quota``, ``limit`` and ``used``."""
     all_statements()  # imports every module that could define another kind of it
     kinds, found = _kinds(QuotaExceeded), []
-    assert "QuotaOfBytes" in kinds
+    assert "BytesQuotaExceeded" in kinds
     for path in sorted(SOURCES.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call | ast.Raise):

@@ -32,9 +32,9 @@ from registry.blobstore.sealed.frame_format import (
     sealed_size,
     unsealed_size,
 )
-from registry.blobstore.sealed.table import packed_bytes
 from tests.live import ROOT
 from tests.memory_store import MemoryFiles
+from tests.packed_bytes import packed_bytes
 
 VECTORS: Final[dict[str, Any]] = json.loads((ROOT / "tests/vectors/sealed_format.json").read_text())
 OBJECT: Final[str] = VECTORS["object_id"]

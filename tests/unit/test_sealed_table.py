@@ -8,7 +8,8 @@ import pytest
 
 from registry.blobstore.base import DataKey
 from registry.blobstore.sealed.frame_format import FrameCipher, SealBroken
-from registry.blobstore.sealed.table import packed_bytes, read_table
+from registry.blobstore.sealed.table import read_table
+from tests.packed_bytes import packed_bytes
 
 KEY = DataKey(bytes(32), b"account")
 DATA = b"of an object " * 1000

@@ -22,7 +22,6 @@ from sqlalchemy import (
     column,
     exists,
     func,
-    literal_column,
     select,
     table,
     text,
@@ -30,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, count
+from cloudcore.db.rows import ONE, bound, columns, count, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
@@ -119,11 +118,8 @@ class KeyVersion(NamedTuple):
     created_at: int
 
 
-_OF_ACCOUNT: Final = _k.account_id == bindparam("account_id")
-_IS_VERSIONS: Final = (
-    _v.key_id == bindparam("key_id"),
-    _v.account_id == bindparam("account_id"),
-)
+_OF_ACCOUNT: Final = given(_k.account_id)
+_IS_VERSIONS: Final = given(_v.key_id, _v.account_id)
 
 _COUNT_EACH: Final = Statement(
     select(_k.account_id, func.count())
@@ -131,7 +127,7 @@ _COUNT_EACH: Final = Statement(
     .group_by(_k.account_id)
 )
 _HOLD: Final = Statement(
-    select(_k.state).where(_k.id == bindparam("id"), _OF_ACCOUNT).with_for_update(read=True)
+    select(_k.state).where(given(_k.id, _k.account_id)).with_for_update(read=True)
 )
 _FIND_PLATFORM: Final = Statement(KEY_ROWS.columns.where(_OF_ACCOUNT, IS_PLATFORM))
 _FORGET: Final = Statement(
@@ -141,21 +137,19 @@ _FORGET: Final = Statement(
 )
 _ADD_VERSION: Final = Statement(insert(kms_key_versions).values(bound(KeyVersion._fields)))
 _FIND_VERSION: Final = Statement(
-    select(*(_v[name] for name in KeyVersion._fields)).where(
-        *_IS_VERSIONS, _v.version == bindparam("version")
-    )
+    columns(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
 )
 _LIST_VERSIONS: Final = Statement(
     page(
         select(_v.version, _v.created_at)
-        .where(*_IS_VERSIONS, _v.version > bindparam("after"))
+        .where(_IS_VERSIONS, _v.version > bindparam("after"))
         .order_by(_v.version)
     )
 )
 _COUNT_VERSIONS: Final = Statement(
-    select(func.count()).select_from(kms_key_versions).where(*_IS_VERSIONS)
+    select(func.count()).select_from(kms_key_versions).where(_IS_VERSIONS)
 )
-_ERASE: Final = Statement(kms_key_versions.delete().where(*_IS_VERSIONS))
+_ERASE: Final = Statement(kms_key_versions.delete().where(_IS_VERSIONS))
 _LIST_DUE: Final = Statement(
     page(
         select(_k.account_id, _k.id)
@@ -168,7 +162,7 @@ _LIST_WITHOUT_PLATFORM: Final = Statement(
         select(_accounts.c.id)
         .where(
             ~exists(
-                select(literal_column("1"))
+                select(ONE)
                 .select_from(kms_keys)
                 .where(_k.account_id == _accounts.c.id, text("kms_keys.origin = 'platform'"))
             )

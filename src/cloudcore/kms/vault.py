@@ -115,7 +115,7 @@ class Sealed(NamedTuple):
     version: int
 
 
-class LookedAt(NamedTuple):
+class UsableKeys(NamedTuple):
     """Keys found usable by a transaction, for the calls that follow it."""
 
     refs: Sequence[VersionRef]
@@ -150,21 +150,21 @@ class Vault:
         self, account_id: str, key_id: str, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
         """Wrap data keys, each given with its `aad`; the key is read once. See `wrap`."""
-        looked_at = await self.database.read(self.look, account_id, key_id)
-        return await self.wrap_looked_at(looked_at, data_keys)
+        usable = await self.database.read(self.find_usable, account_id, key_id)
+        return await self.wrap_under(usable, data_keys)
 
-    async def wrap_looked_at(
-        self, looked_at: LookedAt, data_keys: Sequence[tuple[bytes, bytes]]
+    async def wrap_under(
+        self, usable: UsableKeys, data_keys: Sequence[tuple[bytes, bytes]]
     ) -> list[bytes]:
-        """Wrap data keys like `wrap_all`, after `look` in a transaction of the caller."""
-        (ref,) = looked_at.refs
-        cipher = await self._cipher(ref, looked_at.rows[ref])
+        """Wrap data keys like `wrap_all`, after `find_usable` in a transaction of the caller."""
+        (ref,) = usable.refs
+        cipher = await self._cipher(ref, usable.rows[ref])
         return [seal(cipher, ref, "wrap", data_key, aad) for data_key, aad in data_keys]
 
-    def wrap_if_open(self, looked_at: LookedAt, data_key: bytes, aad: bytes) -> bytes | None:
-        """Wrap a data key like `wrap_looked_at` if that needs no wait; else return None."""
-        (ref,) = looked_at.refs
-        if looked_at.rows[ref] is not None:
+    def wrap_if_open(self, usable: UsableKeys, data_key: bytes, aad: bytes) -> bytes | None:
+        """Wrap a data key like `wrap_under` if that needs no wait; else return None."""
+        (ref,) = usable.refs
+        if usable.rows[ref] is not None:
             return None
         kept = self._opened.get(ref)
         if kept is None:
@@ -182,22 +182,22 @@ class Vault:
 
     async def unwrap_all(self, account_id: str, wraps: Sequence[Wrapped]) -> list[bytes]:
         """Return data keys of one account; all keys are read in one transaction. See `unwrap`."""
-        looked_at = await self.database.read(self.look_for, account_id, wraps)
-        return await self.unwrap_looked_at(looked_at, wraps)
+        usable = await self.database.read(self.usable_for, account_id, wraps)
+        return await self.unwrap_under(usable, wraps)
 
-    async def unwrap_looked_at(self, looked_at: LookedAt, wraps: Sequence[Wrapped]) -> list[bytes]:
-        """Return data keys like `unwrap_all`, after `look_for` in a transaction of the caller."""
-        ciphers = {ref: await self._cipher(ref, row) for ref, row in looked_at.rows.items()}
+    async def unwrap_under(self, usable: UsableKeys, wraps: Sequence[Wrapped]) -> list[bytes]:
+        """Return data keys like `unwrap_all`, after `usable_for` in a transaction of the caller."""
+        ciphers = {ref: await self._cipher(ref, row) for ref, row in usable.rows.items()}
         return [
             open_sealed(ciphers[ref], ref, "wrap", each.wrapped, each.aad)
-            for ref, each in zip(looked_at.refs, wraps, strict=True)
+            for ref, each in zip(usable.refs, wraps, strict=True)
         ]
 
     async def seal(
         self, account_id: str, key_id: str, purpose: Purpose, plaintext: bytes, aad: bytes = b""
     ) -> Sealed:
         """Encrypt a short value under the current version of a key. See `wrap`."""
-        refs, rows = await self.database.read(self.look, account_id, key_id)
+        refs, rows = await self.database.read(self.find_usable, account_id, key_id)
         cipher = await self._cipher(refs[0], rows[refs[0]])
         return Sealed(seal(cipher, refs[0], purpose, plaintext, aad), refs[0].version)
 
@@ -206,23 +206,23 @@ class Vault:
     ) -> Sealed:
         """Return the plaintext of a value that `seal` encrypted. See `unwrap`."""
         wraps = [Wrapped(key_id, sealed, aad)]
-        (ref,), rows = await self.database.read(self.look_for, account_id, wraps)
+        (ref,), rows = await self.database.read(self.usable_for, account_id, wraps)
         cipher = await self._cipher(ref, rows[ref])
         return Sealed(open_sealed(cipher, ref, purpose, sealed, aad), ref.version)
 
-    def look(self, tx: Connection, account_id: str, key_id: str) -> LookedAt:
+    def find_usable(self, tx: Connection, account_id: str, key_id: str) -> UsableKeys:
         """Check that a key is usable, to wrap under its current version after this transaction.
 
         Raise `KeyMissing`, `KeyUnusable` or `InvalidInput` (see `rows.key_to_use`).
         """
         version = key_to_use(tx, account_id, key_id).current_version
-        return self.look_at(tx, VersionRef(account_id, key_id, version))
+        return self.usable_version(tx, VersionRef(account_id, key_id, version))
 
-    def look_at(self, tx: Connection, ref: VersionRef) -> LookedAt:
-        """Return the current version of a key that the caller has found usable. See `look`."""
-        return LookedAt([ref], {ref: self._read_version(tx, ref)})
+    def usable_version(self, tx: Connection, ref: VersionRef) -> UsableKeys:
+        """Return the current version of a key that the caller has found usable."""
+        return UsableKeys([ref], {ref: self._read_version(tx, ref)})
 
-    def look_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> LookedAt:
+    def usable_for(self, tx: Connection, account_id: str, wraps: Sequence[Wrapped]) -> UsableKeys:
         """Check that the keys of these wraps are usable, to unwrap them after this transaction.
 
         Raise `CiphertextInvalid` if a wrap does not have the form of one, or no version of its key
@@ -231,12 +231,12 @@ class Vault:
         refs = [VersionRef(account_id, each.key_id, version_of(each.wrapped)) for each in wraps]
         for key_id in sorted({each.key_id for each in wraps}):
             key_to_use(tx, account_id, key_id)
-        return LookedAt(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
+        return UsableKeys(refs, {ref: self._read_version(tx, ref) for ref in sorted(set(refs))})
 
-    def opened_until(self, looked_at: LookedAt) -> int:
+    def opened_until(self, usable: UsableKeys) -> int:
         """Return when the first of these keys must be opened again; 0 if one is not open."""
         first = 0
-        for ref in looked_at.refs:
+        for ref in usable.refs:
             kept = self._opened.get(ref)
             if kept is None:
                 return 0

@@ -5,8 +5,8 @@ that bring a table and its description. Each has tables of its own, since differ
 the bytes. The operations on the bytes are the same, and are written here once, over the description
 (docs/explanation/decisions/0007-one-book-for-stored-bytes.md):
 
-- `book`: which rows have bytes, when these were verified, the marks of damaged ones, and what a
-  backup knows of them
+- `stored_rows`: which rows have bytes, when these were verified, the marks of damaged ones, and
+  what a backup knows of them
 - `damage`: kinds of damage, and numbers on record that rows contradict
 - `wraps`: data keys under KMS keys, opened, and wrapped under others
 - `rewrapping`: the steps of a run that moves stored bytes to another KMS key

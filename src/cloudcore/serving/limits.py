@@ -1,4 +1,4 @@
-"""All limits of the server, which tests lower; the pace of slow clients; free memory.
+"""Limits of connections, requests and threads, which tests lower; slow clients; free memory.
 
 A slow client occupies a connection but no thread, so it is tolerated while there are enough
 connections. When those are scarce, a minimum rate keeps slow clients from occupying them all.

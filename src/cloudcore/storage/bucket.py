@@ -55,13 +55,6 @@ OBJECT_DELETED: Final = "storage.object.deleted"
 MAX_KEY_BYTES: Final = 1024
 MAX_OBJECT_BYTES: Final = 5 << 30
 """Most bytes of an object that is sent in one request, and of a part."""
-MIN_PART_BYTES: Final = 5 << 20
-"""Fewest bytes of a part that is not the last."""
-MAX_PARTS: Final = 10_000
-COMPLETED_BYTES_A_SECOND: Final = 85 << 20
-COMPLETION_SECONDS: Final = 3600
-MAX_ASSEMBLED_BYTES: Final = COMPLETED_BYTES_A_SECOND * COMPLETION_SECONDS
-"""Most bytes of an object of parts: what can be written in an hour, 299 GiB."""
 MAX_METADATA_BYTES: Final = 8192
 MAX_OBJECT_TAGS: Final = 10
 STORAGE_CLASSES: Final = get_args(StorageClass)

@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, func, literal_column, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database, Row
-from cloudcore.db.rows import bound, given, insert_new
+from cloudcore.db.rows import ZERO, bound, first, given, insert_new, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
-from cloudcore.storage.errors import InvalidBucketState, NoSuchBucket, QuotaOfBytes
+from cloudcore.storage.errors import BytesQuotaExceeded, InvalidBucketState, NoSuchBucket
 from cloudcore.storage.tables import (
     BUCKET_ROWS,
     bucket_uses,
@@ -50,28 +50,21 @@ class Held(NamedTuple):
     """Of parts of open uploads."""
 
 
-_OF_ACCOUNT: Final = _b.account_id == bindparam("account_id")
-_FIND_PUBLIC: Final = Statement(
-    BUCKET_ROWS.columns.where(_b.region == bindparam("region"), _b.name == bindparam("name"))
-)
+_FIND_PUBLIC: Final = Statement(BUCKET_ROWS.columns.where(given(_b.region, _b.name)))
 _KEEP: Final = Statement(
-    BUCKET_ROWS.columns.where(_b.id == bindparam("id"), _OF_ACCOUNT).with_for_update(key_share=True)
+    BUCKET_ROWS.columns.where(given(_b.id, _b.account_id)).with_for_update(key_share=True)
 )
 _LIST: Final = Statement(
     page(
         BUCKET_ROWS.columns.where(
-            _OF_ACCOUNT,
-            _b.region == bindparam("region"),
+            given(_b.account_id, _b.region),
             (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
             _b.name > bindparam("after"),
         ).order_by(_b.name)
     )
 )
-_ERASE_COUNTS: Final = Statement(
-    storage_counts.delete().where(
-        _c.bucket_id == bindparam("id"), _c.account_id == bindparam("account_id")
-    )
-)
+_OF_BUCKET: Final = given(_c.bucket_id, _c.account_id)
+_ERASE_COUNTS: Final = Statement(storage_counts.delete().where(_OF_BUCKET))
 _COUNTED: Final = ("bucket_id", "shard", "account_id", *Held._fields)
 _add_count = insert(storage_counts).values(bound(_COUNTED))
 _CHANGE: Final = Statement(
@@ -80,32 +73,30 @@ _CHANGE: Final = Statement(
         set_={name: _c[name] + _add_count.excluded[name] for name in Held._fields},
     )
 )
-_sums = [func.coalesce(func.sum(_c[name]), literal_column("0")) for name in Held._fields]
-_HELD: Final = Statement(
-    select(*_sums).where(
-        _c.bucket_id == bindparam("bucket_id"), _c.account_id == bindparam("account_id")
-    )
-)
+_sums = [total(_c[name]) for name in Held._fields]
+_HELD: Final = Statement(select(*_sums).where(_OF_BUCKET))
 _HELD_EACH: Final = Statement(
     select(_c.bucket_id, *_sums)
-    .where(_c.account_id == bindparam("account_id"), _c.bucket_id.in_(listed("ids")))
+    .where(given(_c.account_id), _c.bucket_id.in_(listed("ids")))
     .group_by(_c.bucket_id)
 )
-_HIT: Final = (
+_DAMAGED_OBJECTS: Final = (
     select(_o.key, func.min(_p.damaged_at).label("damaged_at"))
     .select_from(storage_pieces)
     .join(storage_objects, _o.id == _p.object_id)
-    .where(
-        sql("damage IS NOT NULL"),
-        _p.account_id == bindparam("account_id"),
-        _o.bucket_id == bindparam("bucket_id"),
-    )
+    .where(sql("damage IS NOT NULL"), given(_p.account_id, _o.bucket_id))
     .group_by(_o.key)
     .limit(bindparam("most"))
-    .offset(literal_column("0"))
-    .subquery("hit")
+    .offset(ZERO)
+    .subquery("damaged")
 )
-_DAMAGED: Final = Statement(page(select(_HIT.c.key, _HIT.c.damaged_at).order_by(_HIT.c.key)))
+_DAMAGED: Final = Statement(
+    page(
+        select(_DAMAGED_OBJECTS.c.key, _DAMAGED_OBJECTS.c.damaged_at).order_by(
+            _DAMAGED_OBJECTS.c.key
+        )
+    )
+)
 
 
 def find_public_bucket(tx: Connection, region: str, name: str) -> Bucket | None:
@@ -131,7 +122,7 @@ def list_buckets(
 
 def erase_counts(tx: Connection, bucket: Bucket) -> None:
     """Delete the counts of an empty bucket."""
-    tx.execute(_ERASE_COUNTS, id=bucket.id, account_id=bucket.account_id)
+    tx.execute(_ERASE_COUNTS, bucket_id=bucket.id, account_id=bucket.account_id)
 
 
 def change_held(tx: Connection, account_id: str, bucket_id: str, by: str, change: Held) -> None:
@@ -172,14 +163,12 @@ _CHANGE_BYTES: Final = Statement(
         index_elements=["account_id", "shard"], set_={"bytes": _a.bytes + _add_bytes.excluded.bytes}
     )
 )
-BYTES: Final = Counted(
-    BUCKET_BYTES, select(func.sum(_a.bytes)).where(_a.account_id == bindparam("account_id"))
-)
+BYTES: Final = Counted(BUCKET_BYTES, select(func.sum(_a.bytes)).where(given(_a.account_id)))
 _BY_ACCOUNT: Final = Statement(select(_a.account_id, func.sum(_a.bytes)).group_by(_a.account_id))
 
 
 def check_room(tx: Connection, account_id: str, adding: int, most: int) -> QuotaUse | None:
-    """Raise `QuotaOfBytes` if an account with `adding` more bytes would exceed its quota.
+    """Raise `BytesQuotaExceeded` if an account with `adding` more bytes would exceed its quota.
 
     Concurrent uploads are not seen, so an account may exceed its quota by these. Return the usage,
     which `tell_bytes` needs if anything is added. `most` is the quota where no operator has set
@@ -194,7 +183,7 @@ def check_room(tx: Connection, account_id: str, adding: int, most: int) -> Quota
             use,
             "the buckets of the account may hold {limit} bytes; they hold {used}, with those that"
             " were deleted within the last hour",
-            QuotaOfBytes,
+            BytesQuotaExceeded,
         )
     return use
 
@@ -203,11 +192,6 @@ def tell_bytes(tx: Connection, account_id: str, use: QuotaUse | None, added: int
     """Publish an event if an account's buckets are nearly full; see `Counted.tell`."""
     if use is not None:
         BYTES.tell(tx, account_id, use, now, added)
-
-
-def used_bytes(tx: Connection, account_id: str) -> int:
-    """Return the bytes that an account has in buckets."""
-    return BYTES.read(tx, account_id).used
 
 
 async def bytes_by_account(database: Database) -> Mapping[str, int]:
@@ -234,11 +218,7 @@ _u = bucket_uses.c
 _ADD: Final = Statement(insert_new(bucket_uses, _u.keys()))
 _REMOVE: Final = Statement(bucket_uses.delete().where(given(_u.account_id, _u.user_id)))
 _ONE: Final = Statement(
-    select(_u.words)
-    .where(_u.account_id == bindparam("account_id"), _u.bucket_id == bindparam("bucket_id"))
-    .order_by(_u.user_id)
-    .limit(literal_column("1"))
-    .offset(literal_column("0"))
+    first(select(_u.words).where(given(_u.account_id, _u.bucket_id)).order_by(_u.user_id))
 )
 
 

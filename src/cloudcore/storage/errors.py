@@ -15,7 +15,6 @@ from cloudcore.errors import (
     RangeNotSatisfiable,
     Unavailable,
 )
-from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
 
 
 class NoSuchBucket(NotFound):
@@ -169,7 +168,7 @@ class TooManyBuckets(QuotaExceeded):
     """The account has as many buckets as it may have."""
 
 
-class QuotaOfBytes(QuotaExceeded):
+class BytesQuotaExceeded(QuotaExceeded):
     """The account's buckets hold as many bytes as they may."""
 
 
@@ -187,14 +186,6 @@ class InvalidRange(RangeNotSatisfiable):
 
 class NoSuchPart(RangeNotSatisfiable):
     """The object has fewer parts."""
-
-
-class KmsKeyDisabled(KeyDisabled):
-    """The KMS key of the bucket, or of the object, is disabled, or its deletion is pending."""
-
-
-class KmsKeyDeleted(KeyDeleted):
-    """The KMS key of the bucket, or of the object, was deleted."""
 
 
 class BytesDamaged(Unavailable):

@@ -15,16 +15,9 @@ import msgspec
 
 from cloudcore.db.base import Connection
 from cloudcore.events import Events
-from cloudcore.storage import checksums, piece_rows
+from cloudcore.storage import checksums
 from cloudcore.storage import upload_rows as rows
-from cloudcore.storage.bucket import (
-    MAX_ASSEMBLED_BYTES,
-    MAX_PARTS,
-    MIN_PART_BYTES,
-    OBJECT_CREATED,
-    Bucket,
-    check_size,
-)
+from cloudcore.storage.bucket import OBJECT_CREATED, Bucket, check_size
 from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
@@ -41,9 +34,15 @@ from cloudcore.storage.errors import (
 from cloudcore.storage.needs import BucketBytes
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
-from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.pieces import rows as piece_rows
+from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.upload_rows import Upload
 
+MIN_PART_BYTES: Final = 5 << 20
+"""Fewest bytes of a part that is not the last."""
+MAX_PARTS: Final = 10_000
+MAX_ASSEMBLED_BYTES: Final = 3600 * (85 << 20)
+"""Most bytes of an object of parts, 299 GiB: what an hour writes at 85 MiB a second."""
 KEPT_SECONDS: Final = 24 * 3600
 """Seconds for which a completed upload is remembered."""
 ABANDONED_SECONDS: Final = 7 * 24 * 3600
@@ -87,10 +86,10 @@ class _Done(msgspec.Struct):
 def create_upload(tx: Connection, bucket: Bucket, upload: Upload, store: BucketBytes) -> Upload:
     """Insert an upload.
 
-    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KmsKeyDeleted` or `KmsKeyDisabled` if
+    Raise `NoSuchBucket` if the bucket was deleted meanwhile, `KeyDeleted` or `KeyDisabled` if
     its KMS key cannot be used.
     """
-    store.look_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
+    store.key_to_write(tx, bucket.account_id, hold(tx, bucket).kms_key_id)
     rows.add_upload(tx, upload)
     return upload
 
@@ -111,8 +110,8 @@ def record_part(tx: Connection, bucket: Bucket, upload_id: str, piece: Piece, mo
 
     The caller has locked the bucket.
 
-    Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `QuotaOfBytes` if there
-    is no room for it.
+    Raise `NoSuchUpload` if the upload was completed or aborted meanwhile, `BytesQuotaExceeded` if
+    there is no room for it.
     """
     upload = checked_open(rows.lock_upload(tx, bucket.account_id, bucket.id, upload_id))
     of = upload.account_id, upload.id

@@ -21,7 +21,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.events import EVENTS, Events
 from cloudcore.metering.needs import METER, Meter
-from cloudcore.objects.book import Owned
+from cloudcore.objects.stored_rows import Owned
 from cloudcore.objects.wraps import Rewrapped, WrappedKey
 from cloudcore.ports import Opening, Port
 from cloudcore.web.bodies import Identified
@@ -165,15 +165,16 @@ class OpenBytes(Protocol):
         ...
 
 
-class Looked(Protocol):
-    """What a transaction has found out about KMS keys, for the following call."""
+UsableKeys = object
+"""The KMS keys that a transaction has found usable, for the call that follows it. Only the store
+knows what it is."""
 
 
 class BucketBytes(Protocol):
     """The store of the bytes of all buckets.
 
-    Calls that need a KMS key raise:     KmsKeyDeleted, KmsKeyDisabled: it cannot be used.
-    Unavailable: the provider of its material does not answer.
+    Calls that need a KMS key raise `KeyDeleted` or `KeyDisabled` if it cannot be used, and
+    `Unavailable` if the provider of its material does not answer.
     """
 
     @property
@@ -181,22 +182,22 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
         ...
 
-    def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
+    def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> UsableKeys:
         """Check that a KMS key is usable, for `stage`; None is the account's platform key."""
         ...
 
-    def look_to_read(
+    def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
-    ) -> Looked:
+    ) -> UsableKeys:
         """Check that the KMS keys of pieces are usable, for `open`."""
         ...
 
-    async def stage(self, account_id: str, looked: Looked) -> StagedPiece:
+    async def stage(self, account_id: str, usable: UsableKeys) -> StagedPiece:
         """Begin a new piece. Nothing is stored before its first bytes are written."""
         ...
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
+        self, account_id: str, pieces: Sequence[StoredPiece], usable: UsableKeys
     ) -> OpenBytes:
         """Open pieces of one account, in this order.
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.serving.asgi import begin_stream
-from cloudcore.storage import objects, piece_rows
+from cloudcore.storage import objects
 from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (
     NO_CONDITIONS,
@@ -19,9 +19,10 @@ from cloudcore.storage.conditions import (
     range_applies,
 )
 from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
-from cloudcore.storage.needs import Looked, OpenBytes, Region, StorageNeeds, StoredPiece
+from cloudcore.storage.needs import OpenBytes, Region, StorageNeeds, StoredPiece, UsableKeys
 from cloudcore.storage.object_rows import Checksum, StoredObject
-from cloudcore.storage.piece_rows import ListedPiece, Piece
+from cloudcore.storage.pieces import rows as piece_rows
+from cloudcore.storage.pieces.rows import ListedPiece, Piece
 
 _LOOKS: Final = 5
 
@@ -54,7 +55,7 @@ class FoundObject(NamedTuple):
     """Those that hold the range; none if no byte will be read."""
     skipped: int
     """Bytes of the first of them before the range."""
-    looked: Looked | None
+    usable: UsableKeys | None
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ async def find_object(
         InvalidRange: the range has no byte of it.
         InvalidPartNumber, NoSuchPart: no object has such a part, or this one does not.
         BytesDamaged: its pieces are absent, or one in the range is known as damaged.
-        KmsKeyDeleted, KmsKeyDisabled: a KMS key of its pieces cannot be used.
+        KeyDeleted, KeyDisabled: a KMS key of its pieces cannot be used.
 
     """
 
@@ -157,8 +158,8 @@ async def find_object(
             if any(piece.damage is not None for piece in pieces):
                 raise BytesDamaged
             stored = [piece.stored for piece in pieces]
-            looked = needs.bytes.look_to_read(tx, bucket.account_id, stored)
-            return asked._replace(pieces=stored, skipped=skipped, looked=looked)
+            usable = needs.bytes.keys_to_read(tx, bucket.account_id, stored)
+            return asked._replace(pieces=stored, skipped=skipped, usable=usable)
         raise BytesDamaged
 
     return await needs.database.read(find)
@@ -187,11 +188,11 @@ async def open_to_send(needs: StorageNeeds, found: FoundObject) -> OpenRange:
 async def open_object(needs: StorageNeeds, found: FoundObject) -> OpenRange:
     """Open a found range of an object; the caller closes it.
 
-    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KmsKeyDeleted`,
-    `KmsKeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
+    Raise `BytesDamaged` if its bytes are absent, or cannot be opened, `KeyDeleted`,
+    `KeyDisabled` or `Unavailable`, as `needs.BucketBytes`.
     """
-    assert found.looked is not None, "it was found to be sent"
-    opened = await needs.bytes.open(found.object.account_id, found.pieces, found.looked)
+    assert found.usable is not None, "it was found to be sent"
+    opened = await needs.bytes.open(found.object.account_id, found.pieces, found.usable)
     return OpenRange(opened, found.skipped, found.skipped + found.stop - found.start)
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import bindparam
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns
+from cloudcore.db.rows import bound, columns, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, Bucket
 from cloudcore.storage.tables import storage_objects
@@ -84,41 +84,31 @@ _COLUMNS: Final = (
 _LISTED: Final = ("key", "size", "etag", "storage_class", "checksum", "created_at")
 
 
-_IN_BUCKET: Final = (
-    _o.bucket_id == bindparam("bucket_id"),
-    _o.account_id == bindparam("account_id"),
-)
-_IS_OBJECT: Final = (*_IN_BUCKET, _o.key == bindparam("key"))
+_IS_OBJECT: Final = given(_o.bucket_id, _o.account_id, _o.key)
+_IS_ROW: Final = (_o.id == bindparam("object_id"), given(_o.account_id))
 
 _ADD: Final = Statement(
     insert(storage_objects)
     .values(bound(_COLUMNS))
     .on_conflict_do_nothing(index_elements=["bucket_id", "key"])
 )
-_FIND: Final = Statement(columns(storage_objects, _COLUMNS).where(*_IS_OBJECT))
-_LOCK: Final = Statement(columns(storage_objects, _COLUMNS).where(*_IS_OBJECT).with_for_update())
+_FIND: Final = Statement(columns(storage_objects, _COLUMNS).where(_IS_OBJECT))
+_LOCK: Final = Statement(columns(storage_objects, _COLUMNS).where(_IS_OBJECT).with_for_update())
 _REPLACE: Final = Statement(
     storage_objects.update()
     .where(_o.id == bindparam("object_id"), _o.account_id == bindparam("of_account"))
     .values(bound(name for name in _COLUMNS if name != "account_id"))
 )
-_SAVE_TAGS: Final = Statement(
-    storage_objects.update()
-    .where(
-        _o.id == bindparam("object_id"),
-        _o.account_id == bindparam("account_id"),
-    )
-    .values(tags=bindparam("tags"))
-)
-_ERASE: Final = Statement(
-    storage_objects.delete().where(
-        _o.id == bindparam("object_id"), _o.account_id == bindparam("account_id")
-    )
-)
+_SAVE_TAGS: Final = Statement(storage_objects.update().where(*_IS_ROW).values(bound(["tags"])))
+_ERASE: Final = Statement(storage_objects.delete().where(*_IS_ROW))
 _LIST: Final = Statement(
     page(
         columns(storage_objects, _LISTED)
-        .where(*_IN_BUCKET, _o.key >= bindparam("first"), _o.key < bindparam("end"))
+        .where(
+            given(_o.bucket_id, _o.account_id),
+            _o.key >= bindparam("first"),
+            _o.key < bindparam("end"),
+        )
         .order_by(_o.key)
     )
 )
@@ -147,20 +137,19 @@ def _row(made: StoredObject) -> dict[str, object]:
 
 def find_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
     """Return the object of a key, or None."""
-    parameters = {"account_id": account_id, "bucket_id": bucket_id, "key": key.encode()}
-    return _object(tx.row(_FIND, **parameters))
+    of = {"account_id": account_id, "bucket_id": bucket_id}
+    return _object(tx.row(_FIND, **of, key=key.encode()))
 
 
 def lock_object(tx: Connection, account_id: str, bucket_id: str, key: str) -> StoredObject | None:
     """Return the object of a key, or None; lock it until `tx` ends."""
-    parameters = {"account_id": account_id, "bucket_id": bucket_id, "key": key.encode()}
-    return _object(tx.row(_LOCK, **parameters))
+    of = {"account_id": account_id, "bucket_id": bucket_id}
+    return _object(tx.row(_LOCK, **of, key=key.encode()))
 
 
 def save_tags(tx: Connection, found: StoredObject, tags: Mapping[str, str]) -> None:
     """Replace the tags of an object."""
-    parameters = {"object_id": found.id, "account_id": found.account_id}
-    tx.execute(_SAVE_TAGS, **parameters, tags=encoded(tags))
+    tx.execute(_SAVE_TAGS, object_id=found.id, account_id=found.account_id, tags=encoded(tags))
 
 
 def erase_object(tx: Connection, found: StoredObject) -> None:

@@ -24,10 +24,10 @@ from cloudcore.storage.bucket_rows import check_room
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import IncompleteBody
-from cloudcore.storage.needs import Looked, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
+from cloudcore.storage.needs import SealedPiece, StagedPiece, StorageNeeds, StoredPiece, UsableKeys
 from cloudcore.storage.object_reads import OpenRange
 from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject, find_object
-from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.pieces.rows import Piece
 
 T = TypeVar("T")
 
@@ -87,9 +87,9 @@ async def store_object(
         KeyTooLong, EntityTooLarge, IncompleteBody: by their names.
         ConditionFailed, NoSuchKey: see `conditions.check_write`; decided before the body is read,
             and again when it is recorded.
-        QuotaOfBytes: the account has no room; likewise.
+        BytesQuotaExceeded: the account has no room; likewise.
         NoSuchBucket: the bucket was deleted meanwhile.
-        KmsKeyDeleted, KmsKeyDisabled: its KMS key cannot be used.
+        KeyDeleted, KeyDisabled: its KMS key cannot be used.
         Unavailable: the store or the provider of keys failed.
         PlatformError: by `terms.verify`.
 
@@ -98,15 +98,15 @@ async def store_object(
     check_size(terms.declared or 0)
     of = bucket.account_id, bucket.id
 
-    def look(tx: Connection) -> Looked:
+    def look(tx: Connection) -> UsableKeys:
         if conditions != NO_CONDITIONS or terms.declared:
             before = find_object(tx, *of, key)
             check_write(conditions, before and before.etag)
             check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
-        return needs.bytes.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
+        return needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
 
-    looked = await needs.database.read(look)
-    async with _Staging(needs, bucket.account_id, looked) as staging:
+    usable = await needs.database.read(look)
+    async with _Staging(needs, bucket.account_id, usable) as staging:
         stored, digests = await staging.receive(body, terms)
         made = StoredObject(
             stored.id,
@@ -143,21 +143,22 @@ async def store_part(
     Raises:
         InvalidPartNumber, EntityTooLarge, IncompleteBody: by their names.
         NoSuchUpload: there is no such open upload, or not any more.
-        QuotaOfBytes, KmsKeyDeleted, KmsKeyDisabled, Unavailable, PlatformError: as `store_object`.
+        BytesQuotaExceeded, KeyDeleted, KeyDisabled, Unavailable, PlatformError: as
+            `store_object`.
 
     """
     multipart.check_part_number(number)
     check_size(terms.declared or 0)
 
-    def look(tx: Connection) -> tuple[Algorithm | None, Looked]:
+    def look(tx: Connection) -> tuple[Algorithm | None, UsableKeys]:
         upload = multipart.find_upload(tx, bucket, upload_id)
         check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
         name = upload.checksum_algorithm
         algorithm = None if name is None else Algorithm(name)
-        return algorithm, needs.bytes.look_to_write(tx, bucket.account_id, bucket.kms_key_id)
+        return algorithm, needs.bytes.key_to_write(tx, bucket.account_id, bucket.kms_key_id)
 
-    algorithm, looked = await needs.database.read(look)
-    async with _Staging(needs, bucket.account_id, looked) as staging:
+    algorithm, usable = await needs.database.read(look)
+    async with _Staging(needs, bucket.account_id, usable) as staging:
         wanted = terms if algorithm is None else terms._replace(algorithm=algorithm)
         stored, digests = await staging.receive(body, wanted)
         piece = Piece(number, digests.md5, digests.checksum, stored, needs.clock())
@@ -197,12 +198,12 @@ class _Staging:
 
     needs: StorageNeeds
     account_id: str
-    looked: Looked
+    usable: UsableKeys
     staged: StagedPiece | None = None
     may_be_recorded: bool = False
 
     async def __aenter__(self) -> Self:
-        self.staged = await self.needs.bytes.stage(self.account_id, self.looked)
+        self.staged = await self.needs.bytes.stage(self.account_id, self.usable)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:

@@ -20,7 +20,7 @@ from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_by
 from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
-from cloudcore.storage.piece_rows import Piece, add_piece, condemn_object
+from cloudcore.storage.pieces.rows import Piece, add_piece, condemn_object
 from cloudcore.storage.tables import BUCKET_ROWS
 
 
@@ -48,8 +48,8 @@ def record_object(
 
     `most` is the account's quota, in bytes.
 
-    Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`), `QuotaOfBytes` if there
-    is no room for it.
+    Raise `ConditionFailed` or `NoSuchKey` (see `conditions.check_write`), `BytesQuotaExceeded` if
+    there is no room for it.
     """
     before = put_in_place(tx, bucket, made, conditions)
     use = check_room(tx, bucket.account_id, made.size, most)

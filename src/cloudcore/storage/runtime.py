@@ -7,21 +7,16 @@ from typing import Final
 from cloudcore.family import Runtime
 from cloudcore.jobs.schedule import scheduled
 from cloudcore.resources.routes import handlers_of
-from cloudcore.storage import (
-    bucket_routes,
-    bucket_rows,
-    cleanup,
-    multipart_routes,
-    object_routes,
-    tables,
-)
+from cloudcore.storage import bucket_rows, tables
 from cloudcore.storage.bucket import STORAGE
 from cloudcore.storage.needs import StorageNeeds, open_needs
-from cloudcore.storage.rewrapping import rewrap_kind
+from cloudcore.storage.pieces import cleanup
+from cloudcore.storage.pieces.rewrapping import rewrap_kind
+from cloudcore.storage.routes import buckets, multipart, objects
 
 RUNTIME: Final[Runtime[StorageNeeds]] = Runtime(
     open=open_needs,
-    routes=handlers_of(bucket_routes, object_routes, multipart_routes),
+    routes=handlers_of(buckets, objects, multipart),
     job_kinds=lambda needs: (rewrap_kind(needs),),
     schedule=scheduled(
         ("storage.abandoned_uploads", cleanup.ABORT_SECONDS, cleanup.abort_abandoned),

@@ -9,7 +9,7 @@ from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.rows import bound, columns, count, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.storage.object_rows import ObjectAttributes, attributes_of, attributes_row
 from cloudcore.storage.tables import storage_uploads
@@ -43,46 +43,34 @@ _COLUMNS: Final = (
 
 
 _rows: Final = columns(storage_uploads, _COLUMNS)
-_OF_ACCOUNT: Final = _u.account_id == bindparam("account_id")
-_IS_UPLOAD: Final = (
-    _u.id == bindparam("id"),
-    _u.bucket_id == bindparam("bucket_id"),
-    _OF_ACCOUNT,
-)
+_IN_BUCKET: Final = given(_u.bucket_id, _u.account_id)
+_IS_UPLOAD: Final = given(_u.id, _u.bucket_id, _u.account_id)
+_IS_ROW: Final = (_u.id == bindparam("upload_id"), given(_u.account_id))
 _IS_OPEN: Final = sql("ended_at IS NULL")
-_OPEN_IN_BUCKET: Final = (_u.bucket_id == bindparam("bucket_id"), _OF_ACCOUNT, _IS_OPEN)
+_IN_SPAN: Final = (_u.key >= bindparam("first"), _u.key < bindparam("end"))
+_OPEN_IN_SPAN: Final = (_IN_BUCKET, _IS_OPEN, *_IN_SPAN)
 
 _ADD: Final = Statement(insert(storage_uploads).values(bound(_COLUMNS)))
-_FIND: Final = Statement(_rows.where(*_IS_UPLOAD))
-_LOCK: Final = Statement(_rows.where(*_IS_UPLOAD).with_for_update())
+_FIND: Final = Statement(_rows.where(_IS_UPLOAD))
+_LOCK: Final = Statement(_rows.where(_IS_UPLOAD).with_for_update())
 _END: Final = Statement(
     storage_uploads.update()
-    .where(_u.id == bindparam("upload_id"), _OF_ACCOUNT)
+    .where(*_IS_ROW)
     .values(ended_at=bindparam("now"), completion=bindparam("completion"))
 )
-_ERASE: Final = Statement(
-    storage_uploads.delete().where(_u.id == bindparam("upload_id"), _OF_ACCOUNT)
-)
+_ERASE: Final = Statement(storage_uploads.delete().where(*_IS_ROW))
 _ERASE_ENDED: Final = Statement(
-    storage_uploads.delete().where(
-        _u.bucket_id == bindparam("bucket_id"), _OF_ACCOUNT, sql("ended_at IS NOT NULL")
-    )
+    storage_uploads.delete().where(_IN_BUCKET, sql("ended_at IS NOT NULL"))
 )
 _LIST: Final = Statement(
     page(
         _rows.where(
-            *_OPEN_IN_BUCKET,
-            _u.key >= bindparam("first"),
-            _u.key < bindparam("end"),
+            *_OPEN_IN_SPAN,
             (_u.key > bindparam("key")) | (_u.id > bindparam("after")),
         ).order_by(_u.key, _u.id)
     )
 )
-_COUNT: Final = Statement(
-    select(func.count())
-    .select_from(storage_uploads)
-    .where(*_OPEN_IN_BUCKET, _u.key >= bindparam("first"), _u.key < bindparam("end"))
-)
+_COUNT: Final = Statement(select(func.count()).select_from(storage_uploads).where(*_OPEN_IN_SPAN))
 _LIST_ABANDONED: Final = Statement(
     page(_rows.where(_u.created_at < bindparam("before"), _IS_OPEN).order_by(_u.created_at))
 )
@@ -107,8 +95,8 @@ def lock_upload(tx: Connection, account_id: str, bucket_id: str, upload_id: str)
 
 def end_upload(tx: Connection, upload: Upload, completion: str, now: int) -> None:
     """Store that an upload was completed."""
-    parameters = {"upload_id": upload.id, "account_id": upload.account_id}
-    tx.execute(_END, **parameters, completion=completion, now=now)
+    of = {"upload_id": upload.id, "account_id": upload.account_id}
+    tx.execute(_END, **of, completion=completion, now=now)
 
 
 def erase_upload(tx: Connection, upload: Upload) -> None:

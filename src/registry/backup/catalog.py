@@ -17,7 +17,7 @@ from psycopg import sql
 
 from cloudcore.identity.tables import signing_keys
 from cloudcore.identity.tokens.signing_keys import SigningKeyRow
-from cloudcore.objects.book import NamedObject
+from cloudcore.objects.stored_rows import NamedObject
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.tables import storage_pieces
 from registry.metadata.tables import blob_objects

@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cloudcore.objects.book import NamedObject
+from cloudcore.objects.stored_rows import NamedObject
 from registry.backup.files import copy_file, sha256_of, size_of, write_file
 from registry.blobstore.base import ObjectUnknown, StageBusy
 from registry.blobstore.disk.disk_io import flush_folder

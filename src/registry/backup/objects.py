@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from blake3 import blake3
 
 from cloudcore.db.base import Connection
-from cloudcore.objects.book import Book, NamedObject
-from cloudcore.storage.piece_rows import PIECE_BOOK
+from cloudcore.objects.stored_rows import NamedObject, StoredRows
+from cloudcore.storage.pieces.rows import PIECE_ROWS
 from registry.backup.copying import Copier, Unreadable
 from registry.backup.manifest import Damage
 from registry.blobstore.disk.folders import SHARDS
 from registry.blobstore.staging import is_canonical_id
 from registry.metadata.blobs.inline import InlineObject, inline_objects
-from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.oci.digest import digest_of
 
 _PAGE: Final = 500
@@ -50,11 +50,11 @@ class Names(NamedTuple):
 
     stage: str
     """Their kind, for `Progress`."""
-    book: Book
+    rows: StoredRows
 
 
-BLOBS: Final = Names("blobs", BLOB_BOOK)
-PIECES: Final = Names("pieces of buckets", PIECE_BOOK)
+BLOBS: Final = Names("blobs", BLOB_ROWS)
+PIECES: Final = Names("pieces of buckets", PIECE_ROWS)
 
 
 def copy_objects(
@@ -71,7 +71,7 @@ def copy_objects(
     An object of the right size is not copied again unless it is one of the `suspects`: bytes never
     change under an id. With `verifies`, hash all in the target, and copy damaged ones again.
     """
-    total, total_bytes = names.book.count_stored(tx)
+    total, total_bytes = names.rows.count_stored(tx)
     damaged: list[Damage] = []
     new_objects = new_bytes = done = 0
 
@@ -150,7 +150,7 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
         names = [each.name for each in (objects / shard).iterdir()]
         for start in range(0, len(names), _PAGE):
             batch = names[start : start + _PAGE]
-            named = kind.book.find_stored(tx, [name for name in batch if is_canonical_id(name)])
+            named = kind.rows.find_stored(tx, [name for name in batch if is_canonical_id(name)])
             for name in batch:
                 if name not in named:
                     (objects / shard / name).unlink()
@@ -160,7 +160,7 @@ def remove_others(tx: Connection, objects: Path, kind: Names) -> int:
 
 def _pages(tx: Connection, names: Names) -> Iterator[Sequence[NamedObject]]:
     after = ""
-    while rows := names.book.list_stored(tx, after, _PAGE):
+    while rows := names.rows.list_stored(tx, after, _PAGE):
         yield rows
         after = rows[-1].stored_id
 

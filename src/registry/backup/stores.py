@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from cloudcore.db.opening import is_postgresql
-from cloudcore.objects.book import NamedObject
+from cloudcore.objects.stored_rows import NamedObject
 from registry.backup.copying import BucketToFolder, Copier, FolderToBucket, FolderToFolder
 from registry.backup.files import make_shards
 from registry.backup.manifest import OBJECTS

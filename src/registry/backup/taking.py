@@ -23,7 +23,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
 from cloudcore.resource_names import UUID_PATTERN
-from cloudcore.storage.piece_rows import is_needed
+from cloudcore.storage.pieces.rows import is_needed
 from registry.backup.files import (
     PART,
     copy_file,

@@ -55,14 +55,19 @@ def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> It
     """
     folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        given_up_at = time.monotonic() + patience_seconds
-        while not try_lock(folder, fcntl.LOCK_EX):
-            if time.monotonic() > given_up_at:
-                raise HeldByAnother
-            time.sleep(_LOOK_SECONDS)
+        lock_alone(folder, patience_seconds)
         yield
     finally:
         os.close(folder)
+
+
+def lock_alone(descriptor: int, patience_seconds: float) -> None:
+    """Lock a descriptor for this process alone; raise HeldByAnother if others keep it. Blocks."""
+    given_up_at = time.monotonic() + patience_seconds
+    while not try_lock(descriptor, fcntl.LOCK_EX):
+        if time.monotonic() > given_up_at:
+            raise HeldByAnother
+        time.sleep(_LOOK_SECONDS)
 
 
 _RUNNING: Final = "backup-running"

@@ -59,6 +59,10 @@ class BlockingFiles(Protocol):
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> BlockingObject: ...
 
+    def open_staged(
+        self, upload_id: str, data_key: DataKey | None = None
+    ) -> BlockingObject | BlockingGrowing: ...
+
     def open_stored(self, object_id: str, stored_size: int) -> BlockingObject: ...
 
     def check(self, object_id: str, stored_size: int) -> None: ...
@@ -113,11 +117,3 @@ class BlockingFiles(Protocol):
     def deleting(self) -> AbstractContextManager[None]:
         """Keep backups from beginning in the block; raise DeletionsHeld if one is under way."""
         ...
-
-
-class GrowingFiles(BlockingFiles, Protocol):
-    """A store whose staged bytes can all be read while they grow."""
-
-    def open_staged(
-        self, upload_id: str, data_key: DataKey | None = None
-    ) -> BlockingObject | BlockingGrowing: ...

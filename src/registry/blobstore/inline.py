@@ -20,8 +20,9 @@ from registry.blobstore.base import (
     OpenObject,
     Stored,
 )
+from registry.blobstore.reading import StoredBytes
 from registry.blobstore.sealed.frame_format import sealed_bytes
-from registry.blobstore.sealed.objects import StoredBytes, unseal
+from registry.blobstore.sealed.objects import unseal
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, digest_of
@@ -178,36 +179,18 @@ class InlineObject(OpenObject):
 class _Body(StoredBytes):
     """The stored bytes of an inline object, to be unsealed."""
 
-    closes_slowly = False
-
     def __init__(self, body: bytes) -> None:
         self._body = memoryview(body)
+        self.length = len(body)
 
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return len(self._body)
-
-    def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None, as they are in no file."""
-        checked_range(start, stop, len(self._body))
-
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range at once."""
-        begin, end = checked_range(start, stop, len(self._body))
-        yield self._body[begin:end]
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        yield self._body[offset:end]
 
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:  # noqa: ARG002
         """Fill `view`; return False if the bytes end before."""
         part = self._body[offset : offset + len(view)]
         view[: len(part)] = part
         return len(part) == len(view)
-
-    def expect(self, offset: int, count: int) -> None:
-        """Do nothing: they are in memory."""
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cloudcore.db.opening import is_postgresql
 from cloudcore.errors import Unavailable
-from registry.blobstore.backups import HeldByAnother
+from registry.blobstore.backups import HeldByAnother, lock_alone
 from registry.blobstore.base import DeletionsHeld
 from registry.blobstore.disk.disk_io import disk_errors, make_folder, try_lock
 from registry.errors import StoreUnavailable
@@ -108,7 +107,6 @@ def _not_known(error: Unavailable) -> StoreUnavailable:
 
 
 FOLDER: Final = "locks"
-_LOOK_SECONDS: Final = 0.02
 
 
 class HeldDeletions(Protocol):
@@ -145,11 +143,7 @@ class MachineLocks:
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldDeletions]:
         """Hold the deletions in the block (`FleetLocks.deletions_held`)."""
         with self._opened(_DELETIONS) as descriptor:
-            given_up_at = time.monotonic() + patience_seconds
-            while not try_lock(descriptor, fcntl.LOCK_EX):
-                if time.monotonic() > given_up_at:
-                    raise HeldByAnother
-                time.sleep(_LOOK_SECONDS)
+            lock_alone(descriptor, patience_seconds)
             yield _Held()
 
     @contextmanager

@@ -14,6 +14,7 @@ from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.locks import fleet_locks, store_locks
 from registry.blobstore.s3.bucket import BotoMissing, Bucket
 from registry.blobstore.s3.disk_cache import DiskCache
+from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.presigned_urls import PresignedLinks
 from registry.blobstore.s3.store import S3Store
 from registry.blobstore.threads import Threads
@@ -76,7 +77,9 @@ def _maker(
         cache = DiskCache(settings.cache, most, count) if most else None
         bucket = open_bucket(settings, prefix)
         folder = settings.data
-        return S3Store(bucket, compresses=compresses, locks=locks, cache=cache, folder=folder)
+        return S3Store(
+            S3Files(bucket, compresses=compresses, locks=locks, cache=cache, folder=folder)
+        )
 
     return in_bucket if settings.store.store_s3_bucket else on_disk
 

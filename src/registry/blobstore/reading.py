@@ -1,7 +1,5 @@
 """Objects with blocking calls, read in threads; and staged bytes, read while they grow."""
 
-# ruff: noqa: D102 - where no docstring is, the interface of the same call has it
-
 from __future__ import annotations
 
 import asyncio
@@ -9,34 +7,63 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple
 
 from registry.blobstore.base import FileRegion, OpenObject, StagedDropped
+from registry.blobstore.staging import checked_range
 from registry.blobstore.threads import Runner
 
 
-class BlockingObject(Protocol):
-    """An object open for reading (`OpenObject`)."""
+class BlockingObject:
+    """An object open for reading (`OpenObject`); in no file, unless the class says otherwise."""
 
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        ...
+    __slots__ = ()
+
+    length: int
+    """The number of bytes."""
 
     @property
     def closes_slowly(self) -> bool:
         """Return True if `close` may block: it frees the bytes of a deleted object."""
-        ...
+        return False
 
-    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None: ...
+    def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion | None:
+        """Return a range as a region of a file, or None."""
+        checked_range(start, stop, self.length)
+        return None
 
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]: ...
+    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range in order (`OpenObject.chunks`)."""
+        return self._read(*checked_range(start, stop, self.length))
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """See `OpenObject.shared_chunks`."""
+        """Yield a range for a client (`OpenObject.shared_chunks`)."""
         return self.chunks(start, stop)
 
-    def close(self) -> None: ...
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        """Yield the bytes ``[offset, end)``, which there are."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the object; calling it again does nothing."""
+
+
+class StoredBytes(BlockingObject):
+    """The bytes of an object as they are stored."""
+
+    __slots__ = ()
+
+    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
+        """Fill `view`; return False if the bytes end before, or without `wait`, if it may block.
+
+        Raises:
+            StoreUnavailable: reading failed.
+
+        """
+        raise NotImplementedError
+
+    def expect(self, offset: int, count: int) -> None:
+        """Prepare to read a large range in order."""
 
 
 class Growth(NamedTuple):
@@ -46,34 +73,44 @@ class Growth(NamedTuple):
     is_committed: bool
 
 
-@runtime_checkable
-class BlockingGrowing(Protocol):
+class Seen(NamedTuple):
+    """The result of a look at staged bytes."""
+
+    part: bytes
+    """The bytes from where the reader is; empty if there are none, or they cannot be read yet."""
+    size: int | None
+    """The number of bytes so far; None if unknown."""
+    is_committed: bool = False
+
+
+class BlockingGrowing:
     """Staged bytes open for reading while they grow."""
 
-    def look(self) -> Growth:
-        """Return the number of bytes, and whether they are committed.
+    def look(self, offset: int, count: int) -> Seen:
+        """Return the bytes at an offset, at most `count`, as far as there are any.
 
         Raises:
-            StagedDropped: they are neither staged nor an object.
+            StagedDropped: they were cut off, or the upload is neither staged nor an object.
 
         """
-        ...
+        size, is_committed = self.growth()
+        part = self.read(offset, min(count, size - offset)) if offset < size else b""
+        return Seen(part, size, is_committed)
+
+    def growth(self) -> Growth:
+        """Return the number of bytes, and whether they are committed; raise as `look` does."""
+        raise NotImplementedError
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return `count` bytes from `offset`; they must have been seen by `look`.
-
-        Raises:
-            StagedDropped: they were cut off.
-
-        """
-        ...
+        """Return bytes that `growth` has counted; raise StagedDropped if they were cut off."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Release them; calling it again does nothing."""
-        ...
 
 
 PART_BYTES: Final = 256 * 1024
+_END: Final = 1 << 62
 
 
 class ThreadedObject(OpenObject):
@@ -218,24 +255,23 @@ class GrowingObject(OpenObject):
         if start < 0 or (stop is not None and stop < start):
             raise ValueError("a range starts at 0 or later and does not end before it starts")
         follower = self._signals.follow(self._upload_id)
-        offset = start
+        offset, end = start, _END if stop is None else stop
         try:
-            while stop is None or offset < stop:
+            while offset < end:
                 follower.begin()
-                size, is_committed = await self._run(self._growing.look)
-                if size < offset > start:
+                seen = await self._run(self._growing.look, offset, min(end - offset, PART_BYTES))
+                size = seen.size
+                if size is not None and size < offset > start:
                     raise StagedDropped("the staged bytes were cut off")
-                end = size if stop is None else min(size, stop)
-                while offset < end:
-                    count = min(end - offset, PART_BYTES)
-                    yield await self._run(self._growing.read, offset, count)
-                    offset += count
-                if is_committed:
+                if seen.part:
+                    yield seen.part
+                    offset += len(seen.part)
+                if seen.is_committed and size is not None:
                     self._length = size
-                    if size < max(start, stop or 0):
+                    if size < max(start, stop or 0) and size <= offset:
                         raise ValueError("the range ends after the object")
-                    return
-                if stop is None or offset < stop:
+                    end = min(end, size)
+                elif not seen.part:
                     await follower.sleep(self._look_seconds)
         finally:
             self._signals.unfollow(self._upload_id, follower)

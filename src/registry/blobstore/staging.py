@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 from cloudcore.resource_names import is_canonical_uuid
 from registry.blobstore.base import ObjectDamaged
-from registry.errors import DigestMismatch
+from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, Hasher, new_hasher
 
 IDENTITY: Final = "sha256"
@@ -88,6 +88,14 @@ class State(Enum):
     COMMITTED = "committed"
     CONDEMNED = "condemned"
     ENDED = "not held any more"
+
+
+def check_held(state: State) -> None:
+    """Raise StoreUnavailable for condemned bytes, ValueError for others that are not held."""
+    if state is State.CONDEMNED:
+        raise StoreUnavailable("the blob store failed; what was written since is discarded")
+    if state is not State.HELD:
+        raise ValueError(f"the staged bytes are {state.value}")
 
 
 class RunningDigests:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
-from registry.blobstore.blocking import BlockingFiles, BlockingStaged, GrowingFiles
+from registry.blobstore.blocking import BlockingFiles, BlockingStaged
 from registry.blobstore.reading import (
     BlockingGrowing,
     BlockingObject,
@@ -22,7 +23,7 @@ from registry.oci.digest import Digest
 
 
 class ThreadedStore:
-    """A `BlobStore` but for `open_staged`; `run` makes calls that block in a thread, or at once.
+    """A `BlobStore`; `run` makes the calls that block in a thread, or at once.
 
     A reader of growing bytes polls for writes of other processes every `look_seconds`.
     """
@@ -44,6 +45,14 @@ class ThreadedStore:
         call = self._blocking.open
         stored = await self._run(call, object_id, size, data_key, undo=_close)
         return ThreadedObject(stored, self._run)
+
+    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
+        """Open staged bytes that grow (`BlobReader.open_staged`)."""
+        call = self._blocking.open_staged
+        opened = await self._run(call, upload_id, data_key, undo=_close)
+        if isinstance(opened, BlockingGrowing):
+            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
+        return ThreadedObject(opened, self._run)
 
     async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
@@ -68,11 +77,17 @@ class ThreadedStore:
         is_fresh: bool = False,
     ) -> Staged:
         """Begin to stage bytes under a new id (`BlobWriter.stage`)."""
-        call = self._blocking.stage
         if is_fresh:
-            return self._staged(None, upload_id, lambda: call(upload_id, algorithm, data_key))
+            begin = partial(self._stage_fresh, upload_id, algorithm, data_key)
+            return self._staged(None, upload_id, begin)
+        call = self._blocking.stage
         staged = await self._run(call, upload_id, algorithm, data_key, undo=_close)
         return self._staged(staged, upload_id)
+
+    def _stage_fresh(
+        self, upload_id: str, algorithm: str | None, data_key: DataKey | None
+    ) -> BlockingStaged:
+        return self._blocking.stage(upload_id, algorithm, data_key)
 
     async def resume(self, upload_id: str) -> Staged:
         """Hold staged bytes, or an object without a row, again (`BlobWriter.resume`)."""
@@ -185,22 +200,6 @@ class ThreadedStore:
         return await self._run(_delete, self._blocking, object_ids)
 
 
-class GrowingStore(ThreadedStore):
-    """A `BlobStore` whose staged bytes are read as they are written (`ThreadedStore`)."""
-
-    def __init__(self, blocking: GrowingFiles, run: Runner, look_seconds: float) -> None:
-        super().__init__(blocking, run, look_seconds)
-        self._growing = blocking
-
-    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes that grow (`BlobReader.open_staged`)."""
-        call = self._growing.open_staged
-        opened = await self._run(call, upload_id, data_key, undo=_close)
-        if isinstance(opened, BlockingGrowing):
-            return GrowingObject(opened, upload_id, self._run, self.signals, self._look_seconds)
-        return ThreadedObject(opened, self._run)
-
-
 class ThreadedStaged(Staged):
     """Staged bytes of a `ThreadedStore`; it calls `notify` after each change.
 
@@ -303,4 +302,4 @@ def _delete(store: BlockingFiles, object_ids: Sequence[str]) -> Deleted:
 
 
 if TYPE_CHECKING:
-    _: type[BlobStore] = GrowingStore
+    _: type[BlobStore] = ThreadedStore

@@ -21,12 +21,19 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection
 from cloudcore.kms.key import Key
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, key_to_bind
-from cloudcore.kms.vault import LookedAt
-from cloudcore.objects.book import Owned
-from cloudcore.objects.wraps import Rewrapped, WrapBroken, WrappedKey, rewrap
+from cloudcore.kms.vault import UsableKeys
+from cloudcore.objects.stored_rows import Owned
+from cloudcore.objects.wraps import (
+    KeyDeleted,
+    KeyDisabled,
+    Rewrapped,
+    WrapBroken,
+    WrappedKey,
+    rewrap,
+)
 from cloudcore.resource_references import Authorize, Scope
-from cloudcore.storage import errors as storage_errors
-from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, Looked, StoredPiece
+from cloudcore.storage.errors import BytesDamaged
+from cloudcore.storage.needs import SHREDDED, BucketBytes, BucketKeys, StoredPiece
 from registry import errors
 from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
@@ -105,7 +112,7 @@ class Sealing(NamedTuple):
 
 
 @dataclass(eq=False)
-class StoreOfBuckets(BucketBytes):
+class BlobBucketBytes(BucketBytes):
     """The bytes of all buckets, in one store."""
 
     store: FileStore
@@ -118,47 +125,49 @@ class StoreOfBuckets(BucketBytes):
         """Return True if new pieces are sealed (`BucketBytes.seals`)."""
         return self.sealing.seals
 
-    def look_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> Looked:
-        """Find a KMS key usable (`BucketBytes.look_to_write`)."""
+    def key_to_write(
+        self, tx: Connection, account_id: str, kms_key_id: str | None
+    ) -> UsableKeys | None:
+        """Find a KMS key usable (`BucketBytes.key_to_write`)."""
         if not self.sealing.seals:
             return None
         key = find_key(tx, account_id, kms_key_id)
         if key is None or key.state == "deleted":
-            raise storage_errors.KmsKeyDeleted
+            raise KeyDeleted
         if key.state != "enabled":
-            raise storage_errors.KmsKeyDisabled
-        return self.sealing.keys.look_at(tx, account_id, key.id, key.current_version)
+            raise KeyDisabled
+        return self.sealing.keys.usable_version(tx, account_id, key.id, key.current_version)
 
-    def look_to_read(
+    def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
-    ) -> Looked:
-        """Find the KMS keys of pieces usable (`BucketBytes.look_to_read`)."""
+    ) -> UsableKeys:
+        """Find the KMS keys of pieces usable (`BucketBytes.keys_to_read`)."""
         if any(piece.encoding == SHREDDED for piece in pieces):
-            raise storage_errors.KmsKeyDeleted
+            raise KeyDeleted
         with _translated():
-            return self.sealing.keys.look_for(tx, account_id, _wraps(pieces))
+            return self.sealing.keys.usable_for(tx, account_id, _wraps(pieces))
 
-    async def stage(self, account_id: str, looked: Looked) -> StagedPiece:
+    async def stage(self, account_id: str, usable: object) -> StagedPiece:
         """Begin a new piece (`BucketBytes.stage`)."""
         piece_id = self.new_id()
         seal = None
-        if isinstance(looked, LookedAt):
+        if isinstance(usable, UsableKeys):
             data_key = self.sealing.keys.new(account_id)
             with _translated():
-                (wrapped,) = await self.sealing.keys.wrap_looked_at(looked, [(piece_id, data_key)])
-            seal = Seal(looked.refs[0].key_id, data_key, wrapped)
+                (wrapped,) = await self.sealing.keys.wrap_under(usable, [(piece_id, data_key)])
+            seal = Seal(usable.refs[0].key_id, data_key, wrapped)
         staged = await self.store.stage(piece_id, key_of(seal), is_fresh=True)
         return StagedPiece(self.store, piece_id, staged, seal, self.sealing.inline_bytes)
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
+        self, account_id: str, pieces: Sequence[StoredPiece], usable: object
     ) -> OpenPieces:
         """Open pieces, the first at once (`BucketBytes.open`)."""
-        keys = await self._open_keys(account_id, pieces, looked)
+        keys = await self._open_keys(account_id, pieces, usable)
         try:
             first = await open_piece(self.store, pieces[0], keys[0])
         except (ObjectUnknown, ObjectDamaged):
-            raise storage_errors.BytesDamaged from None
+            raise BytesDamaged from None
         return OpenPieces(self.store, pieces, keys, first)
 
     async def rewrap(
@@ -181,18 +190,18 @@ class StoreOfBuckets(BucketBytes):
         return await self.orphans.turn(owned)
 
     async def _open_keys(
-        self, account_id: str, pieces: Sequence[StoredPiece], looked: Looked
+        self, account_id: str, pieces: Sequence[StoredPiece], usable: object
     ) -> list[DataKey | None]:
-        assert isinstance(looked, LookedAt)
+        assert isinstance(usable, UsableKeys)
         wraps = _wraps(pieces)
         with _translated():
-            opened = await self.sealing.keys.open_looked_at(account_id, looked, wraps)
+            opened = await self.sealing.keys.open_under(account_id, usable, wraps)
         keys = {wrap.stored_id: key for wrap, key in zip(wraps, opened, strict=True)}
         return [keys.get(piece.id) for piece in pieces]
 
 
 @dataclass(eq=False)
-class KeysOfBuckets(BucketKeys):
+class KmsBucketKeys(BucketKeys):
     """The KMS keys that buckets can be bound to: those of the accounts of one region."""
 
     region: str
@@ -230,8 +239,8 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except errors.KmsKeyDeleted:
-        raise storage_errors.KmsKeyDeleted from None
+        raise KeyDeleted from None
     except errors.KmsKeyDisabled:
-        raise storage_errors.KmsKeyDisabled from None
+        raise KeyDisabled from None
     except WrapBroken:
-        raise storage_errors.BytesDamaged from None
+        raise BytesDamaged from None

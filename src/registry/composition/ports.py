@@ -61,7 +61,7 @@ from cloudcore.web.context import (
     Platform,
 )
 from cloudcore.web.organization_scope import MEMBERSHIP_POLICY
-from registry.buckets.store import BucketOrphans, KeysOfBuckets, Sealing, StoreOfBuckets
+from registry.buckets.store import BlobBucketBytes, BucketOrphans, KmsBucketKeys, Sealing
 from registry.composition import needs as registry
 from registry.composition.adapters import InstallAuthority, named_topic, topic_states
 from registry.composition.drivers import (
@@ -237,7 +237,7 @@ async def _bucket_bytes(opening: Opening) -> BucketBytes:
     assert ctx.data_keys is not None
     sealing = Sealing(ctx.data_keys, ctx.seals, ctx.limits.inline_max_bytes)
     orphans = BucketOrphans(store, ctx.clock, ctx.delays.orphan, partial(may_judge, ctx, blobs))
-    return StoreOfBuckets(store, sealing, orphans, ctx.new_id)
+    return BlobBucketBytes(store, sealing, orphans, ctx.new_id)
 
 
 async def _pools(opening: Opening) -> PoolTargets:
@@ -325,7 +325,7 @@ CROSS_FAMILY_OFFERS: Final = (
     offer(storage.BYTES, _bucket_bytes),
     offer(PROCESSOR, _processor),
     offer(billing.PRICES, _prices),
-    _in_region(storage.KEYS, KeysOfBuckets),
+    _in_region(storage.KEYS, KmsBucketKeys),
     _from_settings(KEYRING, lambda settings: load_keyring(settings.root_key)),
     _from_settings(CONTROL_SETTINGS, _control_settings),
     _from_settings(audit.KEPT_SECONDS, lambda settings: settings.audit_seconds),

@@ -29,7 +29,7 @@ from registry.distribution.auth import Grant
 from registry.errors import ListQueryInvalid, NameInvalid
 from registry.oci.digest import Digest
 from registry.oci.reference import Name, parse_name
-from registry.services.blobs.upload_bodies import FewBytes
+from registry.services.blobs.upload_bodies import SmallBody
 from registry.services.changes import Change
 from registry.services.context import ServiceContext
 from registry.services.tags import details
@@ -98,7 +98,7 @@ class DataPlaneRequest:
         """Move the body to `sink`; see `cloudcore.serving.asgi.receive_into`."""
         return await receive_into(self.scope, self.receive, sink, finish)
 
-    async def read_few(self, limit: int) -> FewBytes | None:
+    async def read_few(self, limit: int) -> SmallBody | None:
         """Return the body if it has at most `limit` bytes, else None: `body` still has all of it.
 
         Raises:
@@ -110,9 +110,9 @@ class DataPlaneRequest:
         if isinstance(few, BodyStart):
             self.scope, self.receive = from_body_start(self.scope, self.receive, few)
             return None
-        return FewBytes(*few)
+        return SmallBody(*few)
 
-    def give_back(self, few: FewBytes) -> None:
+    def give_back(self, few: SmallBody) -> None:
         """Take back the result of `read_few`, so that the body can be read or moved again."""
         self.scope, self.receive = from_whole_body(
             self.scope, self.receive, few.data, is_complete=few.is_complete

@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Database
 from cloudcore.objects.damage import Miscount
-from cloudcore.storage import recounts
+from cloudcore.storage.pieces import recounts
 from registry.blobstore.base import BlobReader, BlobStore
 from registry.blobstore.sealed.frame_format import sealed_size
 from registry.gc.data_keys import WrapCheck, find_key_faults
@@ -122,7 +122,7 @@ async def check(
 
     of, add = (database, store, clock, BLOBS), partial(_add, report)
     objects = ObjectCheck(*of, add, tell, reads=read_objects, total=total_objects)
-    await objects.run(BLOBS.book.each(database), readers)
+    await objects.run(BLOBS.stored_rows.each(database), readers)
     report.object_count, report.read_bytes = objects.object_count, objects.read_bytes
     async for document in _manifests(database):
         problem = manifest_problem(document)
@@ -137,7 +137,7 @@ async def check(
     await _check_staged(database, store, clock, report)
     await _check_strays(database, report)
     if buckets is not None:
-        total_pieces = (await database.read(PIECES.book.totals, 0)).objects
+        total_pieces = (await database.read(PIECES.stored_rows.totals, 0)).objects
 
         pieces = ObjectCheck(
             database,
@@ -150,7 +150,7 @@ async def check(
             total=total_pieces,
             read_before=report.read_bytes,
         )
-        await pieces.run(PIECES.book.each(database), readers)
+        await pieces.run(PIECES.stored_rows.each(database), readers)
         report.piece_count = pieces.object_count
         report.read_bytes += pieces.read_bytes
         report.violations += await _miscounts(database)

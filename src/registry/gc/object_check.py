@@ -22,14 +22,14 @@ from blake3 import blake3
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.objects import damage
-from cloudcore.objects.book import Book, ObjectRow
-from cloudcore.storage.piece_rows import PIECE_BOOK, HitObject, hit_by
+from cloudcore.objects.stored_rows import ObjectRow, StoredRows
+from cloudcore.storage.pieces.rows import PIECE_ROWS, DamagedObject, damaged_object
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
 from registry.counters import SCRUBBED_DAMAGED
 from registry.errors import StoreUnavailable
 from registry.metadata.blobs.damage import DamagedImage, images_of
-from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.services.context import ServiceContext
 
 _IMAGES: Final = 500
@@ -68,7 +68,7 @@ class DamagedPiece(NamedTuple):
     problem: str
     is_new: bool
     """False if it was known before."""
-    hit: HitObject | None
+    hit: DamagedObject | None
     """None if it was deleted or overwritten meanwhile."""
 
     def __str__(self) -> str:
@@ -89,7 +89,7 @@ class Checked(Generic[F]):
     """The objects of one tenant of the check: blobs, or pieces of buckets."""
 
     what: str
-    book: Book
+    stored_rows: StoredRows
     describe: Callable[[Connection, ObjectRow, str, bool], F]
     """Returns the finding of a damaged object, by its problem, and True if that is new."""
 
@@ -100,11 +100,11 @@ def _blob(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> FoundDa
 
 
 def _piece(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> DamagedPiece:  # noqa: FBT001
-    return DamagedPiece(row.id, problem, is_new, hit_by(tx, row.id))
+    return DamagedPiece(row.id, problem, is_new, damaged_object(tx, row.id))
 
 
-BLOBS: Final = Checked("blobs", BLOB_BOOK, _blob)
-PIECES: Final = Checked("pieces of buckets", PIECE_BOOK, _piece)
+BLOBS: Final = Checked("blobs", BLOB_ROWS, _blob)
+PIECES: Final = Checked("pieces of buckets", PIECE_ROWS, _piece)
 
 
 def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
@@ -297,15 +297,15 @@ class ObjectCheck(Generic[F]):
         verified, self._verified, self._verified_bytes = self._verified, [], 0
         if verified:
             await self._database.write_relaxed(
-                self._checked.book.confirm_all, verified, self._clock()
+                self._checked.stored_rows.confirm_all, verified, self._clock()
             )
 
     async def _report(self, row: ObjectRow, state: ObjectState, problem: str) -> None:
-        book, describe = self._checked.book, self._checked.describe
-        if not await self._database.read(book.is_unchanged, row):
+        rows, describe = self._checked.stored_rows, self._checked.describe
+        if not await self._database.read(rows.is_unchanged, row):
             return  # it was swept, verified or written anew during the check
         is_new = state.damage is not None and await self._database.write(
-            book.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self._clock()
+            rows.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self._clock()
         )
         self._found(await self._database.read(describe, row, problem, is_new))
 

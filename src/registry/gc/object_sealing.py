@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.objects.book import ObjectRow
+from cloudcore.objects.stored_rows import ObjectRow
 from registry.blobstore.base import (
     BlobStore,
     DataKey,

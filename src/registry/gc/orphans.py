@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from cloudcore.clock import MICROSECONDS, Clock
-from cloudcore.objects.book import Owned
+from cloudcore.objects.stored_rows import Owned
 from registry.blobstore.base import BlobWriter, DeletionsHeld, ObjectUnknown, StageBusy
 from registry.blobstore.sweeper import BlobSweeper, Orphan
 from registry.errors import StoreUnavailable

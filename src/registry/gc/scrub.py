@@ -23,7 +23,7 @@ from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
-from cloudcore.objects.book import FIRST, Book, BookTotals, ObjectRow
+from cloudcore.objects.stored_rows import FIRST, ObjectRow, StoredRows, StoredTotals
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
 from registry.errors import StoreUnavailable
@@ -129,7 +129,7 @@ class ObjectScrub:
         check: ObjectCheck[Any] = ObjectCheck(
             self._ctx.database, store, self._ctx.clock, checked, turn.note, turn.count, pace=pace
         )
-        await check.run(self._due(checked.book, store, turn, ends_at), readers=1)
+        await check.run(self._due(checked.stored_rows, store, turn, ends_at), readers=1)
         if turn.is_suspicious:
             raise StoreUnavailable(
                 f"the first {_SUSPICIOUS} {checked.what} of a turn of the scrub are all damaged:"
@@ -138,12 +138,12 @@ class ObjectScrub:
         return check.object_count
 
     async def _due(
-        self, book: Book, store: BlobStore, turn: _Turn, ends_at: float
+        self, rows: StoredRows, store: BlobStore, turn: _Turn, ends_at: float
     ) -> AsyncIterator[ObjectRow]:
         verified_before = self._ctx.clock() - self._scrubbing.every
         look_at = 0.0
         after = FIRST
-        while page := await self._ctx.database.read(book.due, verified_before, after, _PAGE):
+        while page := await self._ctx.database.read(rows.due, verified_before, after, _PAGE):
             for row in page:
                 now = self._monotonic()
                 if now >= ends_at or turn.is_suspicious:
@@ -203,13 +203,13 @@ async def scrub_manifests(ctx: ServiceContext, scrubbing: Scrubbing) -> int:
 class ScrubStatus(NamedTuple):
     """Numbers of blobs verified in the last period; moments in microseconds."""
 
-    blobs: BookTotals
+    blobs: StoredTotals
     oldest_at: int | None
     """The earliest moment at which one of the blobs was last verified; None without blobs."""
     turn_ended_at: int | None
     is_failed: bool
     """True if the last turn failed."""
-    pieces: BookTotals
+    pieces: StoredTotals
     """Of buckets."""
 
 
@@ -222,11 +222,11 @@ def _status(tx: Connection, since: int) -> ScrubStatus:
     turns = [each for each in chores(tx) if each.name == OBJECT_CHORE]
     turn = turns[0] if turns else None
     return ScrubStatus(
-        BLOBS.book.totals(tx, since),
+        BLOBS.stored_rows.totals(tx, since),
         oldest_at=scrub.oldest_verified_at(tx),
         turn_ended_at=turn.ended_at if turn else None,
         is_failed=turn is not None and turn.is_failed,
-        pieces=PIECES.book.totals(tx, since),
+        pieces=PIECES.stored_rows.totals(tx, since),
     )
 
 
@@ -299,7 +299,7 @@ async def scrub_all(
         return report
     found, read = report.pieces.append, report.read_bytes
     pieces = ObjectCheck(database, buckets, clock, PIECES, found, tell, pace=pace, read_before=read)
-    await pieces.run(PIECES.book.each(database, clock() - scope.older_than))
+    await pieces.run(PIECES.stored_rows.each(database, clock() - scope.older_than))
     report.piece_count, report.read_bytes = pieces.object_count, read + pieces.read_bytes
     return report
 
@@ -312,7 +312,7 @@ async def _objects(
     The pages are read while objects are verified, which changes no order.
     """
     if not scope.repository_ids:
-        async for row in BLOBS.book.each(database, verified_before):
+        async for row in BLOBS.stored_rows.each(database, verified_before):
             yield row
     seen: set[str] = set()
     for repository_id in scope.repository_ids:

@@ -16,14 +16,14 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database
 from cloudcore.jobs.schedule import Scheduled
 from cloudcore.jobs.tables import chores
-from cloudcore.objects.book import ObjectRow
+from cloudcore.objects.stored_rows import ObjectRow
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS
 from registry.errors import StoreUnavailable
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import FoundDamage, Pace, tell_damage, work_through
 from registry.gc.object_sealing import Outcome, Sealer
-from registry.metadata.blobs.objects import BLOB_BOOK
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.collector import plain_objects
 from registry.metadata.collector.plain_objects import PlainTotals, Position
 from registry.services.context import ServiceContext
@@ -164,7 +164,7 @@ async def seal_status(database: Database) -> SealStatus:
 
 
 def _status(tx: Connection) -> SealStatus:
-    counted = BLOB_BOOK.totals(tx, 0)
+    counted = BLOB_ROWS.totals(tx, 0)
     turn = next((each for each in chores(tx) if each.name == CHORE), None)
     return SealStatus(
         plain_objects.count_plain(tx),

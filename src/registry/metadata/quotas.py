@@ -104,7 +104,6 @@ USE: Final = (_LIMIT, _USED)
 IS_BEYOND: Final = and_(_LIMIT.is_not(None), _USED + bindparam("adding") > _LIMIT)
 """``:account_id`` has a limit, and ``:adding`` bytes would exceed it."""
 COUNTED_BYTES: Final = Counted(BLOB_BYTES, select(_used_of(_ACCOUNT)))
-_USE: Final = Statement(select(*USE))
 _ADD: Final = Statement(
     stored_bytes.update()
     .where(given(_s.account_id))
@@ -143,13 +142,6 @@ _ACCOUNTS: Final = Statement(
     page(select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id))
 )
 _RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
-
-
-def find_use(tx: Connection, account_id: str) -> QuotaUse | None:
-    """Return the account's bytes and limit, or None without a limit."""
-    row = tx.row(_USE, account_id=account_id)
-    assert row is not None
-    return read_use(row)
 
 
 def check_bytes(use: QuotaUse | None, adding: int) -> None:

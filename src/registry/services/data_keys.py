@@ -13,7 +13,7 @@ from typing import Final
 from cloudcore.db.base import Connection
 from cloudcore.kms.providers import VersionRef
 from cloudcore.kms.rules import KeyMissing, KeyUnusable
-from cloudcore.kms.vault import CiphertextInvalid, LookedAt, Vault, Wrapped
+from cloudcore.kms.vault import CiphertextInvalid, UsableKeys, Vault, Wrapped
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from registry.blobstore.base import DataKey
 from registry.errors import KmsKeyDeleted, KmsKeyDisabled
@@ -50,21 +50,23 @@ class DataKeys:
         with _translated(KmsKeyDeleted):
             return await self._vault.wrap_all(account_id, kms_key_id, _bound(data_keys))
 
-    def look_at(self, tx: Connection, account_id: str, kms_key_id: str, version: int) -> LookedAt:
+    def usable_version(
+        self, tx: Connection, account_id: str, kms_key_id: str, version: int
+    ) -> UsableKeys:
         """Return a KMS key that was found enabled, to wrap under this version of it after `tx`."""
         with _translated(KmsKeyDeleted):
-            return self._vault.look_at(tx, VersionRef(account_id, kms_key_id, version))
+            return self._vault.usable_version(tx, VersionRef(account_id, kms_key_id, version))
 
-    async def wrap_looked_at(
-        self, looked_at: LookedAt, data_keys: Sequence[tuple[str, DataKey]]
+    async def wrap_under(
+        self, usable: UsableKeys, data_keys: Sequence[tuple[str, DataKey]]
     ) -> list[bytes]:
-        """Wrap data keys like `wrap_all`, after `look_at` in a transaction of the caller."""
+        """Wrap data keys like `wrap_all`, after `usable_version` in a transaction of the caller."""
         with _translated(KmsKeyDeleted):
-            return await self._vault.wrap_looked_at(looked_at, _bound(data_keys))
+            return await self._vault.wrap_under(usable, _bound(data_keys))
 
-    def wrap_if_open(self, looked_at: LookedAt, stored_id: str, data_key: DataKey) -> bytes | None:
-        """Wrap a data key like `wrap_looked_at` if that waits for nothing; return None if not."""
-        return self._vault.wrap_if_open(looked_at, data_key.plaintext, _aad(stored_id))
+    def wrap_if_open(self, usable: UsableKeys, stored_id: str, data_key: DataKey) -> bytes | None:
+        """Wrap a data key like `wrap_under` if that waits for nothing; return None if not."""
+        return self._vault.wrap_if_open(usable, data_key.plaintext, _aad(stored_id))
 
     async def open(
         self, account_id: str, kms_key_id: str, wrapped: bytes, stored_id: str
@@ -88,7 +90,9 @@ class DataKeys:
             opened = await self._vault.unwrap_all(account_id, _wraps(wraps))
         return _made(account_id, opened)
 
-    def look_for(self, tx: Connection, account_id: str, wraps: Sequence[WrappedKey]) -> LookedAt:
+    def usable_for(
+        self, tx: Connection, account_id: str, wraps: Sequence[WrappedKey]
+    ) -> UsableKeys:
         """Find the KMS keys of these wraps usable, to open them after this transaction.
 
         Raises:
@@ -96,18 +100,18 @@ class DataKeys:
 
         """
         with _translated():
-            return self._vault.look_for(tx, account_id, _wraps(wraps))
+            return self._vault.usable_for(tx, account_id, _wraps(wraps))
 
-    def opened_until(self, looked_at: LookedAt) -> int:
+    def opened_until(self, usable: UsableKeys) -> int:
         """Return until when the KMS keys that were just used stay open in this process."""
-        return self._vault.opened_until(looked_at)
+        return self._vault.opened_until(usable)
 
-    async def open_looked_at(
-        self, account_id: str, looked_at: LookedAt, wraps: Sequence[WrappedKey]
+    async def open_under(
+        self, account_id: str, usable: UsableKeys, wraps: Sequence[WrappedKey]
     ) -> list[DataKey]:
-        """Return data keys like `open_all`, after `look_for` in a transaction of the caller."""
+        """Return data keys like `open_all`, after `usable_for` in a transaction of the caller."""
         with _translated():
-            opened = await self._vault.unwrap_looked_at(looked_at, _wraps(wraps))
+            opened = await self._vault.unwrap_under(usable, _wraps(wraps))
         return _made(account_id, opened)
 
 

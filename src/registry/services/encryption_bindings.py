@@ -15,8 +15,8 @@ from cloudcore.errors import NotFound
 from cloudcore.kms.key import Key, KeyState
 from cloudcore.kms.rows import KEY_ROWS, find_platform_key, hold_key
 from cloudcore.kms.rules import KeyMissing, check_bindable
-from cloudcore.storage import piece_keys
-from cloudcore.storage.piece_keys import KeyedPieces
+from cloudcore.storage.pieces import keys as piece_keys
+from cloudcore.storage.pieces.keys import KeyedPieces
 from registry.metadata import encryption_bindings as rows
 from registry.metadata import key_usage as usage
 from registry.metadata.encryption_bindings import BindingSource, BoundKey

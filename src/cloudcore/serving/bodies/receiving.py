@@ -78,7 +78,7 @@ SLICE_BYTES = 8 * MIB
 """Maximum bytes that a job receives while other jobs wait for its thread."""
 
 
-class Unit:
+class UnitBuffer:
     """Collects content in a thread's buffer and passes it to the sink in whole units."""
 
     def __init__(self, sink: Sink) -> None:
@@ -153,7 +153,7 @@ class ReceiveJob(BulkJob[T]):
         self.broken: FramingError | None = None
         self._decoded, self._raw = buffered
         self._finish = finish
-        self._unit = Unit(sink)
+        self._unit = UnitBuffer(sink)
         self._threshold = 1  # current SO_RCVLOWAT
 
     @property

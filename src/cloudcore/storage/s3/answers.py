@@ -63,15 +63,15 @@ _XML: Final = ("content-type", "application/xml")
 _BULK_BYTES: Final = 1024 * 1024
 """Size from which a body is made in a bulk thread, if ``sendfile`` cannot send it."""
 
-# By the names of the classes in `storage.errors` and `cloudcore.errors`, from the most special on.
+# By the names of the classes of errors, from the most special on.
 _CODES: Final = {
     "ConditionFailed": "PreconditionFailed",
     "InvalidPartNumber": "InvalidArgument",
     "KeyTooLong": "KeyTooLongError",
-    "KmsKeyDeleted": "KMS.NotFoundException",
-    "KmsKeyDisabled": "KMS.DisabledException",
+    "KeyDeleted": "KMS.NotFoundException",
+    "KeyDisabled": "KMS.DisabledException",
     "NoSuchPart": "InvalidPartNumber",
-    "QuotaOfBytes": "QuotaExceeded",
+    "BytesQuotaExceeded": "QuotaExceeded",
     "SizeDiffers": "InvalidRequest",
     "UnknownChecksum": "InvalidRequest",
     "AccessDenied": "AccessDenied",

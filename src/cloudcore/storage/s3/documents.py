@@ -12,7 +12,7 @@ from xml.etree.ElementTree import Element
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from cloudcore.storage.cors import CorsRule
-from cloudcore.storage.multipart import GivenPart
+from cloudcore.storage.multipart import MAX_PARTS, GivenPart
 from cloudcore.storage.s3.errors import S3Error
 
 T = TypeVar("T")
@@ -141,7 +141,6 @@ def refuse() -> NoReturn:
 
 
 MAX_DELETED: Final = 1000
-MAX_PARTS: Final = 10_000
 MAX_RULES: Final = 100
 _DELETED_IF: Final = ("LastModifiedTime", "Size")
 _MAX_ELEMENTS: Final = 4000

@@ -12,14 +12,16 @@ from typing import Final
 from cloudcore.errors import AccessDenied
 from cloudcore.iam.decision import DECISION_STEPS
 from cloudcore.iam.patterns import StepBudget
-from cloudcore.storage import object_reads, object_writes, objects, piece_rows
-from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes, object_crn
+from cloudcore.storage import object_reads, object_writes, objects
+from cloudcore.storage.bucket import Bucket, key_bytes, object_crn
 from cloudcore.storage.conditions import parse_range
 from cloudcore.storage.errors import KeyTooLong
+from cloudcore.storage.multipart import MAX_PARTS
 from cloudcore.storage.object_reads import FoundObject
 from cloudcore.storage.object_rows import ObjectAttributes, StoredObject
 from cloudcore.storage.object_writes import Terms
-from cloudcore.storage.piece_rows import ListedPiece
+from cloudcore.storage.pieces import rows as piece_rows
+from cloudcore.storage.pieces.rows import ListedPiece
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 
+from cloudcore.storage.bucket import MAX_KEY_BYTES
 from cloudcore.storage.checksums import Algorithm
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.storage.s3.forms import is_form
 from cloudcore.storage.s3.signature import Headers
 
-MAX_KEY_BYTES: Final = 1024
 MAX_FIELDS: Final = 100
 _PORT: Final = re.compile(r":\d*$")
 
@@ -38,19 +38,15 @@ class S3Request(NamedTuple):
         Raise `S3Error` if there is none, or it is not implemented here.
         """
         _check(self)
-        if not self.bucket:
-            table: Mapping[str, Mapping[str, str]] = _SERVICE
-        else:
-            table = _OBJECT if self.key else _BUCKET
-        of_method = table.get(self.method)
-        if of_method is None:
+        level = "service" if not self.bucket else "object" if self.key else "bucket"
+        if (level, self.method) not in _METHODS:
             raise S3Error("MethodNotAllowed", "The method is not allowed against this resource.")
         selectors = [name for name in self.fields if name in _SELECTORS]
         if len(selectors) > 1:
             raise S3Error(
                 "InvalidArgument", f"Conflicting query parameters: {', '.join(selectors)}"
             )
-        found = of_method.get(selectors[0] if selectors else "")
+        found = _NAMES.get((level, self.method, selectors[0] if selectors else ""))
         if found is None:
             raise S3Error(
                 "NotImplemented",
@@ -70,103 +66,73 @@ class S3Request(NamedTuple):
         return found
 
 
-# By level, method, and the parameter that selects among the operations of one method.
-_SERVICE: Final = {"GET": {"": "ListBuckets"}}
-_BUCKET: Final[Mapping[str, Mapping[str, str]]] = {
-    "GET": {
-        "": "ListObjects",
-        "accelerate": "GetBucketAccelerate",
-        "acl": "GetBucketAcl",
-        "analytics": "GetBucketAnalytics",
-        "cors": "GetBucketCors",
-        "encryption": "GetBucketEncryption",
-        "intelligent-tiering": "GetBucketIntelligentTiering",
-        "inventory": "GetBucketInventory",
-        "lifecycle": "GetBucketLifecycle",
-        "location": "GetBucketLocation",
-        "logging": "GetBucketLogging",
-        "metrics": "GetBucketMetrics",
-        "notification": "GetBucketNotification",
-        "object-lock": "GetObjectLockConfiguration",
-        "ownershipControls": "GetBucketOwnershipControls",
-        "policy": "GetBucketPolicy",
-        "policyStatus": "GetBucketPolicyStatus",
-        "publicAccessBlock": "GetPublicAccessBlock",
-        "replication": "GetBucketReplication",
-        "requestPayment": "GetBucketRequestPayment",
-        "tagging": "GetBucketTagging",
-        "uploads": "ListMultipartUploads",
-        "versioning": "GetBucketVersioning",
-        "versions": "ListObjectVersions",
-        "website": "GetBucketWebsite",
-    },
-    "HEAD": {"": "HeadBucket"},
-    "PUT": {
-        "": "CreateBucket",
-        "accelerate": "PutBucketAccelerate",
-        "acl": "PutBucketAcl",
-        "cors": "PutBucketCors",
-        "encryption": "PutBucketEncryption",
-        "logging": "PutBucketLogging",
-        "notification": "PutBucketNotification",
-        "object-lock": "PutObjectLockConfiguration",
-        "ownershipControls": "PutBucketOwnershipControls",
-        "publicAccessBlock": "PutPublicAccessBlock",
-        "requestPayment": "PutBucketRequestPayment",
-        "tagging": "PutBucketTagging",
-        "versioning": "PutBucketVersioning",
-    },
-    "POST": {"": "PostObject", "delete": "DeleteObjects"},
-    "DELETE": {
-        "": "DeleteBucket",
-        "cors": "DeleteBucketCors",
-        "encryption": "DeleteBucketEncryption",
-        "lifecycle": "DeleteBucketLifecycle",
-        "policy": "DeleteBucketPolicy",
-        "publicAccessBlock": "DeletePublicAccessBlock",
-        "replication": "DeleteBucketReplication",
-        "tagging": "DeleteBucketTagging",
-        "website": "DeleteBucketWebsite",
+_OF_BUCKETS: Final = {
+    "accelerate": ("BucketAccelerate", "GET", "PUT"),
+    "acl": ("BucketAcl", "GET", "PUT"),
+    "analytics": ("BucketAnalytics", "GET"),
+    "cors": ("BucketCors", "GET", "PUT", "DELETE"),
+    "encryption": ("BucketEncryption", "GET", "PUT", "DELETE"),
+    "intelligent-tiering": ("BucketIntelligentTiering", "GET"),
+    "inventory": ("BucketInventory", "GET"),
+    "lifecycle": ("BucketLifecycle", "GET", "DELETE"),
+    "location": ("BucketLocation", "GET"),
+    "logging": ("BucketLogging", "GET", "PUT"),
+    "metrics": ("BucketMetrics", "GET"),
+    "notification": ("BucketNotification", "GET", "PUT"),
+    "object-lock": ("ObjectLockConfiguration", "GET", "PUT"),
+    "ownershipControls": ("BucketOwnershipControls", "GET", "PUT"),
+    "policy": ("BucketPolicy", "GET", "DELETE"),
+    "policyStatus": ("BucketPolicyStatus", "GET"),
+    "publicAccessBlock": ("PublicAccessBlock", "GET", "PUT", "DELETE"),
+    "replication": ("BucketReplication", "GET", "DELETE"),
+    "requestPayment": ("BucketRequestPayment", "GET", "PUT"),
+    "tagging": ("BucketTagging", "GET", "PUT", "DELETE"),
+    "versioning": ("BucketVersioning", "GET", "PUT"),
+    "website": ("BucketWebsite", "GET", "DELETE"),
+}
+"""Operations by the parameter that selects them: what follows the method in their names."""
+_OF_OBJECTS: Final = {
+    "acl": ("ObjectAcl", "GET", "PUT"),
+    "attributes": ("ObjectAttributes", "GET"),
+    "legal-hold": ("ObjectLegalHold", "GET", "PUT"),
+    "retention": ("ObjectRetention", "GET", "PUT"),
+    "tagging": ("ObjectTagging", "GET", "PUT", "DELETE"),
+}
+_NAMES: Final[Mapping[tuple[str, str, str], str]] = {
+    ("service", "GET", ""): "ListBuckets",
+    ("bucket", "GET", ""): "ListObjects",
+    ("bucket", "GET", "uploads"): "ListMultipartUploads",
+    ("bucket", "GET", "versions"): "ListObjectVersions",
+    ("bucket", "HEAD", ""): "HeadBucket",
+    ("bucket", "PUT", ""): "CreateBucket",
+    ("bucket", "POST", ""): "PostObject",
+    ("bucket", "POST", "delete"): "DeleteObjects",
+    ("bucket", "DELETE", ""): "DeleteBucket",
+    ("object", "GET", ""): "GetObject",
+    ("object", "GET", "uploadId"): "ListParts",
+    ("object", "HEAD", ""): "HeadObject",
+    ("object", "PUT", ""): "PutObject",
+    ("object", "PUT", "uploadId"): "UploadPart",
+    ("object", "POST", "uploads"): "CreateMultipartUpload",
+    ("object", "POST", "uploadId"): "CompleteMultipartUpload",
+    ("object", "DELETE", ""): "DeleteObject",
+    ("object", "DELETE", "uploadId"): "AbortMultipartUpload",
+    **{
+        (level, method, selector): method.title() + noun
+        for level, nouns in (("bucket", _OF_BUCKETS), ("object", _OF_OBJECTS))
+        for selector, (noun, *methods) in nouns.items()
+        for method in methods
     },
 }
-_OBJECT: Final[Mapping[str, Mapping[str, str]]] = {
-    "GET": {
-        "": "GetObject",
-        "tagging": "GetObjectTagging",
-        "acl": "GetObjectAcl",
-        "attributes": "GetObjectAttributes",
-        "legal-hold": "GetObjectLegalHold",
-        "retention": "GetObjectRetention",
-        "uploadId": "ListParts",
-    },
-    "HEAD": {"": "HeadObject"},
-    "PUT": {
-        "": "PutObject",
-        "tagging": "PutObjectTagging",
-        "acl": "PutObjectAcl",
-        "legal-hold": "PutObjectLegalHold",
-        "retention": "PutObjectRetention",
-        "uploadId": "UploadPart",
-    },
-    "POST": {"uploads": "CreateMultipartUpload", "uploadId": "CompleteMultipartUpload"},
-    "DELETE": {
-        "": "DeleteObject",
-        "tagging": "DeleteObjectTagging",
-        "uploadId": "AbortMultipartUpload",
-    },
-}
-_SELECTORS: Final = frozenset(
-    name
-    for names in (
-        "accelerate acl analytics attributes cors delete encryption intelligent-tiering",
-        "inventory legal-hold lifecycle location logging metrics notification object-lock",
-        "abac annotation append metadataConfiguration metadataInventoryTable metadataJournalTable",
-        "metadataTable ownershipControls policy policyStatus publicAccessBlock renameObject",
-        "replication requestPayment session",
-        "restore retention select tagging torrent uploadId uploads versioning versions website",
-    )
-    for name in names.split()
+"""Operations by level, method, and the parameter that selects among those of one method."""
+_METHODS: Final = frozenset((level, method) for level, method, _ in _NAMES)
+_UNKNOWN: Final = (
+    *("abac", "annotation", "append", "metadataConfiguration", "metadataInventoryTable"),
+    *("metadataJournalTable", "metadataTable", "renameObject", "restore", "select", "session"),
+    "torrent",
 )
+"""Parameters that select operations of S3 which are not here."""
+_SELECTORS: Final = frozenset({*_UNKNOWN, *(selector for _, _, selector in _NAMES if selector)})
 _NO_HEADERS: Final = frozenset(
     (
         *("x-amz-algorithm", "x-amz-content-sha256", "x-amz-credential", "x-amz-date"),

@@ -9,14 +9,14 @@ from typing import Final
 
 from cloudcore.resource_names import parse_uuid
 from cloudcore.storage import multipart, object_reads, object_writes, upload_rows
-from cloudcore.storage.bucket import MAX_PARTS, Bucket, key_bytes
+from cloudcore.storage.bucket import Bucket, key_bytes
 from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
-from cloudcore.storage.multipart import Completion
+from cloudcore.storage.multipart import MAX_PARTS, Completion
 from cloudcore.storage.object_rows import Checksum, span_of
 from cloudcore.storage.object_writes import Terms
-from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import (
     Answer,

@@ -38,10 +38,16 @@ def unavailable(error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"the blob store failed ({name})")
 
 
-class _DiskErrors:
-    """A context manager without state: ten times cheaper than one made of a generator."""
+class DiskErrors:
+    """Raises `StoreUnavailable` for an `OSError` in the block, after a call of `on_failure`.
 
-    __slots__ = ()
+    It is ten times cheaper than a context manager made of a generator.
+    """
+
+    __slots__ = ("_on_failure",)
+
+    def __init__(self, on_failure: Callable[[], None] | None = None) -> None:
+        self._on_failure = on_failure
 
     def __enter__(self) -> None:
         """Begin."""
@@ -49,13 +55,15 @@ class _DiskErrors:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise `StoreUnavailable` for an `OSError`."""
         if isinstance(error, OSError):
+            if self._on_failure is not None:
+                self._on_failure()
             raise unavailable(error) from error
 
 
-_DISK_ERRORS: Final = _DiskErrors()
+_DISK_ERRORS: Final = DiskErrors()
 
 
-def disk_errors() -> _DiskErrors:
+def disk_errors() -> DiskErrors:
     """Raise `StoreUnavailable` for an `OSError` in the block."""
     return _DISK_ERRORS
 

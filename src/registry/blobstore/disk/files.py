@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from registry.blobstore.backups import deleting
 from registry.blobstore.base import DataKey, ObjectUnknown, StageBusy
@@ -43,6 +44,8 @@ from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cache
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, is_canonical_id
 from registry.blobstore.sweeper import Orphan, StoredObject
+
+T = TypeVar("T")
 
 
 class DiskFiles:
@@ -82,14 +85,7 @@ class DiskFiles:
         self, object_id: str, size: int | None = None, data_key: DataKey | None = None
     ) -> StoredFile | SealedObject:
         """Open an object (`BlobReader.open`)."""
-        path = object_path(canonical_id(object_id))
-        stored_size = size if data_key is None else None
-        try:
-            stored = open_stored(self._folders.objects, path, stored_size)
-        except ObjectUnknown:
-            if not self.take_back(object_id):
-                raise
-            stored = open_stored(self._folders.objects, path, stored_size)
+        stored = self._found(object_id, partial(open_stored, size=None if data_key else size))
         return (
             stored if data_key is None else unseal(stored, object_id, size, data_key, self._frames)
         )
@@ -124,23 +120,11 @@ class DiskFiles:
 
     def open_stored(self, object_id: str, stored_size: int) -> ColdFile:
         """Open the stored bytes of an object (`BlobReader.open_stored`)."""
-        path = object_path(canonical_id(object_id))
-        try:
-            return ColdFile(open_stored(self._folders.objects, path, stored_size))
-        except ObjectUnknown:
-            if not self.take_back(object_id):
-                raise
-        return ColdFile(open_stored(self._folders.objects, path, stored_size))
+        return ColdFile(self._found(object_id, partial(open_stored, size=stored_size)))
 
     def check(self, object_id: str, stored_size: int) -> None:
         """Check the presence and size of an object (`BlobReader.check`)."""
-        path = object_path(canonical_id(object_id))
-        try:
-            check_stored(self._folders.objects, path, stored_size)
-        except ObjectUnknown:
-            if not self.take_back(object_id):
-                raise
-            check_stored(self._folders.objects, path, stored_size)
+        self._found(object_id, partial(check_stored, size=stored_size))
 
     def check_cached(self, object_id: str, stored_size: int) -> bool:
         """Check an object if its inode is in the kernel's memory (`BlobReader.check_cached`)."""
@@ -312,6 +296,16 @@ class DiskFiles:
         """Note the generation of the database (`BlobSweeper.note_generation`)."""
         with disk_errors():
             write_generation(self._folders.root, generation)
+
+    def _found(self, object_id: str, call: Callable[[int, str], T]) -> T:
+        """Return `call` of an object's folder and path; an orphan is put back first."""
+        path = object_path(canonical_id(object_id))
+        try:
+            return call(self._folders.objects, path)
+        except ObjectUnknown:
+            if not self.take_back(object_id):
+                raise
+        return call(self._folders.objects, path)
 
     def _has_object(self, object_id: str) -> bool:
         try:

@@ -37,7 +37,7 @@ class GrowingFile(BlockingGrowing):
             return cls(folders, upload_id, os.open(upload_id, flags, dir_fd=folders.uploads))
         return None
 
-    def look(self) -> Growth:
+    def growth(self) -> Growth:
         """Return the size of the file, and whether it has become an object."""
         with disk_errors():
             # The file may move between two of these, but not twice: moving it needs the lock.
@@ -47,7 +47,7 @@ class GrowingFile(BlockingGrowing):
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that `look` has seen."""
+        """Return bytes that `growth` has counted."""
         with disk_errors():
             found = os.pread(self.descriptor, count, offset)
         if len(found) < count:
@@ -95,14 +95,14 @@ class GrowingSealedFile(BlockingGrowing):
         self._held: tuple[Record, memoryview] | None = None
         """The record that `_plain` has, and its bytes there."""
 
-    def look(self) -> Growth:
+    def growth(self) -> Growth:
         """Return the number of visible bytes, and whether they are all of an object."""
-        size, is_committed = self._file.look()
+        size, is_committed = self._file.growth()
         with disk_errors():
             return Growth(self._visible(size), is_committed)
 
     def read(self, offset: int, count: int) -> bytes:
-        """Return bytes that `look` has seen."""
+        """Return bytes that `growth` has counted."""
         found = b""
         with disk_errors():
             while len(found) < count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -12,12 +12,12 @@ from registry.blobstore.base import PLAIN, DataKey, ObjectUnknown, StageBusy, St
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.copying import copy_prefix, prefix_of
 from registry.blobstore.disk.disk_io import (
+    DiskErrors,
     check_room,
     disk_errors,
     flush_folder,
     open_folder,
     start_writeback,
-    unavailable,
 )
 from registry.blobstore.disk.folders import Folders, object_path, shard
 from registry.blobstore.sealed.staged import RunningChecksum, SealedBytes
@@ -28,6 +28,7 @@ from registry.blobstore.staging import (
     RunningDigests,
     State,
     UploadCache,
+    check_held,
     verified,
     wanted_algorithms,
 )
@@ -92,24 +93,6 @@ class Shared:
         self.compresses: Final = compresses
         self.hashers: Final = HasherCache()
         self.checksums: Final = UploadCache[RunningChecksum]()
-
-
-class _OnFailure:
-    """A context manager that, for an OSError, calls `call` and raises `StoreUnavailable`."""
-
-    __slots__ = ("_call",)
-
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
-
-    def __enter__(self) -> None:
-        """Begin."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Call back if the block raised an OSError."""
-        if isinstance(error, OSError):
-            self._call()
-            raise unavailable(error) from error
 
 
 class StagedFile:
@@ -357,10 +340,7 @@ class StagedFile:
         )
 
     def _held(self) -> StagedBytes:
-        if self._state is State.CONDEMNED:
-            raise StoreUnavailable("the blob store failed; what was written since is discarded")
-        if self._state is not State.HELD:
-            raise ValueError(f"the staged bytes are {self._state.value}")
+        check_held(self._state)
         assert self._bytes is not None
         return self._bytes
 
@@ -369,14 +349,14 @@ class StagedFile:
         self._state = State.ENDED
         os.close(self._file.descriptor)
 
-    def _condemning(self, *, keeps: bool = False) -> _OnFailure:
+    def _condemning(self, *, keeps: bool = False) -> DiskErrors:
         """Return a block after whose disk error this hold can write nothing more.
 
         After a failed flush the kernel forgets which pages it lost, so a second flush that succeeds
         proves nothing. With `keeps`, the next hold has what was acknowledged before this one.
         Without it, or if nothing was acknowledged, all bytes are discarded.
         """
-        return _OnFailure(self._condemn_new if keeps else self._condemn)
+        return DiskErrors(self._condemn_new if keeps else self._condemn)
 
     def _condemn_new(self) -> None:
         """Condemn this hold; keep what was acknowledged before it, if possible."""

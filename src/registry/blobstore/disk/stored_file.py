@@ -13,8 +13,7 @@ from typing import Final
 from registry.blobstore.base import FileRegion, ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.disk_io import disk_errors, unavailable
-from registry.blobstore.reading import BlockingObject
-from registry.blobstore.sealed.objects import StoredBytes
+from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.blobstore.staged_io import read_exactly
 from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
@@ -34,23 +33,18 @@ class StoredFile(StoredBytes):
     the next call could send another file that got the same number.
     """
 
-    __slots__ = ("_descriptor", "_is_open", "_length")
+    __slots__ = ("_descriptor", "_is_open", "length")
 
     def __init__(self, descriptor: int, length: int) -> None:
         self._descriptor = descriptor
-        self._length = length
+        self.length = length
         self._is_open = True
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes."""
-        return self._length
 
     @property
     def closes_slowly(self) -> bool:
         """Return True if the file is large and has no name any more: closing frees its blocks."""
         return (
-            self._length >= _SEQUENTIAL_BYTES
+            self.length >= _SEQUENTIAL_BYTES
             and self._is_open
             and os.fstat(self._descriptor).st_nlink == 0
         )
@@ -58,20 +52,17 @@ class StoredFile(StoredBytes):
     def file_region(self, start: int = 0, stop: int | None = None) -> FileRegion:
         """Return a range as a region of the file."""
         self._check_open()
-        start, end = checked_range(start, stop, self._length)
+        start, end = checked_range(start, stop, self.length)
         self.expect(start, end - start)
         return FileRegion(self._descriptor, start, end - start)
 
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range in order through one buffer of 256 KiB.
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        """Yield a range through one buffer of 256 KiB.
 
         Raises:
             StoreUnavailable: reading failed, or the file has become shorter.
 
         """
-        return self._read(*checked_range(start, stop, self._length))
-
-    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
         self.expect(offset, end - offset)
         while offset < end:
@@ -203,36 +194,20 @@ class ColdFile(BlockingObject):
     system does not support that, they are read through it and dropped from it afterwards.
     """
 
-    __slots__ = ("_file",)
+    __slots__ = ("_file", "length")
 
     def __init__(self, file: StoredFile) -> None:
         """Read `file`, and close it at the end."""
         self._file = file
-
-    @property
-    def length(self) -> int:
-        """Return the number of stored bytes."""
-        return self._file.length
+        self.length = file.length
 
     @property
     def closes_slowly(self) -> bool:
         """Return True if closing frees the blocks of a large file."""
         return self._file.closes_slowly
 
-    def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None, as ``sendfile`` would read through the page cache."""
-        checked_range(start, stop, self.length)
-
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range in order through one buffer of 1 MiB.
-
-        Raises:
-            StoreUnavailable: reading failed, or the file has become shorter.
-
-        """
-        return self._read(*checked_range(start, stop, self.length))
-
     def _read(self, start: int, end: int) -> Iterator[memoryview]:
+        """Yield a range through one buffer of 1 MiB; raise as `StoredFile` does."""
         if start == end:
             return
         size = min(end - start // _BLOCK_BYTES * _BLOCK_BYTES, _BUFFER_BYTES)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from registry.blobstore.s3.responses import (
     MISSING,
@@ -33,6 +33,11 @@ DELETED_AT_ONCE: Final = 1000
 _ATTEMPTS: Final = 2
 _CONNECTIONS: Final = 64
 _UNKNOWN: Final = frozenset({"NotImplemented", "501"})
+_CALLS: Final = {
+    "ListMultipartUploads": "list_multipart_uploads",
+    "ListObjectsV2": "list_objects_v2",
+}
+T = TypeVar("T")
 
 _making: Final = threading.Lock()
 """Sessions are not safe for threads, clients are."""
@@ -315,50 +320,50 @@ class Bucket:
 
     def begun(self, prefix: str) -> Iterator[Begun]:
         """Yield uploads in parts that have not ended, of keys that begin with `prefix`."""
-        more: Mapping[str, str] | None = {}
-        while more is not None:
-            found, more = self._page_of_begun(prefix, more)
-            yield from found
-
-    def _page_of_begun(
-        self, prefix: str, more: Mapping[str, str]
-    ) -> tuple[list[Begun], Mapping[str, str] | None]:
-        """Return a page of uploads in parts, and the parameters of the next page, or None."""
-        with self._asking("ListMultipartUploads"):
-            page = self.client.list_multipart_uploads(
-                **self._place, Prefix=self.prefix + prefix, **more
-            )
-            found = [
+        return self._paged(
+            "ListMultipartUploads",
+            prefix,
+            lambda page: [
                 Begun(each["Key"][len(self.prefix) :], each["UploadId"], each["Initiated"])
                 for each in page.get("Uploads", ())
-            ]
-            if not page.get("IsTruncated"):
-                return found, None
-            behind = {"KeyMarker": page["NextKeyMarker"]}
-            if upload := page.get("NextUploadIdMarker"):  # absent: go on behind the key
-                behind["UploadIdMarker"] = upload
-            return found, behind
+            ],
+            lambda page: {
+                "KeyMarker": page["NextKeyMarker"],
+                # Absent: go on behind the key.
+                **(
+                    {"UploadIdMarker": upload} if (upload := page.get("NextUploadIdMarker")) else {}
+                ),
+            },
+        )
 
     def listed(self, prefix: str) -> Iterator[Entry]:
         """Yield objects whose keys begin with `prefix`, in the order of their keys."""
-        more: Mapping[str, str] | None = {}
-        while more is not None:
-            found, more = self._page_of_objects(prefix, more)
-            yield from found
-
-    def _page_of_objects(
-        self, prefix: str, more: Mapping[str, str]
-    ) -> tuple[list[Entry], Mapping[str, str] | None]:
-        """Return a page of objects, and the parameters of the next page, or None."""
-        with self._asking("ListObjectsV2"):
-            page = self.client.list_objects_v2(**self._place, Prefix=self.prefix + prefix, **more)
-            found = [
+        return self._paged(
+            "ListObjectsV2",
+            prefix,
+            lambda page: [
                 Entry(each["Key"][len(self.prefix) :], each["Size"], each["LastModified"])
                 for each in page.get("Contents", ())
-            ]
-            if not page.get("IsTruncated"):
-                return found, None
-            return found, {"ContinuationToken": page["NextContinuationToken"]}
+            ],
+            lambda page: {"ContinuationToken": page["NextContinuationToken"]},
+        )
+
+    def _paged(
+        self,
+        what: str,
+        prefix: str,
+        entries: Callable[[Mapping[str, Any]], list[T]],
+        following: Callable[[Mapping[str, Any]], Mapping[str, str]],
+    ) -> Iterator[T]:
+        """Yield the entries of all pages of a list; `following` has what the next one asks for."""
+        more: Mapping[str, str] | None = {}
+        while more is not None:
+            with self._asking(what):
+                call = getattr(self.client, _CALLS[what])
+                page = call(**self._place, Prefix=self.prefix + prefix, **more)
+                found = entries(page)
+                more = following(page) if page.get("IsTruncated") else None
+            yield from found
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, str]:
         """Delete objects; skip absent ones. Return the errors of undeleted ones by key."""

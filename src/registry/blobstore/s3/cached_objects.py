@@ -10,9 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from registry.blobstore.base import FileRegion
-from registry.blobstore.reading import BlockingObject
-from registry.blobstore.sealed.objects import StoredBytes
-from registry.blobstore.staging import checked_range
+from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.errors import StoreUnavailable
 
 _READ_BYTES: Final = 256 * 1024
@@ -36,15 +34,11 @@ class CachedObject(BlockingObject):
         served: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._opened = opened
+        self.length = opened.length
         self._forget = forget
         self._served = served
         self._sent = 0
         """Bytes that the kernel sends, unless they are read after all."""
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes as they were pushed."""
-        return self._opened.length
 
     @property
     def closes_slowly(self) -> bool:
@@ -65,13 +59,13 @@ class CachedObject(BlockingObject):
             StoreUnavailable: reading failed, or the bytes are others; the cache has them no more.
 
         """
-        return self._read(self._opened.chunks(start, stop))
+        return self._counted(self._opened.chunks(start, stop))
 
     def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range for a client, as `chunks` does (`OpenObject.shared_chunks`)."""
-        return self._read(self._opened.shared_chunks(start, stop))
+        return self._counted(self._opened.shared_chunks(start, stop))
 
-    def _read(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
+    def _counted(self, chunks: Iterator[memoryview]) -> Iterator[memoryview]:
         self._sent = count = 0
         try:
             for chunk in chunks:
@@ -98,11 +92,9 @@ class FollowingObject(StoredBytes):
     If they do not arrive, or the reader needs others, it opens the object itself.
     """
 
-    closes_slowly = False
-
     def __init__(self, descriptor: int, length: int, reopen: Callable[[], StoredBytes]) -> None:
         self._descriptor = descriptor
-        self._length = length
+        self.length = length
         self._reopen = reopen
         self._lock = threading.Lock()
         self._own: StoredBytes | None = None
@@ -110,25 +102,8 @@ class FollowingObject(StoredBytes):
         self._waits = True
         self._is_open = True
 
-    @property
-    def length(self) -> int:
-        """Return the number of stored bytes."""
-        return self._length
-
-    def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None: the file may lack bytes of the range."""
-        checked_range(start, stop, self._length)
-
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range in order through one buffer of 256 KiB.
-
-        Raises:
-            StoreUnavailable: reading failed.
-
-        """
-        return self._read(*checked_range(start, stop, self._length))
-
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        """Yield a range through one buffer of 256 KiB; raise StoreUnavailable if that fails."""
         buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
         self.expect(offset, end - offset)
         while offset < end:
@@ -141,7 +116,7 @@ class FollowingObject(StoredBytes):
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
         """Fill `view` (`StoredBytes`)."""
         end = offset + len(view)
-        if end > self._length:
+        if end > self.length:
             return False
         if not self._is_open:  # another file may have the descriptor's number
             raise ValueError("the stored object was closed")

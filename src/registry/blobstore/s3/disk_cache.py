@@ -31,8 +31,8 @@ from blake3 import blake3
 from cloudcore.serving.counters import Count, count_nothing
 from registry.blobstore.disk.disk_io import check_room, make_folder, try_lock
 from registry.blobstore.disk.stored_file import StoredFile
+from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.cached_objects import FollowingObject
-from registry.blobstore.sealed.objects import StoredBytes
 from registry.counters import CACHE_BAD, CACHE_EVICTED, CACHE_FETCHED, CACHE_READS, CACHE_SERVED
 from registry.errors import StoreUnavailable
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, StagedDropped
 from registry.blobstore.locks import StoreLocks
-from registry.blobstore.reading import BlockingObject
+from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.blobstore.s3.bucket import Bucket, Head
 from registry.blobstore.s3.bucket_layout import (
     GENERATION,
@@ -41,7 +41,7 @@ from registry.blobstore.sealed.frame_format import (
     says_packed,
     unsealed_size,
 )
-from registry.blobstore.sealed.objects import SealedObject, StoredBytes, unseal
+from registry.blobstore.sealed.objects import SealedObject, unseal
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.sealed.table import SIZE_BYTES, claimed_size
 from registry.blobstore.staging import canonical_id, check_size

@@ -10,10 +10,9 @@ from contextlib import closing
 from typing import Any, Final
 
 from registry.blobstore.base import ObjectUnknown
+from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.bucket import Bucket
 from registry.blobstore.s3.responses import KeyExists, KeyMissing, OutsideObject
-from registry.blobstore.sealed.objects import StoredBytes
-from registry.blobstore.staging import checked_range
 from registry.errors import StoreUnavailable
 
 FIRST_BYTES: Final = 256 * 1024
@@ -33,12 +32,10 @@ _log = logging.getLogger(__name__)
 class S3Object(StoredBytes):
     """An object of a bucket; its first bytes are in memory."""
 
-    closes_slowly = False
-
     def __init__(self, bucket: Bucket, key: str, length: int, etag: str, first: bytes) -> None:
         self._bucket = bucket
         self._key = key
-        self._length = length
+        self.length = length
         self._etag = etag
         self._first = memoryview(first)
         self._lock = threading.Lock()
@@ -69,25 +66,13 @@ class S3Object(StoredBytes):
             stream.fill(first)
         return cls(bucket, key, found.size, found.etag, bytes(first))
 
-    @property
-    def length(self) -> int:
-        """Return the number of stored bytes."""
-        return self._length
-
-    def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None, as it is in no file."""
-        checked_range(start, stop, self._length)
-
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range in order through one buffer of 256 KiB.
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        """Yield a range through one buffer of 256 KiB.
 
         Raises:
             StoreUnavailable: reading failed, or the object is another one by now.
 
         """
-        return self._read(*checked_range(start, stop, self._length))
-
-    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         if offset == end:
             return
         known = min(end, len(self._first))
@@ -104,7 +89,7 @@ class S3Object(StoredBytes):
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
         """Fill `view` (`StoredBytes`)."""
         end = offset + len(view)
-        if end > self._length:
+        if end > self.length:
             return False
         known = self._first[offset : min(end, len(self._first))]
         if len(known) == len(view):
@@ -132,7 +117,7 @@ class S3Object(StoredBytes):
 
     def expect(self, offset: int, count: int) -> None:
         """Announce a range: the next read within it requests all of it from the bucket."""
-        self._expected = (offset, min(offset + count, self._length))
+        self._expected = (offset, min(offset + count, self.length))
 
     def close(self) -> None:
         """End running reads; calling it again does nothing."""

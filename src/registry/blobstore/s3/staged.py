@@ -17,7 +17,14 @@ from registry.blobstore.s3.parts import PartWriter
 from registry.blobstore.s3.responses import KeyExists
 from registry.blobstore.s3.uploads import Found, Shared
 from registry.blobstore.sealed.objects import unseal
-from registry.blobstore.staging import IDENTITY, RunningDigests, State, verified, wanted_algorithms
+from registry.blobstore.staging import (
+    IDENTITY,
+    RunningDigests,
+    State,
+    check_held,
+    verified,
+    wanted_algorithms,
+)
 from registry.errors import DigestMismatch, StoreUnavailable
 from registry.oci.digest import Digest, new_hasher
 
@@ -142,7 +149,7 @@ class S3Staged:
                 self._state = State.OPENED
                 raise
         else:
-            self._held()
+            check_held(self._state)
             if (self._data_key is None) != (data_key is None):
                 raise ValueError("the data key of staged bytes cannot be taken away or added")
             if offset > self.offset:
@@ -152,7 +159,7 @@ class S3Staged:
 
     def write(self, view: memoryview, /) -> None:
         """Append bytes and hash them; send the parts that they fill."""
-        self._held()
+        check_held(self._state)
         self._unfold()
         with self._condemning():
             self._encoder.append(view)
@@ -161,7 +168,7 @@ class S3Staged:
 
     def flush(self) -> Mapping[str, str]:
         """Send full parts, and store the rest as a tail."""
-        self._held()
+        check_held(self._state)
         self._unfold()
         if self._flushed is not None:
             self._acknowledged = self._flushed
@@ -177,7 +184,7 @@ class S3Staged:
         If not all of them were hashed here, and they are not in memory, they become an object
         first, and are then read: it has no row, so it is not taken for a blob.
         """
-        self._held()
+        check_held(self._state)
         algorithm = IDENTITY if expected is None else expected.algorithm
         size, digests = self.offset, self._known_digests(algorithm)
         if digests is not None:
@@ -451,12 +458,6 @@ class S3Staged:
         except (ObjectUnknown, ObjectDamaged) as error:
             raise StoreUnavailable("the staged bytes cannot be read again") from error
         return {name: each.hexdigest() for name, each in hashers.items()}, checksum
-
-    def _held(self) -> None:
-        if self._state is State.CONDEMNED:
-            raise StoreUnavailable("the blob store failed; what was written since is discarded")
-        if self._state is not State.HELD:
-            raise ValueError(f"the staged bytes are {self._state.value}")
 
     @contextmanager
     def _condemning(self) -> Iterator[None]:

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from registry.blobstore.base import DataKey, ObjectChanged, ObjectDamaged
-from registry.blobstore.reading import BlockingObject
+from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -27,27 +26,10 @@ from registry.blobstore.staging import check_size, checked_range
 from registry.errors import StoreUnavailable
 
 
-class StoredBytes(BlockingObject, Protocol):
-    """The bytes of an object as they are stored."""
-
-    def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
-        """Fill `view`; return False if the bytes end before, or without `wait`, if it may block.
-
-        Raises:
-            StoreUnavailable: reading failed.
-
-        """
-        ...
-
-    def expect(self, offset: int, count: int) -> None:
-        """Prepare to read a large range in order."""
-        ...
-
-
 class SealedObject(BlockingObject):
     """A sealed object over its stored bytes."""
 
-    __slots__ = ("_cipher", "_frames", "_layout", "_length", "_stored")
+    __slots__ = ("_cipher", "_frames", "_layout", "_stored", "length")
 
     def __init__(
         self,
@@ -60,25 +42,23 @@ class SealedObject(BlockingObject):
         self._stored = stored
         self._cipher = cipher
         self._layout = layout
-        self._length = length
+        self.length = length
         self._frames = frames
-
-    @property
-    def length(self) -> int:
-        """Return the number of bytes, unsealed."""
-        return self._length
 
     @property
     def closes_slowly(self) -> bool:
         """Return True if `close` may block."""
         return self._stored.closes_slowly
 
-    def file_region(self, start: int = 0, stop: int | None = None) -> None:
-        """Return None, as the stored bytes are others."""
-        checked_range(start, stop, self._length)
+    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
+        """Yield a range as `chunks` does; frames may be those that another reader has decrypted."""
+        offset, end = checked_range(start, stop, self.length)
+        if self._frames is None:
+            return self._read(offset, end)
+        return self._read_shared(self._frames, offset, end)
 
-    def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range in order, in parts of at most 1 MiB; only its frames are decrypted.
+    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
+        """Yield a range in parts of at most 1 MiB; only its frames are decrypted.
 
         No byte of a frame is given before its tag is checked. If the range reaches the end of the
         object, an empty last frame is checked first: without it, the object was cut off.
@@ -88,17 +68,7 @@ class SealedObject(BlockingObject):
             StoreUnavailable: reading failed.
 
         """
-        return self._read(*checked_range(start, stop, self._length))
-
-    def shared_chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
-        """Yield a range as `chunks` does; frames may be those that another reader has decrypted."""
-        offset, end = checked_range(start, stop, self._length)
-        if self._frames is None:
-            return self._read(offset, end)
-        return self._read_shared(self._frames, offset, end)
-
-    def _read(self, offset: int, end: int) -> Iterator[memoryview]:
-        plain = memoryview(bytearray(min(self._length, FRAME_BYTES)))
+        plain = memoryview(bytearray(min(self.length, FRAME_BYTES)))
         self._begin(offset, end)
         while offset < end:
             number, skipped = divmod(offset, FRAME_BYTES)
@@ -122,7 +92,7 @@ class SealedObject(BlockingObject):
         """Prepare to read a range; check an empty last frame behind it."""
         first = self._layout.start(offset // FRAME_BYTES)
         self._stored.expect(first, self._layout.start(-(-end // FRAME_BYTES)) - first)
-        if end == self._length and not end % FRAME_BYTES:
+        if end == self.length and not end % FRAME_BYTES:
             self._checked(end // FRAME_BYTES, memoryview(bytearray()))
 
     def check_end(self) -> None:
@@ -133,7 +103,7 @@ class SealedObject(BlockingObject):
             StoreUnavailable: reading failed.
 
         """
-        number, rest = divmod(self._length, FRAME_BYTES)
+        number, rest = divmod(self.length, FRAME_BYTES)
         self._frame(number, memoryview(bytearray(rest)))
 
     def _checked(self, number: int, plain: memoryview) -> memoryview:
@@ -144,7 +114,7 @@ class SealedObject(BlockingObject):
 
     def _frame(self, number: int, plain: memoryview) -> memoryview:
         """Return the bytes of a frame, decrypted into `plain`."""
-        last, rest = divmod(self._length, FRAME_BYTES)
+        last, rest = divmod(self.length, FRAME_BYTES)
         record = self._layout.record(number, rest if number == last else FRAME_BYTES)
         stored = scratch()[: record.stored]
         if not self._stored.read_into(stored, record.start):

@@ -18,7 +18,7 @@ from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
-from cloudcore.objects.book import Book, ObjectRow
+from cloudcore.objects.stored_rows import ObjectRow, StoredRows
 from registry.metadata.quotas import ALLOWANCE, Allowance
 from registry.metadata.repositories.repository import IS_NAMED
 from registry.metadata.tables import (
@@ -38,7 +38,7 @@ _CURRENT: Final = text("blob_objects.is_current")
 HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
 """A shredded object has no bytes, and that is no damage."""
 
-BLOB_BOOK: Final = Book(
+BLOB_ROWS: Final = StoredRows(
     blob_objects,
     select(*(_o[name] for name in ObjectRow._fields[:-1]), inline_bytes.c.body)
     .select_from(blob_objects)

@@ -13,8 +13,8 @@ from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, t
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
-from cloudcore.objects.book import ObjectRow
-from registry.metadata.blobs.objects import BLOB_BOOK
+from cloudcore.objects.stored_rows import ObjectRow
+from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.blobs.wraps import find_uses
 from registry.metadata.encryption_bindings import SharedKey, effective_keys
 from registry.metadata.tables import blob_objects
@@ -44,7 +44,7 @@ class PlainTotals(NamedTuple):
 
 _NEXT: Final = Statement(
     page(
-        BLOB_BOOK.rows.where(
+        BLOB_ROWS.rows.where(
             _IS_PLAIN,
             _o.damage.is_(None),
             tuple_(_o.account_id, _o.id)

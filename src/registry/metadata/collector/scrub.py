@@ -15,9 +15,9 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.tables import accounts
-from cloudcore.objects.book import ObjectRow
+from cloudcore.objects.stored_rows import ObjectRow
 from registry.metadata.blobs.damage import image_text, tags_of
-from registry.metadata.blobs.objects import BLOB_BOOK, HAS_BYTES
+from registry.metadata.blobs.objects import BLOB_ROWS, HAS_BYTES
 from registry.metadata.tables import (
     blob_objects,
     manifest_bodies,
@@ -59,7 +59,7 @@ class ManifestUse(NamedTuple):
 
 _OF_REPOSITORY: Final = Statement(
     page(
-        BLOB_BOOK.rows.join(repository_blobs, _l.object_id == _o.id)
+        BLOB_ROWS.rows.join(repository_blobs, _l.object_id == _o.id)
         .where(
             _o.verified_at < bindparam("verified_before"),
             given(_l.repository_id),

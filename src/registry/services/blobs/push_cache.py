@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from cloudcore.kms.vault import LookedAt
+from cloudcore.kms.vault import UsableKeys
 from registry.metadata.blobs.new_blobs import PushTarget
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
@@ -42,9 +42,9 @@ class PushCache:
             return
         key_id, version, kept = None, 0, None
         if writing is not None:
-            (ref,) = writing.looked_at.refs
+            (ref,) = writing.usable.refs
             key_id, version = writing.kms_key_id, ref.version
-            kept = writing._replace(looked_at=LookedAt([ref], {ref: None}))
+            kept = writing._replace(usable=UsableKeys([ref], {ref: None}))
         at = PushTarget(repository.id, repository.account_id, *name, key_id, version)
         self._known[name] = CachedTarget(at, kept)
         if len(self._known) > MOST_TARGETS:

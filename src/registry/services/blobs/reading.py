@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
-from cloudcore.kms.vault import LookedAt
+from cloudcore.kms.vault import UsableKeys
 from cloudcore.objects import damage
 from cloudcore.objects.wraps import WrapBroken, WrappedKey
 from cloudcore.serving.asgi import begin_stream
@@ -35,7 +35,7 @@ from registry.errors import (
 )
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.blobs.link_states import find_link_state
-from registry.metadata.blobs.objects import BLOB_BOOK, Link
+from registry.metadata.blobs.objects import BLOB_ROWS, Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.blobs.damage import find_link_damage
@@ -79,13 +79,13 @@ async def stat_blob(
         Unavailable: the provider of the KMS key's material is not there.
 
     """
-    link, looked_at = await ctx.database.read(_find_readable, ctx.data_keys, name, digest)
+    link, usable = await ctx.database.read(_find_readable, ctx.data_keys, name, digest)
     if link.damage is not None and not await _is_back(ctx, link):
         raise _damaged(name, digest)
-    data_key = await _open_data_key(ctx, name, link, looked_at)
+    data_key = await _open_data_key(ctx, name, link, usable)
     found = FoundBlob(link, data_key)
-    if ctx.data_keys is not None and looked_at is not None:
-        found = found._replace(opened_until=ctx.data_keys.opened_until(looked_at))
+    if ctx.data_keys is not None and usable is not None:
+        found = found._replace(opened_until=ctx.data_keys.opened_until(usable))
     if keep:
         await check_blob(ctx, name, found)
     if keep and not link.manifest_refs:
@@ -227,7 +227,7 @@ async def note_damage(ctx: ServiceContext, link: Link, found: str) -> bool:
     """
     try:
         is_new = await ctx.database.write(
-            BLOB_BOOK.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
+            BLOB_ROWS.mark, link.account_id, link.stored_id, link.verified_at, found, ctx.clock()
         )
     except Unavailable:
         _log.exception("blob %s is damaged (%s), and cannot be marked", link.digest, found)
@@ -272,13 +272,13 @@ async def _is_back(ctx: ServiceContext, link: Link) -> bool:
     if await find_link_damage(ctx.reader, link) is not None:
         return False
     seen = link.account_id, link.stored_id, link.verified_at, link.damage
-    await ctx.database.write(BLOB_BOOK.confirm, *seen, _NEVER_VERIFIED)
+    await ctx.database.write(BLOB_ROWS.confirm, *seen, _NEVER_VERIFIED)
     return True
 
 
 def _find_readable(
     tx: Connection, data_keys: DataKeys | None, name: Name, digest: Digest
-) -> tuple[Link, LookedAt | None]:
+) -> tuple[Link, UsableKeys | None]:
     """Return the link of a blob and its usable KMS key; None if it is plain, or its wrap broken."""
     link = get_link(tx, name, digest)
     if link.encoding == PLAIN:
@@ -287,7 +287,7 @@ def _find_readable(
     if data_keys is None:
         raise StoreUnavailable("the blob is sealed, and this process has no keys")
     try:
-        return link, data_keys.look_for(tx, link.account_id, [wrap_of(link)])
+        return link, data_keys.usable_for(tx, link.account_id, [wrap_of(link)])
     except KmsKeyDeleted:
         raise _shredded(name, link) from None
     except WrapBroken:
@@ -318,15 +318,15 @@ def wrap_of(link: Link) -> WrappedKey:
 
 
 async def _open_data_key(
-    ctx: ServiceContext, name: Name, link: Link, looked_at: LookedAt | None
+    ctx: ServiceContext, name: Name, link: Link, usable: UsableKeys | None
 ) -> DataKey | None:
     if link.encoding == PLAIN:
         return None
     assert ctx.data_keys is not None
-    if looked_at is not None:
+    if usable is not None:
         wrap = wrap_of(link)
         with suppress(WrapBroken):
-            return (await ctx.data_keys.open_looked_at(link.account_id, looked_at, [wrap]))[0]
+            return (await ctx.data_keys.open_under(link.account_id, usable, [wrap]))[0]
     ctx.broken_wraps.log(link)
     raise BlobUnknown(
         f"the wrapped data key of blob {link.digest} in {name} is damaged; push it again",

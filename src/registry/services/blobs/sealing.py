@@ -34,7 +34,7 @@ def find_writing_key(
     _check_usable(key)
     version = key.current_version
     return WritingKey(
-        key.kms_key_id, ctx.data_keys.look_at(tx, account_id, key.kms_key_id, version)
+        key.kms_key_id, ctx.data_keys.usable_version(tx, account_id, key.kms_key_id, version)
     )
 
 
@@ -63,7 +63,7 @@ def cached_target(ctx: ServiceContext, name: Name) -> CachedTarget | None:
     if known.writing is None:
         return known
     assert ctx.data_keys is not None
-    is_open = ctx.data_keys.opened_until(known.writing.looked_at) >= ctx.clock()
+    is_open = ctx.data_keys.opened_until(known.writing.usable) >= ctx.clock()
     return known if is_open else None
 
 
@@ -87,7 +87,7 @@ def find_upload_keys(
         return UploadKeys(writing, None)
     assert ctx.data_keys is not None
     try:
-        received = ctx.data_keys.look_for(tx, upload.account_id, [_wrap_of(upload)])
+        received = ctx.data_keys.usable_for(tx, upload.account_id, [_wrap_of(upload)])
     except WrapBroken:
         received = None
     return UploadKeys(writing, received)
@@ -106,7 +106,7 @@ async def new_seal(
         return None
     assert ctx.data_keys is not None
     data_key = ctx.data_keys.new(account_id)
-    wrapped = ctx.data_keys.wrap_if_open(writing.looked_at, stored_id, data_key)
+    wrapped = ctx.data_keys.wrap_if_open(writing.usable, stored_id, data_key)
     if wrapped is None:
         wrapped = await _wrap(ctx, writing, stored_id, data_key)
     return Seal(writing.kms_key_id, data_key, wrapped)
@@ -126,7 +126,7 @@ async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None
         raise ObjectUnknown
     wrap = _wrap_of(upload)
     try:
-        opened = await ctx.data_keys.open_looked_at(upload.account_id, keys.received, [wrap])
+        opened = await ctx.data_keys.open_under(upload.account_id, keys.received, [wrap])
     except WrapBroken:
         raise ObjectUnknown from None
     return Seal(wrap.kms_key_id, opened[0], wrap.wrapped)
@@ -156,7 +156,7 @@ async def _wrap(
     ctx: ServiceContext, writing: WritingKey, stored_id: str, data_key: DataKey
 ) -> bytes:
     assert ctx.data_keys is not None
-    wrapped = await ctx.data_keys.wrap_looked_at(writing.looked_at, [(stored_id, data_key)])
+    wrapped = await ctx.data_keys.wrap_under(writing.usable, [(stored_id, data_key)])
     return wrapped[0]
 
 

@@ -21,7 +21,7 @@ class Body(Protocol):
         ...
 
 
-class FewBytes(NamedTuple):
+class SmallBody(NamedTuple):
     """A small body, in memory."""
 
     data: bytes
@@ -29,7 +29,7 @@ class FewBytes(NamedTuple):
     """False if the client left before the end; `data` has the bytes that arrived."""
 
 
-ReadFew = Callable[[int], Awaitable[FewBytes | None]]
+ReadFew = Callable[[int], Awaitable[SmallBody | None]]
 
 
 class Span(NamedTuple):
@@ -49,10 +49,10 @@ class Chunk(NamedTuple):
     read: ReadFew | None = None
     """Reads the same body into memory. If it has more bytes than the given number, it returns None,
     and `body` has all of them still. None if the body can only be moved."""
-    give_back: Callable[[FewBytes], None] | None = None
+    give_back: Callable[[SmallBody], None] | None = None
     """Takes back the result of `read`, so that the body can be received again."""
 
-    async def few(self, limit: int) -> FewBytes | None:
+    async def few(self, limit: int) -> SmallBody | None:
         """Return the body if it has at most `limit` bytes, else None; `body` has it then.
 
         Raises:

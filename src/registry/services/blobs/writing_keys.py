@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cloudcore.kms.vault import LookedAt
+from cloudcore.kms.vault import UsableKeys
 from registry.blobstore.base import DataKey
 
 
@@ -13,7 +13,7 @@ class WritingKey(NamedTuple):
     """The KMS key that a repository writes under, found usable."""
 
     kms_key_id: str
-    looked_at: LookedAt
+    usable: UsableKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class UploadKeys(NamedTuple):
 
     writing: WritingKey | None
     """None if bytes are stored plain."""
-    received: LookedAt | None
+    received: UsableKeys | None
     """To open the data key of the received bytes.
 
     None if that is plain, if its wrap is broken, or if it is not to be opened.

@@ -6,17 +6,17 @@ The bytes of a piece never change: a new object of the same key has other pieces
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, bindparam, func, literal_column, null, select
+from sqlalchemy import Column, ColumnElement, Table, bindparam, func, literal_column, null, select
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_all, find_one, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
-from cloudcore.objects.book import Book
+from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
 from cloudcore.storage.needs import StoredPiece
 from cloudcore.storage.object_rows import Checksum, StoredObject
@@ -27,7 +27,7 @@ from cloudcore.storage.tables import (
     storage_uploads,
 )
 
-_p = storage_pieces.c
+_b, _p = storage_buckets.c, storage_pieces.c
 
 
 class Piece(NamedTuple):
@@ -73,10 +73,9 @@ _STORED: Final = StoredPiece._fields
 _COLUMNS: Final = ("number", "md5", "checksum", "created_at", "damage", *_STORED)
 
 
-_OF_ACCOUNT: Final = _p.account_id == bindparam("account_id")
-_OF_OBJECT: Final = (_p.object_id == bindparam("object_id"), _OF_ACCOUNT)
-_OF_UPLOAD: Final = (_p.upload_id == bindparam("upload_id"), _OF_ACCOUNT)
-_LISTED_PART: Final = tuple(name for name in _COLUMNS if name not in ("body", "wrapped"))
+_OF_OBJECT: Final = given(_p.object_id, _p.account_id)
+_OF_UPLOAD: Final = given(_p.upload_id, _p.account_id)
+_LISTED_PART: Final = [null() if name in ("body", "wrapped") else _p[name] for name in _COLUMNS]
 
 _ADD: Final = Statement(
     insert(storage_pieces).values(
@@ -84,44 +83,40 @@ _ADD: Final = Statement(
     )
 )
 _OF_AN_OBJECT: Final = Statement(
-    columns(storage_pieces, _COLUMNS).where(*_OF_OBJECT).order_by(_p.number)
+    columns(storage_pieces, _COLUMNS).where(_OF_OBJECT).order_by(_p.number)
 )
 _BETWEEN: Final = Statement(
     columns(storage_pieces, _COLUMNS)
-    .where(*_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
+    .where(_OF_OBJECT, _p.number >= bindparam("first"), _p.number <= bindparam("last"))
     .order_by(_p.number)
 )
-_SIZES: Final = Statement(select(_p.number, _p.size).where(*_OF_OBJECT).order_by(_p.number))
+_SIZES: Final = Statement(select(_p.number, _p.size).where(_OF_OBJECT).order_by(_p.number))
 _IS_PLAIN: Final = Statement(
-    page(select(_p.number).where(*_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
+    page(select(_p.number).where(_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
 )
 _LIST_PIECES: Final = Statement(
-    columns(storage_pieces, ListedPiece._fields).where(*_OF_OBJECT).order_by(_p.number)
+    columns(storage_pieces, ListedPiece._fields).where(_OF_OBJECT).order_by(_p.number)
 )
-_FIND_PART: Final = Statement(
-    columns(storage_pieces, _COLUMNS).where(*_OF_UPLOAD, _p.number == bindparam("number"))
-)
+_FIND_PART: Final = Statement(columns(storage_pieces, _COLUMNS).where(_OF_UPLOAD, given(_p.number)))
 _LIST_PARTS: Final = Statement(
     page(
-        columns(storage_pieces, _LISTED_PART)
-        .where(*_OF_UPLOAD, _p.number > bindparam("after"))
-        .order_by(_p.number)
+        select(*_LISTED_PART).where(_OF_UPLOAD, _p.number > bindparam("after")).order_by(_p.number)
     )
 )
-_COUNT_PARTS: Final = Statement(select(func.count()).select_from(storage_pieces).where(*_OF_UPLOAD))
+_COUNT_PARTS: Final = Statement(select(func.count()).select_from(storage_pieces).where(_OF_UPLOAD))
 _CONDEMNING: Final[dict[str, Any]] = {
     "object_id": null(),
     "upload_id": null(),
     "condemned_at": bindparam("now"),
 }
-_CONDEMN_OBJECT: Final = Statement(storage_pieces.update().where(*_OF_OBJECT).values(_CONDEMNING))
-_CONDEMN_PARTS: Final = Statement(storage_pieces.update().where(*_OF_UPLOAD).values(_CONDEMNING))
+_CONDEMN_OBJECT: Final = Statement(storage_pieces.update().where(_OF_OBJECT).values(_CONDEMNING))
+_CONDEMN_PARTS: Final = Statement(storage_pieces.update().where(_OF_UPLOAD).values(_CONDEMNING))
 _CONDEMN_PART: Final = Statement(
-    storage_pieces.update().where(*_OF_UPLOAD, _p.number == bindparam("part")).values(_CONDEMNING)
+    storage_pieces.update().where(_OF_UPLOAD, _p.number == bindparam("part")).values(_CONDEMNING)
 )
 _MOVE: Final = Statement(
     storage_pieces.update()
-    .where(_p.id.in_(listed("ids")), *_OF_UPLOAD)
+    .where(_p.id.in_(listed("ids")), _OF_UPLOAD)
     .values(object_id=bindparam("object_id"), upload_id=null())
 )
 _LIST_CONDEMNED: Final = Statement(
@@ -137,9 +132,7 @@ _FORGET: Final = Statement(
     .returning(_p.account_id, _p.size)
 )
 _OWNED: Final = Statement(select(_p.id).where(_p.id.in_(listed("ids"))))
-_HAS_PARTS: Final = Statement(
-    select(func.coalesce(func.sum(_p.size), literal_column("0"))).where(*_OF_UPLOAD)
-)
+_HAS_PARTS: Final = Statement(select(total(_p.size)).where(_OF_UPLOAD))
 
 
 def are_sealed(tx: Connection, account_id: str, object_id: str) -> bool:
@@ -172,9 +165,7 @@ def add_piece(
 
 def pieces_of(tx: Connection, account_id: str, object_id: str) -> list[Piece]:
     """Return the pieces of an object in order."""
-    return [
-        _piece(row) for row in tx.rows(_OF_AN_OBJECT, account_id=account_id, object_id=object_id)
-    ]
+    return find_all(tx, _piece, _OF_AN_OBJECT, account_id=account_id, object_id=object_id)
 
 
 def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int, int]]:
@@ -185,32 +176,29 @@ def sizes_of(tx: Connection, account_id: str, object_id: str) -> list[tuple[int,
 
 def list_pieces(tx: Connection, account_id: str, object_id: str) -> list[ListedPiece]:
     """Return the pieces of an object in order, without their bytes and keys."""
-    rows = tx.rows(_LIST_PIECES, account_id=account_id, object_id=object_id)
-    return [ListedPiece(*row) for row in rows]
+    return find_all(tx, ListedPiece, _LIST_PIECES, account_id=account_id, object_id=object_id)
 
 
 def pieces_between(
     tx: Connection, account_id: str, object_id: str, first: int, last: int
 ) -> list[Piece]:
     """Return the pieces of an object from one number to another, in order."""
-    rows = tx.rows(_BETWEEN, account_id=account_id, object_id=object_id, first=first, last=last)
-    return [_piece(row) for row in rows]
+    of = {"account_id": account_id, "object_id": object_id}
+    return find_all(tx, _piece, _BETWEEN, **of, first=first, last=last)
 
 
 def find_part(tx: Connection, account_id: str, upload_id: str, number: int) -> Piece | None:
     """Return a part of an upload, or None."""
-    row = tx.row(_FIND_PART, account_id=account_id, upload_id=upload_id, number=number)
-    return None if row is None else _piece(row)
+    of = {"account_id": account_id, "upload_id": upload_id}
+    return find_one(tx, _piece, _FIND_PART, **of, number=number)
 
 
 def list_parts(
     tx: Connection, account_id: str, upload_id: str, after: int, limit: int
 ) -> list[Piece]:
     """Return parts of an upload by number, without their bytes and keys."""
-    rows = tx.rows(
-        _LIST_PARTS, account_id=account_id, upload_id=upload_id, after=after, limit=limit
-    )
-    return [_piece(row, _bare) for row in rows]
+    of = {"account_id": account_id, "upload_id": upload_id}
+    return find_all(tx, _piece, _LIST_PARTS, **of, after=after, limit=limit)
 
 
 def count_parts(tx: Connection, account_id: str, upload_id: str) -> int:
@@ -220,8 +208,7 @@ def count_parts(tx: Connection, account_id: str, upload_id: str) -> int:
 
 def upload_bytes(tx: Connection, account_id: str, upload_id: str) -> int:
     """Return the bytes of all parts of an upload."""
-    row = tx.row(_HAS_PARTS, account_id=account_id, upload_id=upload_id)
-    return int(row[0]) if row else 0
+    return count(tx, _HAS_PARTS, account_id=account_id, upload_id=upload_id)
 
 
 def condemn_object(tx: Connection, account_id: str, object_id: str, now: int) -> None:
@@ -254,8 +241,7 @@ def move_parts(
 
 def list_condemned(tx: Connection, before: int, limit: int) -> list[Condemned]:
     """Return pieces of all accounts that were condemned before a moment."""
-    rows = tx.rows(_LIST_CONDEMNED, before=before, limit=limit)
-    return [Condemned(row[0], row[1], bool(row[2])) for row in rows]
+    return find_all(tx, condemned_of, _LIST_CONDEMNED, before=before, limit=limit)
 
 
 def forget_condemned(tx: Connection, piece_ids: Sequence[str]) -> None:
@@ -271,25 +257,22 @@ def owned(tx: Connection, piece_ids: Sequence[str]) -> Collection[str]:
     return {row[0] for row in tx.rows(_OWNED, ids=text_list(piece_ids))}
 
 
-def _piece(row: Row, stored: Callable[..., StoredPiece] = StoredPiece) -> Piece:
-    number, md5, checksum, created_at, damage, *rest = row
-    return Piece(number, md5, checksum, stored(*rest), created_at, damage)
+def condemned_of(piece_id: str, account_id: str, is_inline: int) -> Condemned:
+    """Return the piece of a row; SQLite has numbers for truth values."""
+    return Condemned(piece_id, account_id, bool(is_inline))
 
 
-def _bare(*row: Any) -> StoredPiece:  # noqa: ANN401 - columns
-    """Return a piece without its bytes and its key."""
-    *before_body, kms_key_id = row
-    return StoredPiece._make((*before_body, None, kms_key_id, None))
+def _piece(number: int, md5: str, checksum: str, created_at: int, damage: str, *rest: Any) -> Piece:  # noqa: ANN401 - columns
+    return Piece(number, md5, checksum, StoredPiece(*rest), created_at, damage)
 
 
-_b, _o, _u = storage_buckets.c, storage_objects.c, storage_uploads.c
 _ALGORITHM: Final[ColumnElement[str]] = literal_column("'sha256:'")
 _IS_NEEDED: Final[ColumnElement[bool]] = literal_column(
     "(storage_pieces.condemned_at IS NULL AND storage_pieces.encoding <> 'shredded')"
 )
 
 _DIGEST: Final = _ALGORITHM.concat(_p.sha256)
-PIECE_BOOK: Final = Book(
+PIECE_ROWS: Final = StoredRows(
     storage_pieces,
     select(
         _p.id,
@@ -311,23 +294,24 @@ PIECE_BOOK: Final = Book(
 )
 
 _NEEDED: Final = Statement(select(_p.id).where(_p.id == bindparam("piece_id"), _IS_NEEDED))
-_OBJECT_OF: Final = Statement(
-    select(_b.name, _o.key, literal_column("0"))
-    .select_from(storage_pieces)
-    .join(storage_objects, _o.id == _p.object_id)
-    .join(storage_buckets, _b.id == _o.bucket_id)
-    .where(_p.id == bindparam("piece_id"))
-)
-_UPLOAD_OF: Final = Statement(
-    select(_b.name, _u.key, literal_column("1"))
-    .select_from(storage_pieces)
-    .join(storage_uploads, _u.id == _p.upload_id)
-    .join(storage_buckets, _b.id == _u.bucket_id)
-    .where(_p.id == bindparam("piece_id"))
-)
 
 
-class HitObject(NamedTuple):
+def _owner(owners: Table, owner: Column[Any], is_upload: ColumnElement[int]) -> Statement:
+    """Return the query of the object or upload of a piece."""
+    return Statement(
+        select(_b.name, owners.c.key, is_upload)
+        .select_from(storage_pieces)
+        .join(owners, owners.c.id == owner)
+        .join(storage_buckets, _b.id == owners.c.bucket_id)
+        .where(_p.id == bindparam("piece_id"))
+    )
+
+
+_OBJECT_OF: Final = _owner(storage_objects, _p.object_id, ZERO)
+_UPLOAD_OF: Final = _owner(storage_uploads, _p.upload_id, ONE)
+
+
+class DamagedObject(NamedTuple):
     """An object, or an upload, with damaged bytes."""
 
     bucket: str
@@ -345,7 +329,7 @@ def is_needed(tx: Connection, piece_id: str) -> bool:
     return tx.row(_NEEDED, piece_id=piece_id) is not None
 
 
-def hit_by(tx: Connection, piece_id: str) -> HitObject | None:
+def damaged_object(tx: Connection, piece_id: str) -> DamagedObject | None:
     """Return the object or the upload of a piece; None if it has none."""
     row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
-    return None if row is None else HitObject(row[0], bytes(row[1]).decode(), bool(row[2]))
+    return None if row is None else DamagedObject(row[0], bytes(row[1]).decode(), bool(row[2]))

@@ -15,7 +15,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, check_tags
-from cloudcore.storage import buckets, rewrapping
+from cloudcore.storage import buckets
 from cloudcore.storage.bucket import BUCKET, Bucket, check_bucket_name, named_bucket_crn
 from cloudcore.storage.bucket_rows import (
     Held,
@@ -26,7 +26,8 @@ from cloudcore.storage.bucket_rows import (
 )
 from cloudcore.storage.cors import CorsRule, CorsRules, cors_rules
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.rewrapping import Rewrap, rewrap_record
+from cloudcore.storage.pieces import rewrapping
+from cloudcore.storage.pieces.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import FaultRecord, KeyReference, fault_record, reference_to

@@ -18,13 +18,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import object_reads, object_writes, objects
 from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
-from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.conditions import Conditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_reads import FoundObject
 from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
+from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.s3.object_headers import (
     METADATA,
     check_supported,

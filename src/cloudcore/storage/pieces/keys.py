@@ -11,22 +11,20 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Table,
     bindparam,
     column,
     func,
-    literal_column,
     select,
     table,
 )
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import ZERO, count, find_all, given, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.storage.needs import SHREDDED, SealedPiece
-from cloudcore.storage.piece_rows import Condemned
+from cloudcore.storage.pieces.rows import Condemned, condemned_of
 from cloudcore.storage.tables import (
     storage_buckets,
     storage_objects,
@@ -38,7 +36,6 @@ _b, _o, _u, _p = storage_buckets.c, storage_objects.c, storage_uploads.c, storag
 _keys = table("kms_keys", column("id"), column("state"))
 """The table that pieces refer to; it is that of the KMS."""
 _IS_SEALED: Final = sql("encoding = 'sealed'")
-_zero: Final[ColumnElement[int]] = literal_column("0")
 
 
 class KeyedPieces(NamedTuple):
@@ -57,18 +54,14 @@ _CLOSED_KEY: Final = Statement(
     page(select(_keys.c.id).where(_keys.c.state == sql("'deleted'"), _least == sql("'sealed'")))
 )
 _LIST_CLOSED: Final = Statement(
-    page(
-        select(_p.id, _p.account_id, _p.body.is_not(None)).where(
-            _p.kms_key_id == bindparam("kms_key_id"), _IS_SEALED
-        )
-    )
+    page(select(_p.id, _p.account_id, _p.body.is_not(None)).where(given(_p.kms_key_id), _IS_SEALED))
 )
 _SHRED: Final = Statement(
     storage_pieces.update()
     .where(_p.id.in_(listed("ids")), _IS_SEALED)
     .values(
         encoding=bindparam("shredded"),
-        stored_size=_zero,
+        stored_size=ZERO,
         stored_checksum=sql("NULL"),
         damage=sql("NULL"),
         body=bindparam("nothing"),
@@ -79,7 +72,7 @@ _REWRAP: Final = Statement(
     storage_pieces.update()
     .where(
         _p.id == bindparam("piece_id"),
-        _p.account_id == bindparam("account_id"),
+        given(_p.account_id),
         _p.kms_key_id == bindparam("before"),
         _IS_SEALED,
     )
@@ -96,8 +89,7 @@ def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Stateme
             .select_from(owners)
             .join(storage_pieces, owner == owners.c.id)
             .where(
-                owners.c.bucket_id == bindparam("bucket_id"),
-                owners.c.account_id == bindparam("account_id"),
+                given(owners.c.bucket_id, owners.c.account_id),
                 position >= bindparam("after"),
                 (position > bindparam("after")) | (_p.number > bindparam("number")),
             )
@@ -110,28 +102,21 @@ _OF_OBJECTS: Final = _behind(storage_objects, _p.object_id, _o.key)
 _OF_UPLOADS: Final = _behind(storage_uploads, _p.upload_id, _u.id)
 _UNDER: Final = (
     select(_p.object_id, _p.size)
-    .where(
-        _p.kms_key_id == bindparam("kms_key_id"),
-        _p.account_id == bindparam("account_id"),
-        sql("condemned_at IS NULL"),
-    )
+    .where(given(_p.kms_key_id, _p.account_id), sql("condemned_at IS NULL"))
     .limit(bindparam("most"))
-    .offset(_zero)
+    .offset(ZERO)
     .subquery("under")
 )
 _COUNT_UNDER: Final = Statement(
     select(
         func.count(),
-        func.coalesce(func.sum(_UNDER.c.size), _zero),
+        total(_UNDER.c.size),
         func.count(_UNDER.c.object_id.distinct()),
     )
 )
-_IS_BOUND: Final = (
-    _b.kms_key_id == bindparam("kms_key_id"),
-    _b.account_id == bindparam("account_id"),
-)
-_BOUND: Final = Statement(page(select(_b.id, _b.name).where(*_IS_BOUND).order_by(_b.name)))
-_COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets).where(*_IS_BOUND))
+_IS_BOUND: Final = given(_b.kms_key_id, _b.account_id)
+_BOUND: Final = Statement(page(select(_b.id, _b.name).where(_IS_BOUND).order_by(_b.name)))
+_COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets).where(_IS_BOUND))
 
 
 def list_closed(tx: Connection, limit: int) -> list[Condemned]:
@@ -139,8 +124,7 @@ def list_closed(tx: Connection, limit: int) -> list[Condemned]:
     key = tx.row(_CLOSED_KEY, limit=1)
     if key is None:
         return []
-    rows = tx.rows(_LIST_CLOSED, kms_key_id=key[0], limit=limit)
-    return [Condemned(row[0], row[1], bool(row[2])) for row in rows]
+    return find_all(tx, condemned_of, _LIST_CLOSED, kms_key_id=key[0], limit=limit)
 
 
 def shred(tx: Connection, piece_ids: Sequence[str]) -> None:
@@ -152,17 +136,8 @@ def rewrap(
     tx: Connection, account_id: str, piece: SealedPiece, kms_key_id: str, wrapped: bytes
 ) -> bool:
     """Replace the wrap of a piece; return False if it is gone, or under another key by now."""
-    return (
-        tx.execute(
-            _REWRAP,
-            account_id=account_id,
-            piece_id=piece.id,
-            before=piece.kms_key_id,
-            new_key_id=kms_key_id,
-            wrapped=wrapped,
-        )
-        == 1
-    )
+    keys = {"before": piece.kms_key_id, "new_key_id": kms_key_id, "wrapped": wrapped}
+    return tx.execute(_REWRAP, account_id=account_id, piece_id=piece.id, **keys) == 1
 
 
 def list_pieces(
@@ -195,7 +170,8 @@ def list_pieces(
 def count_under(tx: Connection, account_id: str, kms_key_id: str, most: int) -> KeyedPieces:
     """Count the pieces under a key, also under a deleted one; look at most at `most`."""
     row = tx.row(_COUNT_UNDER, account_id=account_id, kms_key_id=kms_key_id, most=most)
-    return KeyedPieces(0, 0, 0) if row is None else KeyedPieces(*map(int, row))
+    assert row is not None
+    return KeyedPieces(*map(int, row))
 
 
 def bound_buckets(

@@ -15,11 +15,10 @@ from msgspec import Meta, field
 
 from cloudcore.db.base import Connection
 from cloudcore.resource_names import Uuid
-from cloudcore.storage import multipart, object_writes, piece_rows, upload_rows
+from cloudcore.storage import multipart, object_writes, upload_rows
 from cloudcore.storage.bucket import (
     DEFAULT_CONTENT_TYPE,
     MAX_OBJECT_BYTES,
-    MAX_PARTS,
     Bucket,
     StorageClass,
     check_tags,
@@ -27,14 +26,15 @@ from cloudcore.storage.bucket import (
     key_bytes,
     object_crn,
 )
-from cloudcore.storage.bucket_routes import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.errors import InvalidPartNumber, NoSuchBucket, NoSuchUpload
-from cloudcore.storage.multipart import Completion, GivenPart
+from cloudcore.storage.multipart import MAX_PARTS, Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_routes import OneObject, one_object
 from cloudcore.storage.object_rows import ObjectAttributes, span_of
 from cloudcore.storage.object_writes import Terms
-from cloudcore.storage.piece_rows import Piece
+from cloudcore.storage.pieces import rows as piece_rows
+from cloudcore.storage.pieces.rows import Piece
+from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
+from cloudcore.storage.routes.objects import OneObject, one_object
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 from cloudcore.web.app import Needs

@@ -20,9 +20,10 @@ from cloudcore.jobs.queue import Job
 from cloudcore.jobs.runs import NewRun, Run, run_kind
 from cloudcore.objects import rewrapping as steps
 from cloudcore.objects.rewrapping import COUNTS, UsePage, changed_meanwhile
-from cloudcore.storage import bucket_rows, piece_keys
+from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.needs import SealedPiece, StorageNeeds
+from cloudcore.storage.pieces import keys
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
@@ -136,7 +137,7 @@ def _read(needs: StorageNeeds, tx: Connection, run: Run, cursor: object) -> UseP
     if at.kms_key_id != target:
         at = Cursor(target)
     of, after = (run.account_id, run.scope_id), (at.after, at.number)
-    found = piece_keys.list_pieces(tx, *of, after, PORTION, of_objects=at.of_objects)
+    found = keys.list_pieces(tx, *of, after, PORTION, of_objects=at.of_objects)
     if len(found) == PORTION:
         key, piece = found[-1]
         following: Cursor | None = Cursor(target, at.of_objects, key, piece.number)
@@ -176,9 +177,7 @@ def _write(
     is_usable = not pieces or needs.bytes.hold_keys(tx, run.account_id, used)
     if _target(tx, needs, bucket) != target or not is_usable:
         raise changed_meanwhile()
-    return sum(
-        piece_keys.rewrap(tx, run.account_id, each, target, wraps[each.id]) for each in pieces
-    )
+    return sum(keys.rewrap(tx, run.account_id, each, target, wraps[each.id]) for each in pieces)
 
 
 def _unusable() -> StepFailed:

@@ -9,9 +9,10 @@ from typing import Final
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import deletion
-from cloudcore.storage import multipart, piece_keys, piece_rows, upload_rows
+from cloudcore.storage import multipart, upload_rows
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.piece_rows import Condemned
+from cloudcore.storage.pieces import keys, rows
+from cloudcore.storage.pieces.rows import Condemned
 from cloudcore.storage.tables import storage_uploads
 
 ABORT_SECONDS: Final = 3600
@@ -37,10 +38,10 @@ async def abort_abandoned(needs: StorageNeeds) -> None:
 async def delete_condemned(needs: StorageNeeds) -> None:
     """Delete the bytes of pieces that were condemned an hour ago, and then their rows."""
     before = needs.clock() - CONDEMNED_FOR
-    while found := await needs.database.read(piece_rows.list_condemned, before, _PAGE):
+    while found := await needs.database.read(rows.list_condemned, before, _PAGE):
         gone = await _delete(needs, found)
         if gone:
-            await needs.database.write(piece_rows.forget_condemned, gone)
+            await needs.database.write(rows.forget_condemned, gone)
         if len(gone) < len(found):
             return
 
@@ -50,10 +51,10 @@ async def shred_deleted_keys(needs: StorageNeeds) -> None:
 
     Nothing can open them any more. Their objects stay, and can be deleted.
     """
-    while found := await needs.database.read(piece_keys.list_closed, _PAGE):
+    while found := await needs.database.read(keys.list_closed, _PAGE):
         shredded = await _delete(needs, found)
         if shredded:
-            await needs.database.write(piece_keys.shred, shredded)
+            await needs.database.write(keys.shred, shredded)
             _log.warning("shredded %d pieces of buckets, whose keys were deleted", len(shredded))
         if len(shredded) < len(found):
             return
@@ -68,7 +69,7 @@ async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]
 
 async def scan_bytes(needs: StorageNeeds) -> None:
     """Quarantine stored bytes without a row."""
-    await needs.bytes.scan(lambda ids: needs.database.read(piece_rows.owned, ids))
+    await needs.bytes.scan(lambda ids: needs.database.read(rows.owned, ids))
 
 
 def forget_completed(tx: Connection, now: int) -> int:

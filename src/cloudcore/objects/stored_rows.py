@@ -20,13 +20,13 @@ from sqlalchemy import (
     bindparam,
     case,
     func,
-    literal_column,
     select,
     text,
     tuple_,
 )
 
-from cloudcore.db.base import Connection, Database, Row
+from cloudcore.db.base import Connection, Database
+from cloudcore.db.rows import ONE, ZERO, find_all, total
 from cloudcore.db.statement import Statement, listed, page, text_list
 
 FIRST: Final = (-1, "")
@@ -36,7 +36,6 @@ EVER: Final = 1 << 62
 _PAGE: Final = 500
 Owned = Callable[[Sequence[str]], Awaitable[Collection[str]]]
 """Returns those of some stored ids that rows name, whatever these rows are."""
-_ZERO: Final[ColumnElement[int]] = literal_column("0")
 
 
 class ObjectRow(NamedTuple):
@@ -66,7 +65,7 @@ class NamedObject(NamedTuple):
     encoding: str
 
 
-class BookTotals(NamedTuple):
+class StoredTotals(NamedTuple):
     """The number of objects that have bytes, and of those that were verified lately."""
 
     objects: int
@@ -77,7 +76,7 @@ class BookTotals(NamedTuple):
     """Known to be."""
 
 
-class Book:
+class StoredRows:
     """The statements over one tenant's table, and their functions; each is a part of a transaction.
 
     `rows` is a query for the `ObjectRow`s of the table, `stored_id` the column that names their
@@ -121,9 +120,9 @@ class Book:
         self._totals: Final = Statement(
             select(
                 func.count(),
-                func.coalesce(func.sum(of.stored_size), _ZERO),
-                func.coalesce(func.sum(case((is_verified, text("1")), else_=_ZERO)), _ZERO),
-                func.coalesce(func.sum(case((is_verified, of.stored_size), else_=_ZERO)), _ZERO),
+                total(of.stored_size),
+                total(case((is_verified, ONE), else_=ZERO)),
+                total(case((is_verified, of.stored_size), else_=ZERO)),
                 func.count(of.damage),
             ).where(has_bytes)
         )
@@ -141,7 +140,7 @@ class Book:
             .values(damage=text("NULL"), damaged_at=text("NULL"), verified_at=bindparam("now"))
         )
         self._count_stored: Final = Statement(
-            select(func.count(), func.coalesce(func.sum(of.stored_size), _ZERO)).where(is_stored)
+            select(func.count(), total(of.stored_size)).where(is_stored)
         )
         self._list_stored: Final = Statement(
             page(
@@ -171,13 +170,16 @@ class Book:
         `after` is the `verified_at` and id of the last one of the page before; at first `FIRST`.
         """
         at = {"after_at": after[0], "after_id": after[1]}
-        return _rows(tx.rows(self._due, verified_before=verified_before, **at, limit=limit))
+        return find_all(
+            tx, ObjectRow, self._due, verified_before=verified_before, **at, limit=limit
+        )
 
     def all(
         self, tx: Connection, after: str, limit: int, verified_before: int = EVER
     ) -> list[ObjectRow]:
         """Return a page of objects last verified before a moment, damaged ones too, by id."""
-        return _rows(tx.rows(self._all, verified_before=verified_before, after=after, limit=limit))
+        of = {"verified_before": verified_before, "after": after}
+        return find_all(tx, ObjectRow, self._all, **of, limit=limit)
 
     async def each(
         self, database: Database, verified_before: int = EVER
@@ -189,11 +191,11 @@ class Book:
                 yield row
             after = found[-1].id
 
-    def totals(self, tx: Connection, since: int) -> BookTotals:
+    def totals(self, tx: Connection, since: int) -> StoredTotals:
         """Count the objects that have bytes, and those verified `since`. Reads every row."""
         row = tx.row(self._totals, since=since)
         assert row is not None
-        return BookTotals(*map(int, row))
+        return StoredTotals(*map(int, row))
 
     def count_stored(self, tx: Connection) -> tuple[int, int]:
         """Return the number of objects in the store, and of their bytes there."""
@@ -203,8 +205,7 @@ class Book:
 
     def list_stored(self, tx: Connection, after: str, limit: int) -> list[NamedObject]:
         """Return a page of the objects in the store, by stored id."""
-        rows = tx.rows(self._list_stored, after=after, limit=limit)
-        return [NamedObject(*row) for row in rows]
+        return find_all(tx, NamedObject, self._list_stored, after=after, limit=limit)
 
     def find_stored(self, tx: Connection, stored_ids: Sequence[str]) -> set[str]:
         """Return those of some stored ids that objects in the store have."""
@@ -259,12 +260,4 @@ class Book:
 
 
 def _seen(account_id: str, stored_id: str, verified_at: int) -> dict[str, Any]:
-    return {
-        "account_id": account_id,
-        "bytes_id": stored_id,
-        "verified_at_before": verified_at,
-    }
-
-
-def _rows(rows: Sequence[Row]) -> list[ObjectRow]:
-    return [ObjectRow(*row) for row in rows]
+    return {"account_id": account_id, "bytes_id": stored_id, "verified_at_before": verified_at}
