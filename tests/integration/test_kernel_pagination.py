@@ -38,6 +38,7 @@ async def walk(world: World, limit: int, **query: str) -> list[str]:
         body = await page(world, "/v1/things", limit=limit, marker=marker, **query)
         names += [thing["name"] for thing in body["things"]]
         assert body["meta"]["limit"] == limit
+        assert body["things"] or marker is None, "a marker that leads nowhere"
         marker = body["meta"].get("marker")
         if marker is None:
             return names
