@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -13,13 +14,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import httpx
 import msgspec
 
 from cloudcore.nodes import detached_process
-from tests.databases import planted
+from tests.databases import planted, program
 from tests.live import LiveRegistry, start_registry
 from tests.loaded import ENTREPOT, program_environment, run_loaded, start_loaded
 from tests.postgresql import free_port
@@ -63,6 +64,50 @@ class Home:
         for token in tokens:
             stored[url][token]["expires_at"] = 1
         self.credentials.write_bytes(msgspec.json.encode(stored))
+
+
+class AtTerminal:
+    """A command whose input and messages are a person's terminal, or its output too."""
+
+    def __init__(self, home: Home, *words: str, shows_output: bool = False) -> None:
+        self._controller, terminal = pty.openpty()
+        self._process = subprocess.Popen(
+            program("registry", *words),
+            stdin=terminal,
+            stdout=terminal if shows_output else subprocess.PIPE,
+            stderr=terminal,
+            env=home.environ,
+            start_new_session=True,
+        )
+        os.close(terminal)
+        self.shown = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._controller)
+
+    def type(self, text: str, after: bytes) -> None:
+        """Type a line when something is shown."""
+        self.see(after)
+        os.write(self._controller, f"{text}\n".encode())
+
+    def see(self, text: bytes) -> None:
+        """Wait until something is shown."""
+        while text not in self.shown:
+            self.shown += os.read(self._controller, 4096)
+
+    def ended(self) -> tuple[int, bytes]:
+        """Return the status at the end, and what was printed elsewhere than on the terminal."""
+        if self._process.stdout is None:
+            with suppress(OSError):  # the other end is closed
+                while read := os.read(self._controller, 4096):
+                    self.shown += read
+        printed, _ = self._process.communicate(timeout=60)
+        return self._process.returncode, printed or b""
 
 
 class Waiting:

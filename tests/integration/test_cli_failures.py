@@ -1,4 +1,7 @@
-"""What the command says when something else answers than a registry, or nothing does."""
+"""What the command says when something else answers than a registry, or nothing does.
+
+A request whose answer is lost on the way is sent again only if that does no harm.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,13 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from cloudcore.command_failures import (
     FAILED,
@@ -29,10 +26,12 @@ from cloudcore.command_failures import (
     RequestRefused,
 )
 from registry.cli.client.api import ApiClient
-from registry.cli.client.transport import Transport, base_url
+from registry.cli.client.transport import ConnectionLost, Transport, base_url
+from tests.certificates import self_signed
 from tests.integration.cli_world import Known
 
-Answer = tuple[int, dict[str, str], bytes]
+Answer = tuple[int, dict[str, str], bytes] | None
+"""None hangs up without one."""
 UNEXPLAINED = (
     "{url} answered 502 without saying why; is it the URL of the registry, "
     "and is there a proxy before it?"
@@ -41,7 +40,18 @@ LACKING = (
     "the answer of {url} has no 'repositories': it is no registry, "
     "or its version is another than 'entrepot --version' tells"
 )
+ROWS: Final[Answer] = (200, {}, b'{"rows": [], "meta": {"marker": null}}')
 HTML = b"<html><h1>Welcome</h1></html>"
+
+
+class Asked(NamedTuple):
+    """A request."""
+
+    method: str
+    path: str
+    token: str | None
+    key: str | None
+    body: bytes
 
 
 class Stranger(ThreadingHTTPServer):
@@ -50,7 +60,7 @@ class Stranger(ThreadingHTTPServer):
     def __init__(self, *answers: Answer) -> None:
         super().__init__(("127.0.0.1", 0), Answering)
         self.answers = list(answers)
-        self.asked: list[tuple[str, str]] = []
+        self.asked: list[Asked] = []
 
     @property
     def url(self) -> str:
@@ -62,15 +72,21 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         answers = self.server.answers
-        status, headers, body = answers.pop(0) if len(answers) > 1 else answers[0]
-        self.server.asked.append((self.path, self.headers.get("Authorization", "")))
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        token, key = map(self.headers.get, ("Authorization", "Idempotency-Key"))
+        self.server.asked.append(Asked(self.command, self.path, token, key, sent))
+        if answer is None:
+            self.close_connection = True
+            return
+        status, headers, body = answer
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 
-    do_POST = do_GET  # noqa: N815 - the name that the base class calls
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET  # noqa: N815 - the base class calls them
 
     def log_message(self, *_: object) -> None:
         return
@@ -169,7 +185,10 @@ def test_a_401_is_tried_once_more_with_another_token() -> None:
     no: Answer = (401, {}, envelope("UNAUTHORIZED", "the token is over"))
     with serving(Stranger(no, (200, {}, b'{"a": 1}'))) as server:
         assert client_of(server, "old", "new").call("POST", "/v1/x", {}) == {"a": 1}
-    assert server.asked == [("/v1/x", "Bearer old"), ("/v1/x", "Bearer new")]
+    assert [each[:3] for each in server.asked] == [
+        ("POST", "/v1/x", "Bearer old"),
+        ("POST", "/v1/x", "Bearer new"),
+    ]
     with serving(Stranger(no)) as server, pytest.raises(RequestRefused) as told:
         client_of(server, "old", "new").call("GET", "/v1/x")
     assert told.value.exit_status == SIGNED_OUT
@@ -185,7 +204,7 @@ def test_a_list_is_read_page_by_page() -> None:
         query = {"name_prefix": None, "deleted": True, "limit": 2}
         rows = client_of(server).rows("/v1/things", "things", query)
         assert [row["name"] for row in rows] == ["x", "y", "z"]
-    assert [path for path, _ in server.asked] == [
+    assert [each.path for each in server.asked] == [
         "/v1/things?limit=2&deleted=true",
         "/v1/things?limit=2&deleted=true&marker=a%26b",
         "/v1/things?limit=2&deleted=true&marker=c",
@@ -234,10 +253,10 @@ def test_a_refused_connection_is_told() -> None:
 def test_an_untrusted_certificate_is_told_and_can_be_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    certificate = write_certificate(tmp_path)
+    certificate, key = self_signed(tmp_path, "registry")
     server = Stranger((200, {}, b"{}"))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate)
+    context.load_cert_chain(certificate, key)
     server.socket = context.wrap_socket(server.socket, server_side=True)
     with serving(server):
         url = server.url.replace("http:", "https:")
@@ -247,32 +266,6 @@ def test_an_untrusted_certificate_is_told_and_can_be_trusted(
         assert str(told.value).endswith("; name the file of its authority in SSL_CERT_FILE")
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         assert Transport(url).send("GET", "/v1/x", {}) == {}
-
-
-def write_certificate(folder: Path) -> Path:
-    """Write a key and a certificate for it that nobody but itself vouches for."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "registry")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    path = folder / "server.pem"
-    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
-    path.write_bytes(
-        key.private_bytes(pem, pkcs8, serialization.NoEncryption()) + certificate.public_bytes(pem)
-    )
-    return path
 
 
 @pytest.mark.parametrize(
@@ -302,3 +295,62 @@ def test_what_is_no_url_of_a_registry_is_misuse(url: str) -> None:
     assert told.value.exit_status == MISUSE
     assert str(told.value).isprintable()
     assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.call("GET", "/v1/x"),
+        lambda client: client.call("PUT", "/v1/x", {"a": 1}),
+        lambda client: client.put_if({}, "/v1/x", {"a": 1}),
+        lambda client: client.create("/v1/x", {"a": 1}),
+        lambda client: client.create("/v1/x/restore"),
+        lambda client: client.fetch("/v1/x"),
+        lambda client: list(client.rows("/v1/x", "rows")),
+    ],
+)
+def test_what_does_no_harm_is_sent_once_more(call: Callable[[ApiClient], object]) -> None:
+    with serving(Stranger(None, ROWS)) as server:
+        call(client_of(server))
+    first, second = server.asked
+    assert first == second  # with the same key, where there is one
+    with serving(Stranger(None)) as server, pytest.raises(ConnectionLost):
+        call(client_of(server))
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+def test_what_might_be_done_twice_is_not(method: str) -> None:
+    with serving(Stranger(None, ROWS)) as server, pytest.raises(ConnectionLost) as told:
+        client_of(server).call(method, "/v1/x", {"a": 1})
+    assert len(server.asked) == 1
+    words = "hung up before it had answered; check whether it was done nevertheless"
+    assert str(told.value).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [("GET", "try again later"), ("DELETE", "check whether it was done nevertheless")],
+)
+def test_what_is_not_answered_in_time_may_have_been_done(method: str, advice: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and never reads
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(CommandFailure) as told:
+            Transport(url, timeout_seconds=0.05).send(method, "/v1/x", {})
+    assert str(told.value) == f"no answer of {url} in time; {advice}"
+
+
+@pytest.mark.parametrize("condition", [{"If-Match": '"sha256:0"'}, {"If-None-Match": "*"}])
+def test_what_makes_its_own_condition_untrue_is_not(condition: dict[str, str]) -> None:
+    with serving(Stranger(None, ROWS)) as server, pytest.raises(ConnectionLost):
+        client_of(server).put_if(condition, "/v1/x", {"a": 1})
+    assert len(server.asked) == 1
+
+
+def test_each_creation_has_a_key_of_its_own() -> None:
+    with serving(Stranger(ROWS)) as server:
+        for _ in range(2):
+            client_of(server).create("/v1/x", {"a": 1})
+    keys = [each.key for each in server.asked]
+    assert None not in keys
+    assert len(set(keys)) == 2

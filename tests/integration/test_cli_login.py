@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +13,9 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
-from tests.databases import program
 from tests.entrepot import (
     PASSWORD,
+    AtTerminal,
     Home,
     Install,
     Waiting,
@@ -97,30 +96,12 @@ def test_no_secret_is_misuse(install: Install, home: Home) -> None:
 
 
 def test_a_typed_secret_is_not_shown(install: Install, home: Home) -> None:
-    controller, terminal = pty.openpty()
-    pair = ("--access-key-id", install.access_key_id)
-    process = subprocess.Popen(
-        program("registry", "login", install.url, *pair),
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        env=home.environ,
-        start_new_session=True,
-    )
-    os.close(terminal)
-    try:
-        shown = b""
-        while b"Secret access key: " not in shown:
-            shown += os.read(controller, 1024)
-        os.write(controller, f"{install.secret}\n".encode())
-        while b"Signed in" not in shown:
-            shown += os.read(controller, 1024)
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(controller)
-    assert install.secret.encode() not in shown
+    words = ("login", install.url, "--access-key-id", install.access_key_id)
+    with AtTerminal(home, *words, shows_output=True) as person:
+        person.type(install.secret, after=b"Secret access key: ")
+        assert person.ended()[0] == 0
+    assert b"Signed in" in person.shown
+    assert install.secret.encode() not in person.shown
 
 
 def test_a_person_signs_in_by_the_code_of_the_page(install: Install, home: Home) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import http.client
 import io
-import os
-import pty
 import re
 import select
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -21,8 +18,16 @@ from cloudcore.command_failures import Misuse
 from cloudcore.commands.prompts import is_sent_in_the_clear
 from registry.cli.client.loopback_redirect import ADDRESSES, LoopbackRedirect
 from registry.cli.client.person_sign_in import AssignedRole, pick
-from tests.databases import program
-from tests.entrepot import PASSWORD, Home, Install, Waiting, fetch_code, installed, sign_in_on
+from tests.entrepot import (
+    PASSWORD,
+    AtTerminal,
+    Home,
+    Install,
+    Waiting,
+    fetch_code,
+    installed,
+    sign_in_on,
+)
 
 BROWSER = {"BROWSER": "true"}
 """A browser that opens nothing."""
@@ -160,37 +165,12 @@ Answer = str | Callable[[str], str]
 
 def typed_at(home: Home, dialogue: list[tuple[str, Answer]], *arguments: str) -> tuple[int, str]:
     """Run a command at a terminal, and type each answer after its prompt; return what it showed."""
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        program("registry", *arguments),
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-        env=home.environ,
-        start_new_session=True,
-    )
-    os.close(terminal)
-    shown = b""
-    try:
+    with AtTerminal(home, *arguments, shows_output=True) as person:
         for prompt, answer in dialogue:
-            while prompt.encode() not in shown:
-                shown += os.read(controller, 4096)
-            typed = answer if isinstance(answer, str) else answer(shown.decode())
-            os.write(controller, f"{typed}\n".encode())
-        while read := _read(controller):
-            shown += read
-        return process.wait(30), shown.decode()
-    finally:
-        process.kill()
-        process.wait()
-        os.close(controller)
-
-
-def _read(controller: int) -> bytes:
-    try:
-        return os.read(controller, 4096)
-    except OSError:  # the other end is closed
-        return b""
+            person.see(prompt.encode())
+            typed = answer if isinstance(answer, str) else answer(person.shown.decode())
+            person.type(typed, after=prompt.encode())
+        return person.ended()[0], person.shown.decode()
 
 
 def test_a_code_typed_while_a_browser_is_open_is_not_shown(install: Install, home: Home) -> None:

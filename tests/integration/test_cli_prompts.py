@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
-import subprocess
 from collections.abc import Iterator
 from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
 
-from tests.databases import program
-from tests.entrepot import ADMIN
+from tests.entrepot import ADMIN, AtTerminal
 from tests.integration.cli_world import World, cli_world
 
 RULES = '{"rules": [{"priority": 1, "selector": "any", "keep_last": 1}]}'
@@ -81,48 +77,17 @@ def test_a_person_is_asked_before_what_takes_something_away(
 def test_a_person_at_a_terminal_is_asked_first(world: World, app: str) -> None:
     digest = world.push(app, "v1")
     for answer, status in (("n", 1), ("y", 0)):
-        controller, terminal = pty.openpty()
-        process = subprocess.Popen(
-            program("registry", "images", "delete", f"{app}@{digest}"),
-            stdin=terminal,
-            stdout=subprocess.PIPE,
-            stderr=terminal,
-            env=world.home.environ,
-            start_new_session=True,
-        )
-        os.close(terminal)
-        try:
-            shown = b""
-            while b"[y/N] " not in shown:
-                shown += os.read(controller, 1024)
-            assert f"Delete images (1) and tags (0) of {app}?".encode() in shown
-            os.write(controller, f"{answer}\n".encode())
-            printed, _ = process.communicate(timeout=30)
-            assert process.returncode == status
-        finally:
-            process.kill()
-            process.wait()
-            os.close(controller)
-        assert (b" deleted " in printed) == (answer == "y")
+        with AtTerminal(world.home, "images", "delete", f"{app}@{digest}") as person:
+            person.type(answer, after=b"[y/N] ")
+            assert f"Delete images (1) and tags (0) of {app}?".encode() in person.shown
+            ended, printed = person.ended()
+        assert (ended, b" deleted " in printed) == (status, answer == "y")
     assert world.told("images", "show", f"{app}@{digest}")[0] == 3
 
 
 def test_progress_is_shown_to_a_person_alone(world: World, app: str) -> None:
     world.done("lifecycle", "set", app, "-", stdin=RULES)
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        program("registry", "lifecycle", "run", app, "--wait", "--yes"),
-        stdout=subprocess.PIPE,
-        stderr=terminal,
-        env=world.home.environ,
-    )
-    os.close(terminal)
-    try:
-        printed, _ = process.communicate(timeout=60)
-        assert process.returncode == 0
-        assert printed.startswith(b"Succeeded: ")
-        assert b"expired 0 images, looked at " in os.read(controller, 4096)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(controller)
+    with AtTerminal(world.home, "lifecycle", "run", app, "--wait", "--yes") as person:
+        status, printed = person.ended()
+        assert (status, printed[:11]) == (0, b"Succeeded: ")
+        person.see(b"expired 0 images, looked at ")

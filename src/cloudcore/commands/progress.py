@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TextIO
+from typing import Final, Self, TextIO
 
 from cloudcore.command_failures import CommandFailure
 from cloudcore.commands.invocation import Invocation
@@ -44,7 +44,10 @@ class ProgressLine:
         self._shown_at = now
         self._write()
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Write the last text, and end the line."""
         self._write()
         if self._is_terminal:
@@ -63,11 +66,8 @@ def progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda _text: None
         return
-    line = ProgressLine(sys.stderr)
-    try:
+    with ProgressLine(sys.stderr) as line:
         yield line.show
-    finally:
-        line.end()
 
 
 def start_run(

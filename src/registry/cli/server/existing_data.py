@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from cloudcore.command_failures import CommandFailure
 from cloudcore.keyring import KeyringError, load_keyring
 from cloudcore.kms.vault import Vault
-from registry.composition.main import prepare
+from registry.composition.main import Registry, prepare
 from registry.composition.ports import key_providers
+from registry.composition.stores import RegistryStores
 from registry.composition.unfinished_restoration import check_is_whole
 from registry.metadata.database import has_tables
 from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
 from registry.settings.settings import Settings
 from registry.settings.texts import SettingsError
+
+T = TypeVar("T")
 
 
 def prepare_existing(settings: Settings) -> None:
@@ -26,6 +33,22 @@ def prepare_existing(settings: Settings) -> None:
     if not settings.data.exists() or not has_tables(settings.database):
         raise no_account(settings)
     prepare(settings)
+
+
+def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) -> T:
+    """Return the result of `work` with the stores of data that exist.
+
+    Raises:
+        SettingsError: as `prepare_existing`.
+
+    """
+    prepare_existing(settings)
+
+    async def run() -> T:
+        async with Registry(settings).open() as stores:
+            return await work(stores)
+
+    return asyncio.run(run())
 
 
 def no_account(settings: Settings) -> SettingsError:

@@ -13,7 +13,7 @@ from cloudcore.commands.progress import ProgressLine
 from cloudcore.commands.records import duration_text, write_now
 from registry.blobstore.opening import open_bucket_store
 from registry.blobstore.sweeper import BlobSweeper
-from registry.cli.server.existing_data import find_data_keys, prepare_existing
+from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
@@ -51,7 +51,11 @@ def run_fsck(options: argparse.Namespace) -> int:
                 "no orphans were set aside: wrong metadata may be wrong about them too; mend what"
                 " is listed above first"
             )
-        moved = asyncio.run(_set_orphans_aside(settings))
+        with ProgressLine(sys.stderr) as line:
+            moved = on_data(
+                settings,
+                lambda stores: set_all_orphans_aside(stores.ctx, stores.store, line.show),
+            )
         left = len(report.orphans) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""
         rest = f"; {left} may be uploads under way" if left > 0 else ""
@@ -110,13 +114,11 @@ def check_data(settings: Settings, *, read_objects: bool) -> CheckResult:
 
 
 async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa: FBT001
-    line = ProgressLine(sys.stderr)
-
     def show(progress: CheckProgress) -> None:
         read = f", {progress.read_bytes / 1e9:.2f} GB read" if read_objects else ""
         line.show(f"{progress.stage} {progress.done} of {progress.total}{read}")
 
-    try:
+    with ProgressLine(sys.stderr) as line:
         async with Registry(settings).open() as stores, open_bucket_store(settings) as buckets:
             ctx, store = stores.ctx, stores.store
             put_back = await take_back_owned(ctx, store)
@@ -135,18 +137,6 @@ async def _check(settings: Settings, read_objects: bool) -> CheckResult:  # noqa
             except DatabaseWentBack as error:
                 warning = str(error)
             return CheckResult(put_back, len(await list_orphans(store)), report, warning)
-    finally:
-        line.end()
-
-
-async def _set_orphans_aside(settings: Settings) -> int:
-    line = ProgressLine(sys.stderr)
-    try:
-        async with Registry(settings).open() as stores:
-            ctx, sweeper = stores.ctx, stores.store
-            return await set_all_orphans_aside(ctx, sweeper, line.show)
-    finally:
-        line.end()
 
 
 Show = Callable[[str], None]

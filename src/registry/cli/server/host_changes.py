@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -13,8 +12,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.iam.audit import AuditEvent
 from cloudcore.keyring import Keyring
+from registry.cli.server.existing_data import on_data
 from registry.cli.server.serve import check_install
-from registry.composition.main import Registry
+from registry.composition.stores import RegistryStores
 from registry.settings.settings import Settings
 
 T = TypeVar("T")
@@ -29,14 +29,13 @@ def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int
 
     """
 
-    async def write() -> T:
-        async with Registry(settings).open() as stores:
-            ctx = stores.ctx
-            keyring = await check_install(settings, ctx)
-            return await ctx.database.write(change, keyring, ctx.clock())
+    async def write(stores: RegistryStores) -> T:
+        ctx = stores.ctx
+        keyring = await check_install(settings, ctx)
+        return await ctx.database.write(change, keyring, ctx.clock())
 
     try:
-        return asyncio.run(write())
+        return on_data(settings, write)
     except NotFound as error:
         raise Missing(str(error)) from None
 

@@ -12,7 +12,6 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Crn, parse_uuid
-from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
 
@@ -23,7 +22,6 @@ def run_decision(options: argparse.Namespace) -> int:
     if invoice_id is None:
         raise Misuse(f"{options.invoice!r} is no id of an invoice; 'invoices list' shows them")
     decision: Decision = options.decision
-    prepare_existing(settings)
 
     def change(tx: Connection, _keyring: Keyring, now: int) -> Invoice:
         changed = decide(tx, invoice_id, decision, now)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 from functools import partial
 
@@ -29,12 +28,11 @@ from cloudcore.identity.services.users import new_password
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import lower_ids
 from cloudcore.serving.logs import configure_logging
-from registry.cli.server.existing_data import prepare_existing
+from registry.cli.server.existing_data import on_data
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
 from registry.cli.server.run_server import find_console, read_url
-from registry.composition.main import Registry
-from registry.settings.settings import Settings
+from registry.composition.stores import RegistryStores
 from registry.settings.texts import SettingsError
 
 _log = logging.getLogger(__name__)
@@ -48,10 +46,25 @@ def run_reset_password(options: argparse.Namespace) -> int:
     except InvalidInput as error:
         raise SettingsError(f"{options.address!r}: {error}") from None
     configure_logging()
-    prepare_existing(settings)
     password = new_password()
+
+    async def reset(stores: RegistryStores) -> None:
+        ctx = stores.ctx
+        named = options.organization and lower_ids(options.organization)
+        person = await ctx.database.read(find_person_by_email, email, named)
+        kept = hash_password(password, salt=salt_of(person.password))
+        now = ctx.clock()
+
+        def change(tx: Connection) -> None:
+            reset_password(tx, person.id, kept, now, resumes=options.resume)
+            owners = organizations_of(person.id, tx)
+            crn = person_crn(person.organization_id, person.id)
+            record_on_host(tx, "iam:ChangePassword", owners, crn, "entrepot reset-password", now)
+
+        await ctx.database.write(change)
+
     try:
-        asyncio.run(_reset_password(settings, email, password, options))
+        on_data(settings, reset)
     except NotFound as error:
         raise Missing(str(error)) from None
     except Conflict as error:
@@ -70,7 +83,6 @@ def run_new_access_key(options: argparse.Namespace) -> int:
     """Add an access key to a service account and print it; return the exit status."""
     settings, name, replaces = settings_of(options), options.service_account, options.replace
     configure_logging()
-    prepare_existing(settings)
     key, key_id = new_access_key(), uuid7()
 
     def add(tx: Connection, keyring: Keyring, now: int) -> Account:
@@ -103,25 +115,6 @@ def run_new_access_key(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _reset_password(
-    settings: Settings, email: str, password: str, options: argparse.Namespace
-) -> None:
-    async with Registry(settings).open() as stores:
-        ctx = stores.ctx
-        named = options.organization and lower_ids(options.organization)
-        person = await ctx.database.read(find_person_by_email, email, named)
-        kept = hash_password(password, salt=salt_of(person.password))
-        now = ctx.clock()
-
-        def change(tx: Connection) -> None:
-            reset_password(tx, person.id, kept, now, resumes=options.resume)
-            owners = organizations_of(person.id, tx)
-            crn = person_crn(person.organization_id, person.id)
-            record_on_host(tx, "iam:ChangePassword", owners, crn, "entrepot reset-password", now)
-
-        await ctx.database.write(change)
-
-
 def run_restore_admin(options: argparse.Namespace) -> int:
     """Give a person the role `admin` of an account, with all rights; return the exit status."""
     settings, handle, address = settings_of(options), options.account, options.email
@@ -130,7 +123,6 @@ def run_restore_admin(options: argparse.Namespace) -> int:
     except InvalidInput as error:
         raise SettingsError(f"--email {address!r}: {error}") from None
     configure_logging()
-    prepare_existing(settings)
 
     def restore(tx: Connection, _keyring: Keyring, now: int) -> list[HostChange]:
         account, changes = restore_admin(tx, handle, email, partial(uuid7, now), now)

@@ -20,15 +20,15 @@ from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_store
 from registry.blobstore.sweeper import Orphan
 from registry.cli.client.api import Record
-from registry.cli.server.existing_data import find_data_keys, prepare_existing
+from registry.cli.server.existing_data import find_data_keys, on_data, prepare_existing
 from registry.cli.server.options import settings_of
-from registry.composition.main import Registry
+from registry.composition.stores import RegistryStores
 from registry.errors import BlobUnknown, DigestMismatch
 from registry.gc.database_rollback import accept_database
 from registry.gc.orphans import list_orphans, take_back_owned
 from registry.gc.recovery import recover_blob
 from registry.oci.digest import Digest
-from registry.oci.reference import Name, parse_name
+from registry.oci.reference import parse_name
 from registry.services.repositories.names import get_named_repository
 from registry.settings.settings import Settings
 
@@ -71,8 +71,12 @@ def run_restoration(options: argparse.Namespace) -> int:
 def run_acceptance(options: argparse.Namespace) -> int:
     """Accept the database as the right one from now on."""
     settings = settings_of(options)
-    prepare_existing(settings)
-    asyncio.run(_accept(settings))
+
+    async def accept(stores: RegistryStores) -> None:
+        await take_back_owned(stores.ctx, stores.store)
+        await accept_database(stores.ctx, stores.store)
+
+    on_data(settings, accept)
     write_now(
         "The database is accepted: collection and the scan for orphans go on. Blobs that it does"
         " not know are set aside, and can be put back for some days ('entrepot gc orphans')\n"
@@ -97,13 +101,6 @@ async def _restore(settings: Settings, ids: Sequence[str] | None) -> int:
         return count
 
 
-async def _accept(settings: Settings) -> None:
-    async with Registry(settings).open() as stores:
-        ctx, sweeper = stores.ctx, stores.store
-        await take_back_owned(ctx, sweeper)
-        await accept_database(ctx, sweeper)
-
-
 def _record(orphan: Orphan, kept: int) -> Record:
     return {
         "id": orphan.object_id,
@@ -120,9 +117,14 @@ def run_recovery(options: argparse.Namespace) -> int:
     name, wanted = parse_name(options.repository), Digest.parse(options.digest)
     if wanted.algorithm != "sha256":
         raise Misuse("the quarantine knows blobs by their sha256")
-    prepare_existing(settings)
+
+    async def recover(stores: RegistryStores) -> None:
+        ctx = replace(stores.ctx, data_keys=find_data_keys(settings, stores.ctx))
+        found = await ctx.database.read(get_named_repository, name)
+        await recover_blob(ctx, found.account_id, found.id, wanted)
+
     try:
-        asyncio.run(_recover(settings, name, wanted))
+        on_data(settings, recover)
     except BlobUnknown as error:
         raise Missing(f"{error}: {_NOT_THERE}") from None
     except NotFound as error:
@@ -134,10 +136,3 @@ def run_recovery(options: argparse.Namespace) -> int:
         f"Recovered {wanted}: {name} keeps it for {grace}, and while a manifest references it\n"
     )
     return 0
-
-
-async def _recover(settings: Settings, name: Name, digest: Digest) -> None:
-    async with Registry(settings).open() as stores:
-        ctx = replace(stores.ctx, data_keys=find_data_keys(settings, stores.ctx))
-        found = await ctx.database.read(get_named_repository, name)
-        await recover_blob(ctx, found.account_id, found.id, digest)

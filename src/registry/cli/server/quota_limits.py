@@ -17,7 +17,6 @@ from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import Crn
 from cloudcore.serving.logs import configure_logging
-from registry.cli.server.existing_data import prepare_existing
 from registry.cli.server.host_changes import record_on_host, write_on_host
 from registry.cli.server.options import settings_of
 from registry.composition.families import FAMILIES
@@ -51,7 +50,6 @@ def _run(options: argparse.Namespace, limit: int | None) -> int:
             f"{quota.name} are of each {quota.per}, not of an account: leave --account out"
         )
     configure_logging()
-    prepare_existing(settings)
     was_there = _change(settings, handle, quota, limit)
     whose = handle or "every account without a limit of its own"
     if limit is not None:

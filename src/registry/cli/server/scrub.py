@@ -24,7 +24,7 @@ from cloudcore.commands.records import (
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_bucket_store
 from registry.cli.client.api import Record
-from registry.cli.server.existing_data import prepare_existing
+from registry.cli.server.existing_data import on_data, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
@@ -90,13 +90,12 @@ def _and_pieces(report: ScrubReport) -> str:
 async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[ScrubReport, str]:
     """Return the report, and the reason why it may be wrong, or an empty string."""
     names = [parse_name(each) for each in options.repositories]
-    line = ProgressLine(sys.stderr)
 
     def show(progress: CheckProgress) -> None:
         total = "" if progress.total is None else f" of {progress.total}"
         line.show(f"{progress.stage} {progress.done}{total}, {size_text(progress.read_bytes)} read")
 
-    try:
+    with ProgressLine(sys.stderr) as line:
         async with Registry(settings).open() as stores, open_bucket_store(settings) as buckets:
             ctx, store = stores.ctx, stores.store
             try:
@@ -112,23 +111,19 @@ async def _scrub(settings: Settings, options: argparse.Namespace) -> tuple[Scrub
             pace = Pace(options.limit_rate)
             report = await scrub_all(ctx.database, store, ctx.clock, scope, pace, show, buckets)
             return report, warning
-    finally:
-        line.end()
 
 
 def run_status(options: argparse.Namespace) -> int:
     """Print how far the scrub in the background has come."""
     settings = settings_of(options)
-    prepare_existing(settings)
-    status = asyncio.run(_status(settings))
+    status = on_data(
+        settings,
+        lambda stores: scrub_status(
+            stores.ctx.database, stores.ctx.clock() - settings.scrubbing.every
+        ),
+    )
     write_status(options.output, _lines(settings, status), _record(settings, status))
     return 0
-
-
-async def _status(settings: Settings) -> ScrubStatus:
-    async with Registry(settings).open() as stores:
-        ctx = stores.ctx
-        return await scrub_status(ctx.database, ctx.clock() - settings.scrubbing.every)
 
 
 def _lines(settings: Settings, status: ScrubStatus) -> list[str]:

@@ -16,7 +16,7 @@ from cloudcore.commands.progress import ProgressLine
 from cloudcore.commands.records import size_text, utc_text, write_now
 from cloudcore.kms.vault import Vault
 from registry.cli.client.api import Record
-from registry.cli.server.existing_data import prepare_existing
+from registry.cli.server.existing_data import on_data, prepare_existing
 from registry.cli.server.options import settings_of
 from registry.cli.server.scrub import last_turn, write_damaged, write_status
 from registry.cli.server.serve import check_install
@@ -66,9 +66,8 @@ def run_seal(options: argparse.Namespace) -> int:
 
 
 async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
-    line = ProgressLine(sys.stderr)
     report = SealReport()
-    try:
+    with ProgressLine(sys.stderr) as line:
         async with _open(settings) as (stores, data_keys):
             ctx, store = stores.ctx, stores.store
             try:
@@ -86,8 +85,6 @@ async def _seal(settings: Settings, bytes_per_second: int) -> SealReport:
             sealer = Sealer(ctx, data_keys, store, pace, report.damaged.append)
             rows = plain_rows(ctx.database, FIRST)
             await seal_objects(sealer, rows, report, show, _WORKERS)
-    finally:
-        line.end()
     return report
 
 
@@ -106,15 +103,9 @@ async def _open(settings: Settings) -> AsyncIterator[tuple[RegistryStores, DataK
 def run_status(options: argparse.Namespace) -> int:
     """Print how much is stored plain, and how the last turn in the background ended."""
     settings = settings_of(options)
-    prepare_existing(settings)
-    status = asyncio.run(_status(settings))
+    status = on_data(settings, lambda stores: seal_status(stores.ctx.database))
     write_status(options.output, _lines(settings, status), _record(settings, status))
     return 0
-
-
-async def _status(settings: Settings) -> SealStatus:
-    async with Registry(settings).open() as stores:
-        return await seal_status(stores.ctx.database)
 
 
 def _lines(settings: Settings, status: SealStatus) -> list[str]:
