@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.queue import Job, first_due
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.queue import Job
 from registry.services.lifecycle.runs import lifecycle_kind
 from tests.integration.pushing import Descriptor, World
-from tests.jobs import until
+from tests.jobs import run_due
 
 DAY = 24 * 3600
 
@@ -78,21 +76,7 @@ class LifecycleWorld(World):
                 await waiting.pop()()
             return outcome
 
-        worker = JobWorker(
-            self.install.database,
-            [replace(kind, step=step)],
-            pace=JobPace(poll_seconds=0.01),
-            clock=self.install.clock,
-        )
-        running = asyncio.create_task(worker.run())
-
-        async def is_done() -> bool:
-            due = await self.install.database.read(first_due, [kind.name])
-            return running.done() or due is None
-
-        await until(is_done)
-        worker.stop()
-        await running
+        await run_due(self.install.database, [replace(kind, step=step)], self.install.clock)
         assert not waiting, "nothing was left to meddle with"
 
     async def runs(self) -> list[dict[str, Any]]:
