@@ -209,3 +209,16 @@ def add_account(connection: Connection, handle: str) -> str:
 def program(module: str, *arguments: str) -> list[str]:
     """Return the command that runs `module` of the tests in another process."""
     return [sys.executable, "-m", module, *arguments]
+
+
+def lose_commits(url: str) -> None:
+    """Let the server end each session that inserts an account, amid its commit."""
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
+        )
+        connection.execute(
+            "CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON accounts"
+            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose()"
+        )

@@ -239,6 +239,12 @@ class Registry:
     account: str
     """The handle of the account."""
 
+    async def account_id(self, handle: str = "") -> str:
+        """Return the id of the account, or of another one."""
+        found = await self.ctx.database.read(find_account, handle or self.account)
+        assert found is not None
+        return found.id
+
     async def add_immutable(self, name: str, *exclusions: str) -> None:
         """Make a repository whose tags do not move, but for those that match `exclusions`."""
         await self.ctx.database.write(_add_immutable, self.account, name, exclusions, self.clock())

@@ -23,7 +23,7 @@ from cloudcore.identity.tables import accounts
 from registry.metadata import database as migrating
 from registry.metadata.database import migrate
 from tests.commit_proxy import commit_proxy
-from tests.databases import add_account, opened
+from tests.databases import add_account, lose_commits, opened
 from tests.postgresql import free_port
 
 pytestmark = pytest.mark.postgresql
@@ -164,15 +164,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_tried_again(
         else:
             add_account(connection, "a")
 
-    with psycopg.connect(postgresql_database) as connection:
-        connection.execute(
-            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
-        )
-        connection.execute(
-            "CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON accounts"
-            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose()"
-        )
+    lose_commits(postgresql_database)
     async with opened(postgresql_database) as database:
         with pytest.raises(Unavailable, match="may or may not be kept"):
             await database.write(store)

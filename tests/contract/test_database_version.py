@@ -23,7 +23,7 @@ from cloudcore.db.postgresql_link import connect
 from cloudcore.db.postgresql_watch import KNOWN_SECONDS, CommitWatch
 from cloudcore.db.statement import Statement
 from cloudcore.identity.tables import accounts
-from tests.databases import add_account, on_both_databases, opened
+from tests.databases import add_account, lose_commits, on_both_databases, opened
 from tests.relay import Relay
 
 on_postgresql = pytest.mark.postgresql
@@ -135,15 +135,7 @@ async def test_a_commit_of_another_worker_is_known_when_it_is_answered(
 async def test_an_unknown_outcome_changes_the_version(
     database: Database, postgresql_database: str
 ) -> None:
-    with psycopg.connect(postgresql_database) as connection:
-        connection.execute(
-            "CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS"
-            " $$ BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); RETURN NULL; END $$"
-        )
-        connection.execute(
-            "CREATE CONSTRAINT TRIGGER lose AFTER INSERT ON accounts"
-            " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION lose()"
-        )
+    lose_commits(postgresql_database)
     seen = await known(database.version)
     with pytest.raises(OutcomeUnknown):
         await database.write(add_account, "a")

@@ -16,7 +16,7 @@ from registry.gc.collection import phases_of
 from registry.gc.fsck import check
 from registry.gc.orphans import places_of, set_orphans_aside
 from registry.metadata.blobs.inline import inline_objects
-from registry.metadata.repositories.repository import find_account, find_repository, lock_repository
+from registry.metadata.repositories.repository import find_repository, lock_repository
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.quotas import BLOB_BYTES
@@ -59,19 +59,12 @@ async def push_image(registry: Registry, layer: bytes) -> None:
     assert (await registry.client.request("PUT", path, body, kind)).status == 201
 
 
-async def account_of(registry: Registry) -> str:
-    """Return the id of the registry's account."""
-    account = await registry.ctx.database.read(find_account, registry.account)
-    assert account is not None
-    return account.id
-
-
 async def fill(registry: Registry, store: BlobStore) -> None:
     """Push, delete and collect until every stage holds something; and leave orphans.
 
     The account's bytes are counted.
     """
-    limit = await account_of(registry), BLOB_BYTES.name, 1 << 40, 1
+    limit = await registry.account_id(), BLOB_BYTES.name, 1 << 40, 1
     await registry.ctx.database.write(put_limit, *limit)
     await push_image(registry, KEPT)
     await push_image(registry, DELETED)
@@ -91,7 +84,7 @@ async def fill(registry: Registry, store: BlobStore) -> None:
 
 async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int]) -> None:
     """Run some phases of the collector, with no delay."""
-    ctx, account_id = at_once(registry.ctx), await account_of(registry)
+    ctx, account_id = at_once(registry.ctx), await registry.account_id()
     run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     for number in numbers:
         await phases_of(store)[number](ctx, run)
@@ -101,7 +94,7 @@ async def run_phases(registry: Registry, store: BlobStore, numbers: Sequence[int
 async def clean(registry: Registry, store: BlobStore) -> None:
     """Run the collector once, with no delay, and look for orphans."""
     ctx = at_once(registry.ctx)
-    await collect(ctx, store, await account_of(registry))
+    await collect(ctx, store, await registry.account_id())
     for place in places_of(store):
         await set_orphans_aside(ctx, store, place)
 

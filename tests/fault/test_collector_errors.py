@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -11,9 +10,7 @@ from typing import Final
 
 import pytest
 
-from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import find_run
-from cloudcore.jobs.worker import JobWorker
 from registry.blobstore.disk.files import DiskFiles
 from registry.blobstore.threaded_store import ThreadedStore
 from registry.blobstore.threads import Threads
@@ -27,7 +24,6 @@ from tests.fault.collected import (
     GARBAGE,
     MARK,
     SWEEP,
-    account_of,
     check_clean,
     check_needed,
     clean,
@@ -36,7 +32,7 @@ from tests.fault.collected import (
     run_phases,
 )
 from tests.inprocess import Registry, open_registry
-from tests.jobs import until
+from tests.jobs import run_due
 
 DATA = bytes(range(256)) * 4096
 
@@ -90,7 +86,7 @@ async def test_a_later_run_deletes_what_was_refused(
     store.files.refusals = 100
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
-            await collect(at_once(registry.ctx), store, await account_of(registry))
+            await collect(at_once(registry.ctx), store, await registry.account_id())
         await check_needed(registry, store)
     assert store.files.deleted == 0
     store.files.refusals = 0
@@ -105,19 +101,11 @@ async def test_a_store_that_goes_on_refusing_fails_the_run(
     """The job tries again; after so many attempts the run says why, and the next one finishes."""
 
     await fill(registry, store)
-    ctx, account_id = at_once(registry.ctx), await account_of(registry)
+    ctx, account_id = at_once(registry.ctx), await registry.account_id()
     run = await ctx.database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     store.files.refusals = 100
     kind = replace(collection_kind(ctx, store), max_attempts=1)
-    worker = JobWorker(ctx.database, [kind], clock=ctx.clock)
-    working = asyncio.create_task(worker.run())
-
-    async def is_done() -> bool:
-        return working.done() or await ctx.database.read(first_due, [KIND]) is None
-
-    await until(is_done)
-    worker.stop()
-    await working
+    await run_due(ctx.database, [kind], ctx.clock)
     ended = await ctx.database.read(find_run, KIND, account_id, run.id)
     assert ended is not None
     assert (ended.state, ended.fault) == ("failed", "STORE_UNAVAILABLE: Input/output error")
@@ -135,7 +123,7 @@ async def test_one_bad_file_keeps_no_other(registry: Registry, store: RefusingSt
         await push_blob(registry, data)
     store.files.refusals = 1
     with pytest.raises(StoreUnavailable):
-        await collect(at_once(registry.ctx), store, await account_of(registry))
+        await collect(at_once(registry.ctx), store, await registry.account_id())
     assert len(list(store.files.list_objects())) == 1
     await clean(registry, store)
     assert list(store.files.list_objects()) == []
@@ -144,7 +132,7 @@ async def test_one_bad_file_keeps_no_other(registry: Registry, store: RefusingSt
 async def test_a_file_that_can_never_be_deleted_stops_no_phase(
     registry: Registry, store: RefusingStore
 ) -> None:
-    ctx, account_id = at_once(registry.ctx), await account_of(registry)
+    ctx, account_id = at_once(registry.ctx), await registry.account_id()
     await push_blob(registry, DATA)
     store.files.bad = frozenset(found.object_id for found in store.files.list_objects())
     for data in (b"", *GARBAGE):

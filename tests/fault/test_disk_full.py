@@ -24,7 +24,7 @@ from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.collecting import at_once, collect
 from tests.databases import add_account, opened
-from tests.fault.collected import DELETED, KEPT, account_of, check_image, document, push_image
+from tests.fault.collected import DELETED, KEPT, check_image, document, push_image
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
 from tests.inprocess import Answer, Registry, open_registry
 from tests.integration.mirror_world import TTL, open_cached
@@ -98,7 +98,7 @@ async def check_emptied(registry: Registry, store: FilesystemStore, disk: Path) 
     """Delete, collect, and push into the room this makes."""
     before = free_bytes(disk)
     assert (await delete(registry)).status == 202
-    run = await collect(at_once(registry.ctx), store, await account_of(registry))
+    run = await collect(at_once(registry.ctx), store, await registry.account_id())
     assert run.counts["removed"] > DISK_BYTES // BLOB_BYTES // 2
     assert free_bytes(disk) - before > DISK_BYTES // 2
     assert (await push(registry, bytes(BLOB_BYTES))).status == 201

@@ -18,7 +18,6 @@ from registry.blobstore.base import DataKey, OpenObject
 from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
-from registry.metadata.repositories.repository import find_account
 from registry.oci.digest import digest_of
 from tests.collecting import AT_ONCE, collect
 from tests.fault.seams import Died, SteppingDatabase, SteppingStore, Steps
@@ -52,10 +51,8 @@ async def pulled(registry: Registry, repository: str) -> tuple[int, bool]:
 
 async def collect_all(registry: Registry, files: FilesystemStore) -> None:
     """Collect with no delay."""
-    account = await registry.ctx.database.read(find_account, "dev")
-    assert account is not None
     delays = replace(AT_ONCE, gc_grace_seconds=WEEK)  # no manifest references the blob
-    await collect(replace(registry.ctx, delays=delays), files, account.id)
+    await collect(replace(registry.ctx, delays=delays), files, await registry.account_id())
 
 
 async def struck_push(

@@ -90,7 +90,7 @@ async def undo(world: World, metadata_url: str) -> AsyncIterator[UndoWorld]:
 @pytest.fixture
 async def lifecycle(world: World) -> LifecycleWorld:
     """Return a repository with a lifecycle policy to come, and days that pass."""
-    return LifecycleWorld(world)
+    return LifecycleWorld(**vars(world))
 
 
 @pytest.fixture

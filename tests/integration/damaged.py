@@ -9,7 +9,6 @@ from typing import Final
 
 from registry.metadata.blobs import damage
 from registry.metadata.blobs.objects import find_object
-from registry.metadata.repositories.repository import find_account
 from tests.inprocess import Registry
 
 
@@ -43,22 +42,15 @@ DAMAGES: Final[dict[str, Callable[[Path], None]]] = {
 
 async def file_of(registry: Registry, blobs: Path, digest: str) -> Path:
     """Return the file that the account of `registry` keeps of a blob."""
-    account = await account_id(registry)
+    account = await registry.account_id()
     found = await registry.ctx.database.read(find_object, account, digest)
     assert found is not None
     return blobs / "objects" / found.stored_id[-2:] / found.stored_id
 
 
-async def account_id(registry: Registry) -> str:
-    """Return the id of the account of `registry`."""
-    account = await registry.ctx.database.read(find_account, registry.account)
-    assert account is not None
-    return account.id
-
-
 async def marked(registry: Registry) -> list[tuple[str, str]]:
     """Return the digest and the damage of every marked blob."""
     found = await registry.ctx.database.read(
-        damage.damaged_objects, await account_id(registry), 100
+        damage.damaged_objects, await registry.account_id(), 100
     )
     return [(each.digest, each.damage) for each in found]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudcore.jobs.kinds import Done, Next
-from cloudcore.jobs.queue import Job, first_due
-from cloudcore.jobs.worker import JobPace, JobWorker
+from cloudcore.jobs.queue import Job
 from registry.services.lifecycle.runs import lifecycle_kind
 from tests.integration.pushing import Descriptor, World
-from tests.jobs import until
-from tests.tenants import Install
+from tests.jobs import run_due
 
 DAY = 24 * 3600
 
@@ -21,34 +18,28 @@ Meddle = Callable[[], Awaitable[object]]
 
 
 @dataclass(frozen=True)
-class LifecycleWorld:
+class LifecycleWorld(World):
     """A repository whose policy is put, previewed and run."""
-
-    world: World
-
-    @property
-    def install(self) -> Install:
-        return self.world.install
 
     @property
     def policy(self) -> str:
         """Return the path of the policy."""
-        return f"{self.world.path}/lifecycle-policy"
+        return f"{self.path}/lifecycle-policy"
 
     async def pass_days(self, days: float) -> None:
         """Let time pass, and sign in anew."""
-        await self.world.pass_seconds(days * DAY)
+        await self.pass_seconds(days * DAY)
 
     async def put(self, *rules: dict[str, Any]) -> dict[str, Any]:
         """Give the repository a policy."""
-        answer = await self.world.control.put(self.policy, json={"rules": rules})
+        answer = await self.control.put(self.policy, json={"rules": rules})
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()["lifecycle_policy"]
         return found
 
     async def preview(self, *rules: dict[str, Any], **query: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return the preview of rules, or of the stored ones."""
-        answer = await self.world.control.post(
+        answer = await self.control.post(
             f"{self.policy}/preview", json={"rules": rules} if rules else None, params=query
         )
         assert answer.status_code == 200, answer.text
@@ -67,7 +58,7 @@ class LifecycleWorld:
         """
         if rules:
             await self.put(*rules)
-        answer = await self.world.control.post(f"{self.policy}/runs")
+        answer = await self.control.post(f"{self.policy}/runs")
         assert answer.status_code == 202, answer.text
         await self.work(meddle)
         runs = await self.runs()
@@ -85,36 +76,22 @@ class LifecycleWorld:
                 await waiting.pop()()
             return outcome
 
-        worker = JobWorker(
-            self.install.database,
-            [replace(kind, step=step)],
-            pace=JobPace(poll_seconds=0.01),
-            clock=self.install.clock,
-        )
-        running = asyncio.create_task(worker.run())
-
-        async def is_done() -> bool:
-            due = await self.install.database.read(first_due, [kind.name])
-            return running.done() or due is None
-
-        await until(is_done)
-        worker.stop()
-        await running
+        await run_due(self.install.database, [replace(kind, step=step)], self.install.clock)
         assert not waiting, "nothing was left to meddle with"
 
     async def runs(self) -> list[dict[str, Any]]:
         """Return the runs, the newest first."""
-        answer = await self.world.control.get(f"{self.policy}/runs")
+        answer = await self.control.get(f"{self.policy}/runs")
         assert answer.status_code == 200, answer.text
         found: list[dict[str, Any]] = answer.json()["runs"]
         return found
 
     async def digests(self) -> set[str]:
         """Return the digests of all images."""
-        return {image["digest"] for image in (await self.world.get("/images"))["images"]}
+        return {image["digest"] for image in (await self.get("/images"))["images"]}
 
 
 async def pin(world: LifecycleWorld, image: Descriptor) -> None:
     """Pin an image as ``prod``."""
-    path = f"{world.world.images}/{image['digest']}/pins/prod"
-    assert (await world.world.control.put(path, json={})).status_code == 201
+    path = f"{world.images}/{image['digest']}/pins/prod"
+    assert (await world.control.put(path, json={})).status_code == 201

@@ -16,15 +16,14 @@ RULE = {"priority": 1, "selector": "untagged", "older_than_days": 7}
 async def events(lifecycle: LifecycleWorld) -> list[AuditRow]:
     """Return the events of runs."""
     wanted = AuditFilter(action="registry:RunLifecyclePolicy")
-    world = lifecycle.world
-    page = await world.install.database.read(list_events, world.account.id, wanted, None, 9)
+    page = await lifecycle.install.database.read(list_events, lifecycle.account.id, wanted, None, 9)
     return list(page.rows)
 
 
 async def test_a_run_is_one_event_whatever_it_deleted(lifecycle: LifecycleWorld) -> None:
-    await lifecycle.world.push_image("one")
-    await lifecycle.world.push_image("two")
-    await lifecycle.world.push_image("kept", "v1")
+    await lifecycle.push_image("one")
+    await lifecycle.push_image("two")
+    await lifecycle.push_image("kept", "v1")
     await lifecycle.pass_days(8)
     run = await lifecycle.run(RULE)
     assert run["expired"] == 2
@@ -34,6 +33,6 @@ async def test_a_run_is_one_event_whatever_it_deleted(lifecycle: LifecycleWorld)
     assert (details["state"], details["expired"]) == ("succeeded", 2)
     assert event.principal == run["started_by"]
     assert (event.source_name, event.plane) == (run["started_by_source"]["name"], None)
-    assert event.resource.endswith(f":repository/{lifecycle.world.name.partition('/')[2]}")
+    assert event.resource.endswith(f":repository/{lifecycle.name.partition('/')[2]}")
     await lifecycle.run()
     assert len(await events(lifecycle)) == 1  # the second run deleted nothing

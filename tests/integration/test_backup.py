@@ -26,7 +26,7 @@ from registry.gc.orphans import blobs_of, set_orphans_aside
 from registry.services.context import ServiceContext
 from registry.settings.settings import Settings
 from tests.collecting import at_once, collect
-from tests.fault.collected import GARBAGE, account_of, check_image, fill, push_blob, push_image
+from tests.fault.collected import GARBAGE, check_image, fill, push_blob, push_image
 from tests.inprocess import Registry
 from tests.integration.backup_world import (
     LATER,
@@ -97,7 +97,7 @@ def test_what_the_collector_would_delete_between_the_two_steps_is_in_the_backup(
 
     async def use(registry: Registry, store: FilesystemStore) -> None:
         loop = asyncio.get_running_loop()
-        ctx, account_id = at_once(registry.ctx), await account_of(registry)
+        ctx, account_id = at_once(registry.ctx), await registry.account_id()
         await push_image(registry, LAYER)
         await push_blob(registry, GARBAGE[0])
         before = site.objects(site.data / "blobs" / "objects")
@@ -167,8 +167,8 @@ def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_n
 
     async def collected(registry: Registry, store: FilesystemStore) -> None:
         ctx = at_once(registry.ctx)
-        await collect(ctx, store, await account_of(registry))
-        await collect(ctx, store, await account_of(registry))
+        await collect(ctx, store, await registry.account_id())
+        await collect(ctx, store, await registry.account_id())
 
     site.serve(collected, site.data)
     copied.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
@@ -11,9 +10,7 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
-from cloudcore.jobs.queue import first_due
 from cloudcore.jobs.runs import Run
-from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.objects.damage import ABSENT
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sealed.frame_format import sealed_size
@@ -32,7 +29,7 @@ from registry.settings.groups import Delays
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.integration.pushing import CONFIG_TYPE, World
-from tests.jobs import until
+from tests.jobs import run_due
 
 pytestmark = on_both_databases
 
@@ -105,17 +102,7 @@ class Yard:
     async def work(self) -> None:
         """Let a worker carry out the runs there are."""
         kind = collection_kind(self.ctx, self.store)
-        pace = JobPace(poll_seconds=0.01)
-        worker = JobWorker(self.ctx.database, [kind], pace=pace, clock=self.ctx.clock)
-        running = asyncio.create_task(worker.run())
-
-        async def is_done() -> bool:
-            due = await self.ctx.database.read(first_due, [kind.name])
-            return running.done() or due is None
-
-        await until(is_done)
-        worker.stop()
-        await running
+        await run_due(self.ctx.database, [kind], self.ctx.clock)
 
     def objects(self) -> int:
         """Return how many objects the store holds."""

@@ -20,7 +20,7 @@ from registry.oci.digest import digest_of
 from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.inprocess import Registry, open_registry
-from tests.integration.damaged import account_id, cut, file_of, flip, grow, marked
+from tests.integration.damaged import cut, file_of, flip, grow, marked
 
 BLOB: Final = b"layer" * 1000
 DIGEST: Final = digest_of(BLOB)
@@ -47,7 +47,7 @@ async def test_a_blob_damaged_in_quarantine_is_not_brought_back(
         ask = registry.client.request
         assert (await ask("DELETE", f"/v2/dev/one/blobs/{DIGEST}")).status == 202
         swept = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
-        account = await account_id(registry)
+        account = await registry.account_id()
         await collect(replace(registry.ctx, delays=swept), store, account)
         harm(file)
         one = await registry.ctx.database.read(find_repository, registry.account, "one")

@@ -29,7 +29,7 @@ from registry.settings.groups import Delays
 from tests.collecting import collect
 from tests.databases import on_both_databases
 from tests.inprocess import ZERO_COPY, Answer, Client, Registry, open_registry
-from tests.integration.damaged import DAMAGES, account_id, cut, file_of, flip, marked
+from tests.integration.damaged import DAMAGES, cut, file_of, flip, marked
 
 BLOB: Final = b"layer" * 100_000
 DIGEST: Final = digest_of(BLOB)
@@ -148,7 +148,7 @@ async def sweep(registry: Registry, store: FilesystemStore) -> Run:
     """Collect with no delay but a grace for links, which no manifest references here."""
     delays = Delays(gc_grace_seconds=10 * WEEK, gc_condemned_seconds=0, gc_quarantine_seconds=0)
     ctx = replace(registry.ctx, delays=delays)
-    return await collect(ctx, store, await account_id(registry))
+    return await collect(ctx, store, await registry.account_id())
 
 
 @on_both_databases

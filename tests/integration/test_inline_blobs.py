@@ -25,7 +25,7 @@ from registry.settings.groups import Delays, Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, hang_up, open_registry
-from tests.integration.damaged import account_id, marked
+from tests.integration.damaged import marked
 from tests.memory_store import MemoryStore
 
 pytestmark = on_both_databases
@@ -268,7 +268,7 @@ async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
         assert (await push(later)).status == 201
         assert list((await bodies(registry)).values()) == [SMALL]
         assert (await pull(registry)).body == SMALL
-        await collect(at_once(registry.ctx), store, await account_id(registry))
+        await collect(at_once(registry.ctx), store, await registry.account_id())
         assert store.files.objects == {}
 
 
@@ -305,7 +305,7 @@ async def unlink(registry: Registry) -> None:
 async def test_the_collector_deletes_the_row(registry: Registry, store: MemoryStore) -> None:
     await push(registry)
     await unlink(registry)
-    done = await collect(at_once(registry.ctx), store, await account_id(registry))
+    done = await collect(at_once(registry.ctx), store, await registry.account_id())
     assert done.counts["freed_bytes"] == LIMIT
     assert await bodies(registry) == {}
     assert await rows(registry, _OBJECTS) == []
@@ -313,14 +313,14 @@ async def test_the_collector_deletes_the_row(registry: Registry, store: MemorySt
 
 async def remove_quarantined(registry: Registry, store: MemoryStore) -> None:
     ctx = replace(registry.ctx, delays=Delays(gc_quarantine_seconds=0))
-    await collect(ctx, store, await account_id(registry))
+    await collect(ctx, store, await registry.account_id())
 
 
 async def swept(registry: Registry, store: MemoryStore) -> str:
     """Push a blob and sweep it into the quarantine; return the account's id."""
     await push(registry)
     await unlink(registry)
-    account = await account_id(registry)
+    account = await registry.account_id()
     ctx = at_once(registry.ctx)
     await collect(
         replace(ctx, delays=replace(ctx.delays, gc_quarantine_seconds=60)), store, account

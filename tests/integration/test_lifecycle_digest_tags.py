@@ -26,24 +26,22 @@ def digest_tag(image: Descriptor, ending: str) -> str:
 async def sign(world: LifecycleWorld, image: Descriptor, ending: str = ".sig") -> Descriptor:
     """Push a signature that has no subject but a tag."""
     tag = digest_tag(image, ending)
-    return await world.world.push_image(f"of {tag}", tag)
+    return await world.push_image(f"of {tag}", tag)
 
 
 async def point(world: LifecycleWorld, image: Descriptor, tag: str) -> None:
     """Point a tag to an image."""
-    answer = await world.world.control.put(
-        f"{world.world.path}/tags/{tag}", json={"digest": image["digest"]}
-    )
+    answer = await world.control.put(f"{world.path}/tags/{tag}", json={"digest": image["digest"]})
     assert answer.status_code == 201, answer.text
 
 
 async def test_a_signature_stays_with_its_image_and_goes_with_it(lifecycle: LifecycleWorld) -> None:
-    first = await lifecycle.world.push_image("first", "v1")
+    first = await lifecycle.push_image("first", "v1")
     signatures = [await sign(lifecycle, first, ending) for ending in (".sig", ".att", "")]
     await lifecycle.pass_days(8)
     await point(lifecycle, first, "prod")
     assert await lifecycle.previewed(OLD) == {}  # the age of what it is about is what counts
-    second = await lifecycle.world.push_image("second", "v2")
+    second = await lifecycle.push_image("second", "v2")
     kept = await sign(lifecycle, second)
     found = await lifecycle.preview(NEWEST)  # no signature is among the newest
     told = {image["digest"]: (image["rule"], image["expires_with"]) for image in found["images"]}
@@ -58,13 +56,13 @@ async def test_a_signature_stays_with_its_image_and_goes_with_it(lifecycle: Life
 async def test_what_is_about_several_images_stays_while_one_of_them_does(
     lifecycle: LifecycleWorld,
 ) -> None:
-    gone = await lifecycle.world.push_image("gone", "ci-1")
-    left = await lifecycle.world.push_image("left", "v1")
+    gone = await lifecycle.push_image("gone", "ci-1")
+    left = await lifecycle.push_image("left", "v1")
     shared = await sign(lifecycle, gone, ".sbom")
     await point(lifecycle, shared, digest_tag(left, ".sbom"))
     named = await sign(lifecycle, gone)
     await point(lifecycle, named, "ci-named")
-    itself = await lifecycle.world.push_image("itself", "ci-2")
+    itself = await lifecycle.push_image("itself", "ci-2")
     await point(lifecycle, itself, digest_tag(itself, ""))
     await lifecycle.pass_days(8)
     expected = {gone["digest"]: 3, itself["digest"]: 3}
@@ -80,11 +78,11 @@ async def test_signatures_follow_in_many_portions(
 ) -> None:
     """No rule takes them: only the expiry of their image takes them along."""
 
-    image = await lifecycle.world.push_image("image", "ci-1")
-    document = await lifecycle.world.image_document("signature")
+    image = await lifecycle.push_image("image", "ci-1")
+    document = await lifecycle.image_document("signature")
     for number in range(110):
         about = document | {"annotations": {"number": str(number)}}
-        await lifecycle.world.push(about, digest_tag(image, f".{number}"))
+        await lifecycle.push(about, digest_tag(image, f".{number}"))
     await lifecycle.pass_days(8)
     assert (await lifecycle.run(CI))["expired"] == 111
     assert await lifecycle.digests() == set()
@@ -93,14 +91,14 @@ async def test_signatures_follow_in_many_portions(
 
 
 async def test_an_image_that_comes_saves_its_signature(lifecycle: LifecycleWorld) -> None:
-    document = await lifecycle.world.image_document("image")
+    document = await lifecycle.image_document("image")
     image = {"digest": digest_of(json.dumps(document).encode())}
     signature = await sign(lifecycle, image)
     await lifecycle.pass_days(8)
     assert await lifecycle.previewed(OLD) == {signature["digest"]: 1}
 
     async def push_image() -> None:
-        await lifecycle.world.push(document)
+        await lifecycle.push(document)
 
     assert (await lifecycle.run(OLD, meddle=push_image))["expired"] == 0
     assert signature["digest"] in await lifecycle.digests()

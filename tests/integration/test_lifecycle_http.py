@@ -29,7 +29,7 @@ CI: Final = {
 
 @on_both_databases
 async def test_a_policy_from_its_making_to_its_end(lifecycle: LifecycleWorld) -> None:
-    control, path = lifecycle.world.control, lifecycle.policy
+    control, path = lifecycle.control, lifecycle.policy
     for answer in (
         await control.get(path),
         await control.delete(path),
@@ -39,7 +39,7 @@ async def test_a_policy_from_its_making_to_its_end(lifecycle: LifecycleWorld) ->
     ):
         refused(answer, 404, "NOT_FOUND")
     made = await lifecycle.put(UNTAGGED, CI)
-    assert made["repository"]["id"] == lifecycle.world.repository_id
+    assert made["repository"]["id"] == lifecycle.repository_id
     assert made["repository"]["name"] == "app"
     assert made["revision"] == 1
     assert [rule["priority"] for rule in made["rules"]] == [1, 2]
@@ -105,13 +105,13 @@ async def test_a_bad_document_is_refused_whole(
     """Never ignored, neither where it is stored nor where it is only tried."""
 
     kind = {"content-type": "application/json"}
-    answer = await lifecycle.world.control.put(lifecycle.policy, content=body, headers=kind)
+    answer = await lifecycle.control.put(lifecycle.policy, content=body, headers=kind)
     params = refused(answer, 400, "INVALID_INPUT", field)
     if reason is not None:
         assert params["reason"] == reason
-    refused(await lifecycle.world.control.get(lifecycle.policy), 404, "NOT_FOUND")
+    refused(await lifecycle.control.get(lifecycle.policy), 404, "NOT_FOUND")
     if body and body not in (b"{}", b'{"rules": null}'):
-        tried = await lifecycle.world.control.post(
+        tried = await lifecycle.control.post(
             f"{lifecycle.policy}/preview", content=body, headers=kind
         )
         refused(tried, 400, "INVALID_INPUT", field)
@@ -119,7 +119,7 @@ async def test_a_bad_document_is_refused_whole(
 
 @on_both_databases
 async def test_a_preview_names_what_a_run_then_takes(lifecycle: LifecycleWorld) -> None:
-    push = lifecycle.world.push_image
+    push = lifecycle.push_image
     first, second = await push("1", "ci-1"), await push("22", "ci-2", "ci-2b")
     signature = await push("333", subject=first, artifactType="application/x-signature")
     dangling = await push("4444")
@@ -142,7 +142,7 @@ async def test_a_preview_names_what_a_run_then_takes(lifecycle: LifecycleWorld) 
     assert summary["kept_by_rule"] == {"2": 1}
     assert summary["freed_bytes"] == 1 + 3 + 4  # the config is that of the second, too
     assert len(await lifecycle.digests()) == 4
-    refused(await lifecycle.world.control.get(lifecycle.policy), 404, "NOT_FOUND")
+    refused(await lifecycle.control.get(lifecycle.policy), 404, "NOT_FOUND")
 
     run = await lifecycle.run(UNTAGGED, CI)
     assert run["status"] == "succeeded"
@@ -153,17 +153,17 @@ async def test_a_preview_names_what_a_run_then_takes(lifecycle: LifecycleWorld) 
     assert await lifecycle.digests() == {second["digest"]}
     assert await lifecycle.previewed() == {}
 
-    deleted = (await lifecycle.world.get("/images/deleted"))["images"]
+    deleted = (await lifecycle.get("/images/deleted"))["images"]
     assert {image["digest"] for image in deleted} == expected.keys()
     assert {image["deleted_by"] for image in deleted} == {
-        f"crn:registry:local:{lifecycle.world.account.id}:lifecycle-run/{run['id']}"
+        f"crn:registry:local:{lifecycle.account.id}:lifecycle-run/{run['id']}"
     }
 
 
 @on_both_databases
 async def test_a_preview_page_by_page_is_of_one_moment(lifecycle: LifecycleWorld) -> None:
     for number in range(7):
-        await lifecycle.world.push_image(str(number), f"ci-{number}")
+        await lifecycle.push_image(str(number), f"ci-{number}")
     await lifecycle.pass_days(1)
     whole = await lifecycle.preview(CI)
     assert len(whole["images"]) == 6
@@ -175,21 +175,21 @@ async def test_a_preview_page_by_page_is_of_one_moment(lifecycle: LifecycleWorld
         found += page["images"]
         marker = {"marker": page["meta"].get("marker")}
         # What comes meanwhile is not in the pages to come.
-        await lifecycle.world.push_image(f"later {len(found)}", f"ci-later-{len(found)}")
+        await lifecycle.push_image(f"later {len(found)}", f"ci-later-{len(found)}")
     assert page["meta"] == {"total": 6, "limit": 3, "has_more": False}
     assert found == whole["images"]
 
     page = await lifecycle.preview(CI, limit=3)
     marker = {"marker": page["meta"]["marker"]}
     other = CI | {"keep_last": 2}
-    answer = await lifecycle.world.control.post(
+    answer = await lifecycle.control.post(
         f"{lifecycle.policy}/preview", json={"rules": [other]}, params=marker
     )
     refused(answer, 400, "INVALID_INPUT", "marker")
     for query in ({"limit": "0"}, {"limit": "201"}, {"marker": "x"}):
-        answer = await lifecycle.world.control.post(f"{lifecycle.policy}/preview", params=query)
+        answer = await lifecycle.control.post(f"{lifecycle.policy}/preview", params=query)
         refused(answer, 404, "NOT_FOUND")  # it has no policy; what is asked of none is nothing
-        answer = await lifecycle.world.control.post(
+        answer = await lifecycle.control.post(
             f"{lifecycle.policy}/preview", json={"rules": [CI]}, params=query
         )
         refused(answer, 400, "INVALID_INPUT")
@@ -198,7 +198,7 @@ async def test_a_preview_page_by_page_is_of_one_moment(lifecycle: LifecycleWorld
 @on_both_databases
 async def test_runs_are_listed_and_one_runs_at_a_time(lifecycle: LifecycleWorld) -> None:
     await lifecycle.put(UNTAGGED)
-    control = lifecycle.world.control
+    control = lifecycle.control
     first = (await control.post(f"{lifecycle.policy}/runs")).json()["run"]
     joined = (await control.post(f"{lifecycle.policy}/runs")).json()["run"]
     assert first == joined
@@ -221,7 +221,7 @@ async def test_runs_are_listed_and_one_runs_at_a_time(lifecycle: LifecycleWorld)
 @on_both_databases
 async def test_a_run_is_found_by_its_id(lifecycle: LifecycleWorld) -> None:
     await lifecycle.put(UNTAGGED)
-    control = lifecycle.world.control
+    control = lifecycle.control
     answer = await control.post(f"{lifecycle.policy}/runs")
     started, place = answer.json(), answer.headers["location"]
     assert place == f"{lifecycle.policy}/runs/{started['run']['id']}"
@@ -235,7 +235,7 @@ async def test_a_run_is_found_by_its_id(lifecycle: LifecycleWorld) -> None:
     elsewhere = f"/v1/repositories/{other['repository']['id']}/lifecycle-policy/runs"
     for path in (
         f"{elsewhere}/{listed['id']}",
-        f"{lifecycle.policy}/runs/{lifecycle.world.repository_id}",
+        f"{lifecycle.policy}/runs/{lifecycle.repository_id}",
         f"{lifecycle.policy}/runs/latest",
     ):
         refused(await control.get(path), 404, "NOT_FOUND")
@@ -259,7 +259,7 @@ async def test_a_clock_that_was_wrong_holds_up_no_policy_put_again(
     clock.advance(365 * DAY)
     await start_due_runs(lifecycle.install.ctx)
     clock.advance(-365 * DAY)
-    stored = (await lifecycle.world.control.get(lifecycle.policy)).json()["lifecycle_policy"]
+    stored = (await lifecycle.control.get(lifecycle.policy)).json()["lifecycle_policy"]
     assert stored["next_run_at"] > right["next_run_at"]
     again = await lifecycle.put(UNTAGGED)
     assert again["next_run_at"] < rfc3339(clock.now + (DAY + 60) * 1_000_000)

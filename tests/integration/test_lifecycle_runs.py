@@ -30,40 +30,38 @@ Meddling = Callable[[LifecycleWorld, Descriptor], Awaitable[object]]
 
 
 async def tag(world: LifecycleWorld, image: Descriptor) -> None:
-    answer = await world.world.control.put(
-        f"{world.world.path}/tags/again", json={"digest": image["digest"]}
-    )
+    answer = await world.control.put(f"{world.path}/tags/again", json={"digest": image["digest"]})
     assert answer.status_code == 201, answer.text
 
 
 async def pull(world: LifecycleWorld, image: Descriptor) -> None:
-    assert await world.world.pulls(image["digest"])
+    assert await world.pulls(image["digest"])
     await world.install.ctx.pulls.flush()
 
 
 async def pin_for_an_hour(world: LifecycleWorld, image: Descriptor) -> None:
-    path = f"{world.world.images}/{image['digest']}/pins/prod"
+    path = f"{world.images}/{image['digest']}/pins/prod"
     end = rfc3339(world.install.clock.now + 3600 * 1_000_000)
-    assert (await world.world.control.put(path, json={"expires_at": end})).status_code == 201
+    assert (await world.control.put(path, json={"expires_at": end})).status_code == 201
 
 
 async def delete_and_restore(world: LifecycleWorld, image: Descriptor) -> None:
-    path = f"{world.world.images}/{image['digest']}"
-    assert (await world.world.control.delete(path)).status_code == 204
+    path = f"{world.images}/{image['digest']}"
+    assert (await world.control.delete(path)).status_code == 204
     await restore(world, image)
 
 
 async def list_in_an_index(world: LifecycleWorld, image: Descriptor) -> None:
-    await world.world.push_index([image])
+    await world.push_index([image])
 
 
 async def delete_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
-    newest = (await world.world.get("/images"))["images"][0]["digest"]
-    assert (await world.world.control.delete(f"{world.world.images}/{newest}")).status_code == 204
+    newest = (await world.get("/images"))["images"][0]["digest"]
+    assert (await world.control.delete(f"{world.images}/{newest}")).status_code == 204
 
 
 async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
-    newest = (await world.world.get("/images"))["images"][0]
+    newest = (await world.get("/images"))["images"][0]
     await pin(world, newest)
 
 
@@ -87,11 +85,11 @@ async def pin_a_newer_one(world: LifecycleWorld, _: Descriptor) -> None:
 async def test_what_happens_between_selection_and_deletion_saves_the_image(
     lifecycle: LifecycleWorld, database_url: str, rule: dict[str, Any], meddling: Meddling
 ) -> None:
-    other, image = [await lifecycle.world.push_image(name) for name in ("other", "image")]
+    other, image = [await lifecycle.push_image(name) for name in ("other", "image")]
     await lifecycle.pass_days(4)
     if rule is NEWEST:
         for name in ("newer", "newest"):
-            await lifecycle.world.push_image(name)
+            await lifecycle.push_image(name)
     await lifecycle.pass_days(4)
     assert set(await lifecycle.previewed(rule)) == {image["digest"], other["digest"]}
     run = await lifecycle.run(rule, meddle=lambda: meddling(lifecycle, image))
@@ -106,14 +104,14 @@ async def test_what_happens_between_selection_and_deletion_saves_the_image(
 
 @on_both_databases
 async def test_a_subject_that_comes_saves_its_referrer(lifecycle: LifecycleWorld) -> None:
-    document = await lifecycle.world.image_document("subject")
+    document = await lifecycle.image_document("subject")
     body = json.dumps(document).encode()
     subject = {"mediaType": OCI_MANIFEST, "digest": str(digest_of(body)), "size": len(body)}
-    signature = await lifecycle.world.push_image("signature", subject=subject)
+    signature = await lifecycle.push_image("signature", subject=subject)
     await lifecycle.pass_days(8)
 
     async def push_subject() -> None:
-        await lifecycle.world.push(document)
+        await lifecycle.push(document)
 
     run = await lifecycle.run(UNTAGGED, meddle=push_subject)
     assert run["expired"] == 0
@@ -122,9 +120,9 @@ async def test_a_subject_that_comes_saves_its_referrer(lifecycle: LifecycleWorld
 
 @on_both_databases
 async def test_the_family_of_a_saved_image_is_saved(lifecycle: LifecycleWorld) -> None:
-    push = lifecycle.world.push_image
+    push = lifecycle.push_image
     platform, loose = await push("amd64"), await push("loose")
-    index = await lifecycle.world.push_index([platform])
+    index = await lifecycle.push_index([platform])
     signature = await push("signature", subject=index)
     await lifecycle.pass_days(8)
     expected = {each["digest"] for each in (platform, loose, index, signature)}
@@ -142,14 +140,14 @@ async def test_what_was_not_to_go_does_not_go_this_time(lifecycle: LifecycleWorl
         {"priority": 2, "selector": "untagged", "keep_last": 1},
     ]
 
-    old = await lifecycle.world.push_image("old", "v1")
-    await lifecycle.world.push_image("new", "v2")
-    await lifecycle.world.push_image("newest")
+    old = await lifecycle.push_image("old", "v1")
+    await lifecycle.push_image("new", "v2")
+    await lifecycle.push_image("newest")
     await lifecycle.pass_days(1)
     assert await lifecycle.previewed(*rules) == {old["digest"]: 1}
 
     async def untag() -> None:
-        answer = await lifecycle.world.control.delete(f"{lifecycle.world.path}/tags/v2")
+        answer = await lifecycle.control.delete(f"{lifecycle.path}/tags/v2")
         assert answer.status_code == 204
 
     run = await lifecycle.run(*rules, meddle=untag)
@@ -158,7 +156,7 @@ async def test_what_was_not_to_go_does_not_go_this_time(lifecycle: LifecycleWorl
 
 
 async def take_the_policy_away(world: LifecycleWorld) -> None:
-    assert (await world.world.control.delete(world.policy)).status_code == 204
+    assert (await world.control.delete(world.policy)).status_code == 204
 
 
 async def change_the_policy(world: LifecycleWorld) -> None:
@@ -166,7 +164,7 @@ async def change_the_policy(world: LifecycleWorld) -> None:
 
 
 async def delete_the_repository(world: LifecycleWorld) -> None:
-    answer = await world.world.control.delete(world.world.path, params={"force": "true"})
+    answer = await world.control.delete(world.path, params={"force": "true"})
     assert answer.status_code == 204
 
 
@@ -184,10 +182,10 @@ async def test_a_run_stops_when_it_is_no_longer_wanted(
     meddling: Callable[[LifecycleWorld], Awaitable[None]],
     fault: str,
 ) -> None:
-    await lifecycle.world.push_image("image")
+    await lifecycle.push_image("image")
     await lifecycle.pass_days(8)
     await lifecycle.put(UNTAGGED)
-    assert (await lifecycle.world.control.post(f"{lifecycle.policy}/runs")).status_code == 202
+    assert (await lifecycle.control.post(f"{lifecycle.policy}/runs")).status_code == 202
     await lifecycle.work(meddle=lambda: meddling(lifecycle))
     with querying(database_url) as query:
         ((state, words, counts),) = query("SELECT state, fault, counts FROM runs")
@@ -198,13 +196,13 @@ async def test_a_run_stops_when_it_is_no_longer_wanted(
 
 async def test_a_run_that_cannot_work_fails_with_its_fault(lifecycle: LifecycleWorld) -> None:
     await lifecycle.put(UNTAGGED)
-    assert (await lifecycle.world.control.post(f"{lifecycle.policy}/runs")).status_code == 202
+    assert (await lifecycle.control.post(f"{lifecycle.policy}/runs")).status_code == 202
     await lose_workers(lifecycle.install.database, KIND, lifecycle.install.clock())
     await lifecycle.work()
     (run,) = await lifecycle.runs()
     assert (run["status"], run["fault"]) == ("failed", "WORKER_LOST")
     # It holds up no other.
-    assert (await lifecycle.world.control.post(f"{lifecycle.policy}/runs")).status_code == 202
+    assert (await lifecycle.control.post(f"{lifecycle.policy}/runs")).status_code == 202
     assert [run["status"] for run in await lifecycle.runs()] == ["running", "failed"]
 
 
@@ -212,18 +210,18 @@ async def test_a_run_that_cannot_work_fails_with_its_fault(lifecycle: LifecycleW
 async def test_many_images_go_in_portions(lifecycle: LifecycleWorld) -> None:
     """More than one transaction takes, with a subject whose referrers are divided."""
 
-    subject = await lifecycle.world.push_image("subject")
-    document = await lifecycle.world.image_document("signature")
+    subject = await lifecycle.push_image("subject")
+    document = await lifecycle.image_document("signature")
     for number in range(60):
         about = {"subject": subject, "annotations": {"number": str(number)}}
-        await lifecycle.world.push(document | about)
+        await lifecycle.push(document | about)
     for number in range(50):
-        await lifecycle.world.push(document | {"annotations": {"number": str(number)}})
+        await lifecycle.push(document | {"annotations": {"number": str(number)}})
     await lifecycle.pass_days(8)
     run = await lifecycle.run(UNTAGGED)
     assert (run["status"], run["evaluated"], run["expired"]) == ("succeeded", 111, 111)
     assert await lifecycle.digests() == set()
-    record = await lifecycle.world.record()
+    record = await lifecycle.record()
     assert (record["image_count"], record["size_bytes"]) == (0, 0)
 
 
@@ -232,14 +230,14 @@ async def test_due_policies_run_once_whoever_starts_them(lifecycle: LifecycleWor
     ctx = lifecycle.install.ctx
     made = await lifecycle.put(UNTAGGED)
     assert await start_due_runs(ctx) == 0
-    await lifecycle.world.push_image("image")
+    await lifecycle.push_image("image")
     await lifecycle.pass_days(8)
     assert await start_due_runs(ctx) == 1
     assert await start_due_runs(ctx) == 0
     await lifecycle.work()
     (run,) = await lifecycle.runs()
     assert (run["started_by"], run["status"], run["expired"]) == (None, "succeeded", 1)
-    answer = await lifecycle.world.control.get(lifecycle.policy)
+    answer = await lifecycle.control.get(lifecycle.policy)
     policy = answer.json()["lifecycle_policy"]
     assert policy["revision"] == 1
     assert policy["next_run_at"] > made["next_run_at"]
@@ -266,7 +264,7 @@ async def test_the_runs_over_a_repository_go_with_it(
     await lifecycle.run(UNTAGGED)
     ctx = lifecycle.install.ctx
     await ctx.database.write(
-        start_collection, lifecycle.world.account.id, ctx.new_id(), ctx.change_by("")
+        start_collection, lifecycle.account.id, ctx.new_id(), ctx.change_by("")
     )
     await delete_the_repository(lifecycle)
     assert await purge_deleted_repositories(ctx) == 0
@@ -279,18 +277,16 @@ async def test_the_runs_over_a_repository_go_with_it(
 async def test_an_immutable_tag_does_not_save_its_image(lifecycle: LifecycleWorld) -> None:
     """Content deletion is no change of a tag."""
 
-    answer = await lifecycle.world.control.patch(
-        lifecycle.world.path, json={"tag_mutability": "immutable"}
-    )
+    answer = await lifecycle.control.patch(lifecycle.path, json={"tag_mutability": "immutable"})
     assert answer.status_code == 200, answer.text
-    await lifecycle.world.push_image("image", "v1")
+    await lifecycle.push_image("image", "v1")
     await lifecycle.pass_days(8)
     assert (await lifecycle.run(STALE))["expired"] == 1
     assert await lifecycle.digests() == set()
 
 
 async def test_a_pin_that_is_over_saves_nothing(lifecycle: LifecycleWorld) -> None:
-    image = await lifecycle.world.push_image("image")
+    image = await lifecycle.push_image("image")
     await lifecycle.pass_days(8)
     await pin_for_an_hour(lifecycle, image)
     assert await lifecycle.previewed(UNTAGGED) == {}
@@ -302,15 +298,15 @@ async def test_a_pin_that_is_over_saves_nothing(lifecycle: LifecycleWorld) -> No
 @on_both_databases
 async def test_ages_begin_anew_when_tags_come_and_go(lifecycle: LifecycleWorld) -> None:
     async def tag_another(world: LifecycleWorld) -> None:
-        other = await world.world.push_image("other")
-        answer = await world.world.control.put(
-            f"{world.world.path}/tags/again", json={"digest": other["digest"]}
+        other = await world.push_image("other")
+        answer = await world.control.put(
+            f"{world.path}/tags/again", json={"digest": other["digest"]}
         )
         assert answer.status_code == 200, answer.text
 
-    control, tags = lifecycle.world.control, f"{lifecycle.world.path}/tags"
+    control, tags = lifecycle.control, f"{lifecycle.path}/tags"
     old = {"priority": 5, "selector": "any", "older_than_days": 7}
-    image = await lifecycle.world.push_image("image", "v1")
+    image = await lifecycle.push_image("image", "v1")
     await lifecycle.pass_days(8)
     assert await lifecycle.previewed(old) == {image["digest"]: 5}
     await tag(lifecycle, image)
@@ -329,8 +325,8 @@ async def test_ages_begin_anew_when_tags_come_and_go(lifecycle: LifecycleWorld) 
 
 
 async def restore(world: LifecycleWorld, *images: Descriptor) -> None:
-    answer = await world.world.control.post(
-        f"{world.world.images}/restore", json={"digests": [image["digest"] for image in images]}
+    answer = await world.control.post(
+        f"{world.images}/restore", json={"digests": [image["digest"] for image in images]}
     )
     assert (answer.status_code, answer.json()["failures"]) == (200, []), answer.text
 
@@ -340,13 +336,13 @@ async def test_ages_begin_anew_with_a_restoration(lifecycle: LifecycleWorld) -> 
     """Of all that comes back, with tags or without; when it was pushed stays what it was."""
 
     old = {"priority": 5, "selector": "any", "older_than_days": 7}
-    loose, child = [await lifecycle.world.push_image(each) for each in ("loose", "child")]
-    index = await lifecycle.world.push_index([child])
-    before = await lifecycle.world.get(f"/images/{loose['digest']}")
+    loose, child = [await lifecycle.push_image(each) for each in ("loose", "child")]
+    index = await lifecycle.push_index([child])
+    before = await lifecycle.get(f"/images/{loose['digest']}")
     await lifecycle.pass_days(8)
     assert (await lifecycle.run(old))["expired"] == 3
     await restore(lifecycle, loose, index)
-    assert await lifecycle.world.get(f"/images/{loose['digest']}") == before
+    assert await lifecycle.get(f"/images/{loose['digest']}") == before
     assert (await lifecycle.run(old))["expired"] == 0
     await lifecycle.pass_days(6)
     assert await lifecycle.previewed(old) == {}
@@ -362,8 +358,8 @@ async def test_a_restoration_leaves_an_hour_to_pin_what_a_rule_takes_again(
     lifecycle: LifecycleWorld,
 ) -> None:
     newest = NEWEST | {"keep_last": 1}
-    image = await lifecycle.world.push_image("image")
-    await lifecycle.world.push_image("newer")
+    image = await lifecycle.push_image("image")
+    await lifecycle.push_image("newer")
     await lifecycle.pass_days(1)
     assert (await lifecycle.run(newest))["expired"] == 1
     await restore(lifecycle, image)
@@ -376,9 +372,9 @@ async def test_a_restoration_leaves_an_hour_to_pin_what_a_rule_takes_again(
 
 @on_both_databases
 async def test_bytes_that_another_repository_links_are_not_freed(lifecycle: LifecycleWorld) -> None:
-    other = await lifecycle.world.another("other")
-    await lifecycle.world.push_image("shared layer")
-    await lifecycle.world.push_image("own")
+    other = await lifecycle.another("other")
+    await lifecycle.push_image("shared layer")
+    await lifecycle.push_image("own")
     await other.push_image("shared layer")
     await lifecycle.pass_days(8)
     found = await lifecycle.preview(UNTAGGED)
@@ -387,15 +383,15 @@ async def test_bytes_that_another_repository_links_are_not_freed(lifecycle: Life
 
 
 async def test_the_end_of_a_run_is_told(lifecycle: LifecycleWorld, sqlite_database: str) -> None:
-    account = lifecycle.world.account.id
-    await add_topics(lifecycle.world.install.database, lifecycle.world.account.handle, "t")
+    account = lifecycle.account.id
+    await add_topics(lifecycle.install.database, lifecycle.account.handle, "t")
     rule = {
         "topic": f"crn:notifications:local:{account}:topic/t",
         "event_types": ["registry.*"],
     }
-    answer = await lifecycle.world.control.post("/v1/event-rules", json=rule)
+    answer = await lifecycle.control.post("/v1/event-rules", json=rule)
     assert answer.status_code == 201, answer.text
-    await lifecycle.world.push_image("image", "v1")
+    await lifecycle.push_image("image", "v1")
     await lifecycle.pass_days(8)
     await lifecycle.run(STALE)
     with querying(sqlite_database) as query:

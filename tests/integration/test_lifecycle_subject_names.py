@@ -17,14 +17,12 @@ from tests.integration.lifecycle_world import LifecycleWorld
 async def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(
     lifecycle: LifecycleWorld, *, is_pushed_by_it: bool
 ) -> None:
-    document = await lifecycle.world.image_document("subject")
+    document = await lifecycle.image_document("subject")
     body = json.dumps(document).encode()
     name = f"sha512:{hashlib.sha512(body).hexdigest()}"
-    subject = await lifecycle.world.push(
-        document, "v1", reference=name if is_pushed_by_it else None
-    )
+    subject = await lifecycle.push(document, "v1", reference=name if is_pushed_by_it else None)
     about = {"mediaType": OCI_MANIFEST, "digest": name, "size": len(body)}
-    signature = await lifecycle.world.push_image("signature", subject=about)
+    signature = await lifecycle.push_image("signature", subject=about)
     await lifecycle.pass_days(2)
     untagged = {"priority": 1, "selector": "untagged", "older_than_days": 1}
     assert await lifecycle.previewed(untagged) == {}

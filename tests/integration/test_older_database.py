@@ -30,7 +30,7 @@ from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once
-from tests.fault.collected import account_of, check_image, push_blob, push_image
+from tests.fault.collected import check_image, push_blob, push_image
 from tests.inprocess import START, Registry, open_registry
 
 HOUR: Final = 3600
@@ -253,7 +253,7 @@ def test_nothing_is_deleted_while_the_database_is_too_old(site: Site) -> None:
         await store.set_aside(next(iter(sorted(files))), 0)
         await discard_expired_uploads(ctx)
         await blobs_of(ctx, store).tend()
-        account_id = await account_of(registry)
+        account_id = await registry.account_id()
         run = await ctx.database.write(
             start_collection, account_id, ctx.new_id(), ctx.change_by("")
         )

@@ -19,7 +19,7 @@ from registry.distribution.app import DataPlane
 from registry.gc.fsck import check, recount_bytes
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata import quotas
-from registry.metadata.repositories.repository import add_account, find_account
+from registry.metadata.repositories.repository import add_account
 from registry.metadata.tables import stored_bytes as table
 from registry.oci.digest import digest_of
 from registry.settings.groups import Limits
@@ -53,15 +53,9 @@ async def registry(metadata_url: str, request: pytest.FixtureRequest) -> AsyncIt
             check_counters(query, "dev")
 
 
-async def account_of(registry: Registry, handle: str = "dev") -> str:
-    found = await registry.ctx.database.read(find_account, handle)
-    assert found is not None
-    return found.id
-
-
 async def allow(registry: Registry, most: int | None) -> None:
     """Set the limit of the account, or forget it."""
-    account_id, write = await account_of(registry), registry.ctx.database.write
+    account_id, write = await registry.account_id(), registry.ctx.database.write
     if most is None:
         await write(remove_limit, account_id, "registry_bytes")
     else:
@@ -69,7 +63,7 @@ async def allow(registry: Registry, most: int | None) -> None:
 
 
 async def used(registry: Registry) -> int:
-    account_id = await account_of(registry)
+    account_id = await registry.account_id()
     use = await registry.ctx.database.read(
         quotas.COUNTED_BYTES.read, account_id, region="local", now=1
     )
@@ -264,7 +258,7 @@ async def test_what_the_collector_removes_is_given_back(registry: Registry) -> N
     refused(await push(registry, blob(2, size)), size, size)
     registry.clock.advance(3600)
     assert isinstance(registry.ctx.reader, MemoryStore)
-    await collect(registry.ctx, registry.ctx.reader, await account_of(registry))
+    await collect(registry.ctx, registry.ctx.reader, await registry.account_id())
     assert await used(registry) == 0
     assert (await push(registry, blob(2, size))).status == 201
 
@@ -277,7 +271,7 @@ async def test_the_limit_of_all_accounts_holds_for_each_alone(registry: Registry
     await write(add_account, uuid7(), "other", registry.clock())
     assert (await push(registry, blob(1, size))).status == 201
     refused(await push(registry, blob(2, size)), size, size)
-    account_id = await account_of(registry, "other")
+    account_id = await registry.account_id("other")
     use = await registry.ctx.database.read(
         quotas.COUNTED_BYTES.read, account_id, region="local", now=1
     )
@@ -288,7 +282,7 @@ async def test_the_limit_of_all_accounts_holds_for_each_alone(registry: Registry
 
 @on_both_databases
 async def test_an_account_is_counted_only_while_it_has_a_limit(registry: Registry) -> None:
-    read, account_id = registry.ctx.database.read, await account_of(registry)
+    read, account_id = registry.ctx.database.read, await registry.account_id()
 
     async def counted() -> bool:
         return await read(quotas.counted_accounts, "", 10) == [account_id]
@@ -364,7 +358,7 @@ async def test_counting_waits_for_pushes_that_have_found_no_limit(
     """Their blobs are in the number, though they do not count them."""
     first, second = blob(1, KIB), blob(2, KIB)
     assert (await push(registry, first)).status == 201
-    account_id, write = await account_of(registry), registry.ctx.database.write
+    account_id, write = await registry.account_id(), registry.ctx.database.write
     copied = (
         "INSERT INTO blob_objects SELECT (json_populate_record(o, %s::json)).* FROM blob_objects o"
     )

@@ -13,7 +13,7 @@ from cloudcore.clock import uuid7
 from cloudcore.quotas.limits import EVERY_ACCOUNT, Counted, put_limit, remove_limit
 from registry.metadata.blobs import upload_quota
 from registry.metadata.quotas import COUNTED_RESOURCES
-from registry.metadata.repositories.repository import add_account, find_account
+from registry.metadata.repositories.repository import add_account
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.settings.groups import Limits
@@ -45,20 +45,14 @@ async def registry(metadata_url: str) -> AsyncIterator[Registry]:
             check_counters(query, "dev")
 
 
-async def account_of(registry: Registry) -> str:
-    found = await registry.ctx.database.read(find_account, "dev")
-    assert found is not None
-    return found.id
-
-
 async def allow(registry: Registry, quota: str, most: int) -> None:
-    account_id = await account_of(registry)
+    account_id = await registry.account_id()
     await registry.ctx.database.write(put_limit, account_id, quota, most, 1)
 
 
 async def used(registry: Registry, quota: str) -> int:
     found = await registry.ctx.database.read(
-        BY_NAME[quota].read, await account_of(registry), region="local", now=registry.clock()
+        BY_NAME[quota].read, await registry.account_id(), region="local", now=registry.clock()
     )
     return found.used
 

@@ -43,8 +43,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
 
 @on_both_databases
 async def test_a_lifecycle_run_that_succeeded(lifecycle: LifecycleWorld, lines: Lines) -> None:
-    await lifecycle.world.push_image("1", "v1")
-    await lifecycle.world.push_image("22")
+    await lifecycle.push_image("1", "v1")
+    await lifecycle.push_image("22")
     await lifecycle.pass_days(1)
     run = await lifecycle.run(UNTAGGED)
     (line,) = lines()
@@ -53,7 +53,7 @@ async def test_a_lifecycle_run_that_succeeded(lifecycle: LifecycleWorld, lines: 
     assert line["run_status"] == run["status"] == "succeeded"
     assert (line["evaluated"], line["expired"]) == (2, 1)
     assert line["freed_bytes"] == run["freed_bytes"]
-    assert line["repository_id"] == lifecycle.world.repository_id
+    assert line["repository_id"] == lifecycle.repository_id
     assert len(line["account_id"]) == 36
     assert line["duration_seconds"] >= 0
     assert "fault" not in line
@@ -63,7 +63,7 @@ async def test_a_lifecycle_run_that_failed(lifecycle: LifecycleWorld, lines: Lin
     """With the portions that were left: the step that finds the run over tells nothing anew."""
 
     for number in range(60):  # two portions
-        await lifecycle.world.push_image(f"{number}")
+        await lifecycle.push_image(f"{number}")
     await lifecycle.pass_days(1)
 
     async def change_the_policy() -> None:
@@ -82,7 +82,7 @@ async def test_a_collection(lifecycle: LifecycleWorld, lines: Lines, is_lost: bo
 
     install = lifecycle.install
     ctx, database = install.ctx, install.database
-    account_id = lifecycle.world.account.id
+    account_id = lifecycle.account.id
     kind = collection_kind(ctx, MemoryStore())
     run = await database.write(start_collection, account_id, ctx.new_id(), ctx.change_by(""))
     install.clock.advance(2)

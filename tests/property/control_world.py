@@ -12,14 +12,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 from cloudcore.identity.rows.accounts import Account
-from cloudcore.jobs.queue import first_due
-from cloudcore.jobs.worker import JobPace, JobWorker
 from cloudcore.serving.dispatch import Application
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
 from registry.services.lifecycle.runs import lifecycle_kind
 from tests.inprocess import Client, ManualClock
-from tests.jobs import until
+from tests.jobs import run_due
 from tests.memory_store import MemoryStore
 from tests.property.control_model import Repository, TagEvent
 from tests.recount import Query, querying
@@ -215,18 +213,7 @@ def open_world(url: str) -> Iterator[World]:
 
 async def work(install: Install) -> None:
     """Carry out the lifecycle runs there are."""
-    kind = lifecycle_kind(install.ctx)
-    pace = JobPace(poll_seconds=0.005)
-    worker = JobWorker(install.database, [kind], pace=pace, clock=install.clock)
-    running = asyncio.create_task(worker.run())
-
-    async def is_done() -> bool:
-        due = await install.database.read(first_due, [kind.name])
-        return running.done() or due is None
-
-    await until(is_done)
-    worker.stop()
-    await running
+    await run_due(install.database, [lifecycle_kind(install.ctx)], install.clock)
 
 
 def check_rows(query: Query, handle: str, everything: Sequence[Repository], now: int) -> None:

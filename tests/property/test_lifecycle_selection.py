@@ -13,9 +13,11 @@ from typing import Final
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cloudcore.web.strict_json import convert
+from registry.services.lifecycle.rules import CompiledPolicy, LifecycleRule, check_rules, policy_of
+from registry.services.lifecycle.selection import Image, Selection, select
 from tests.property import lifecycle_oracle as oracle
 from tests.property.lifecycle_oracle import Rule
-from tests.property.lifecycle_selections import compiled, selected
 from tests.property.lifecycle_worlds import NOW, policies, repositories
 from tests.soak import times
 
@@ -29,14 +31,47 @@ CI: Final = ANY | {"priority": 1, "selector": "tagged", "tag_prefixes": ["ci-"]}
 KEEP: Final = {"priority": 1, "action": "keep", "selector": "any", "keep_last": 2}
 
 
+def compiled(rules: Sequence[Rule]) -> CompiledPolicy:
+    """Return the policy of these rules."""
+    return policy_of(check_rules(convert(list(rules), list[LifecycleRule])))
+
+
+def selected(images: Sequence[oracle.Image], policy: CompiledPolicy, now: int = NOW) -> Selection:
+    """Select among images that know nothing of rules, each rule matched as the registry does."""
+    names = {image.name for image in images}
+    looked_at = []
+    for image in images:
+        rules = policy.of_any if image.tags else policy.of_untagged
+        for tag, _ in image.tags:
+            rules |= policy.of_tag(tag)
+        looked_at.append(
+            Image(
+                image.name,
+                rules,
+                image.pushed_at,
+                image.arrived_at,
+                image.renewed_at,
+                image.last_pulled_at,
+                subject=image.subject if image.subject in names else None,
+                is_pinned=image.is_pinned,
+            )
+        )
+    return select(policy, looked_at, {image.name: image.children for image in images}, now)
+
+
 def aged(days: int) -> oracle.Image:
     """Return an image without a tag."""
     return oracle.Image(f"image-{days}", NOW - days * oracle.DAY)
 
 
+MOVED: Final = replace(aged(30), tags=(("v1", NOW - oracle.DAY),), last_pulled_at=NOW - AGE)
+UNPULLED: Final = {"priority": 3, "selector": "any", "not_pulled_for_days": 2}
+
+
 @settings(max_examples=times(300))
 @given(repositories(), policies())
 @example([INDEX, *(aged(n) for n in (3, 2)), CHILD], [KEEP, ANY])
+@example([MOVED], [UNPULLED])
 @example([INDEX, replace(CHILD, children=("image-3",)), aged(3), OTHER], [CI, UNTAGGED])
 def test_what_goes_is_what_the_oracle_says(
     images: list[oracle.Image], rules: Sequence[Rule]

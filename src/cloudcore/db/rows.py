@@ -113,7 +113,11 @@ Forget = Callable[[Connection, int], int]
 """Deletes a batch of the rows that have expired at a moment; returns how many it deleted."""
 
 
-def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Statement:
+class Sweep(Statement):
+    """Deletes rows whose time is over, of whatever account."""
+
+
+def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Sweep:
     """Return the statement that deletes the `BATCH` rows with the earliest `moment`.
 
     Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. An
@@ -132,7 +136,7 @@ def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Statement:
     # Again for a row that another transaction has changed meanwhile; the sum keeps the planner from
     # reading the moment's index twice.
     is_due = moment + ZERO <= before
-    return Statement(table.delete().where(key.in_(oldest), is_due, *also))
+    return Sweep(table.delete().where(key.in_(oldest), is_due, *also))
 
 
 async def forget_all(database: Database, forget: Forget, now: int) -> int:

@@ -56,9 +56,9 @@ def status(tx: Connection, account_id: str) -> Status:
     """Return the collector's status; costs a step for each object to be collected."""
     (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
-        unreferenced=collection.measure_unreferenced(tx, account_id),
-        condemned=collection.measure_condemned(tx, account_id),
-        quarantined=collection.measure_quarantined(tx, account_id),
+        unreferenced=collection.measure(tx, account_id, "unreferenced"),
+        condemned=collection.measure(tx, account_id, "condemned"),
+        quarantined=collection.measure(tx, account_id, "quarantined"),
         is_running=runs.find_running(tx, KIND, account_id) is not None,
         last_run=last,
     )

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from registry.metadata import storage_usage as storage
-from registry.metadata.collector.collection import measure_quarantined
+from registry.metadata.collector.collection import measure
 from registry.metadata.repositories.repository import VisibleRepository
 from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
 from registry.services.images.details import get_manifest_row
@@ -205,7 +205,7 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
         (each, RepositoryStorage(*sums.repositories.get(each.id, ())))
         async for each in _repositories(database, account_id)
     ]
-    quarantined = await database.read(measure_quarantined, account_id)
+    quarantined = await database.read(measure, account_id, "quarantined")
     return StorageUsage(
         logical_bytes=sum(each.logical_bytes for _, each in measured),
         unique_bytes=sums.unique_bytes,

@@ -19,9 +19,9 @@ A transaction that changes a link locks its object first, so a check under that 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
@@ -55,6 +55,9 @@ _q = quarantined_objects.c
 _k = blob_object_keys.c
 _qk = quarantined_object_keys.c
 _b = deleted_manifest_blobs.c
+
+
+Stage = Literal["unreferenced", "condemned", "quarantined"]
 
 
 class UnreferencedLink(NamedTuple):
@@ -223,9 +226,11 @@ def _amount(table: Any, size: Any, *where: Any) -> Statement:  # noqa: ANN401 - 
     )
 
 
-_COUNT_UNREFERENCED: Final = _amount(repository_blobs, _l.size, _IS_UNREFERENCED)
-_COUNT_CONDEMNED: Final = _amount(blob_objects, _o.stored_size, _IS_CONDEMNED)
-_COUNT_QUARANTINED: Final = _amount(quarantined_objects, _q.stored_size)
+_AMOUNTS: Final[Mapping[Stage, Statement]] = {
+    "unreferenced": _amount(repository_blobs, _l.size, _IS_UNREFERENCED),
+    "condemned": _amount(blob_objects, _o.stored_size, _IS_CONDEMNED),
+    "quarantined": _amount(quarantined_objects, _q.stored_size),
+}
 
 
 def _due() -> Select[Any]:
@@ -400,23 +405,9 @@ def release(tx: Connection, account_id: str, object_id: str) -> None:
     tx.execute(_RELEASE, account_id=account_id, id=object_id)
 
 
-def measure_unreferenced(tx: Connection, account_id: str) -> Amount:
-    """Return the number and bytes of the unreferenced links."""
-    return _measure(tx, _COUNT_UNREFERENCED, account_id)
-
-
-def measure_condemned(tx: Connection, account_id: str) -> Amount:
-    """Return the number and bytes of the condemned objects."""
-    return _measure(tx, _COUNT_CONDEMNED, account_id)
-
-
-def measure_quarantined(tx: Connection, account_id: str) -> Amount:
-    """Return the number and bytes of the objects in quarantine."""
-    return _measure(tx, _COUNT_QUARANTINED, account_id)
-
-
-def _measure(tx: Connection, statement: Statement, account_id: str) -> Amount:
-    row = tx.row(statement, account_id=account_id)
+def measure(tx: Connection, account_id: str, stage: Stage) -> Amount:
+    """Return the number and bytes of the unreferenced links, or of the objects of a later stage."""
+    row = tx.row(_AMOUNTS[stage], account_id=account_id)
     assert row is not None
     return Amount(int(row[0]), int(row[1]))
 

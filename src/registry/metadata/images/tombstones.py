@@ -30,7 +30,7 @@ from registry.metadata.tables import (
     repositories,
     repository_blobs,
 )
-from registry.metadata.tags.deleted import remove_detached
+from registry.metadata.tags.deleted import Deletion, remove_detached
 
 _d = deleted_manifests.c
 _m = manifests.c
@@ -216,28 +216,15 @@ _OF_REPOSITORY: Final = Statement(page(_columns().where(given(_d.repository_id))
 
 
 def soft_delete(
-    tx: Connection,
-    tags: Mapping[str, Sequence[tuple[str, str]]],
-    *,
-    principal: str,
-    source: str | None,
-    now: int,
-    restorable_until: int,
+    tx: Connection, tags: Mapping[str, Sequence[tuple[str, str]]], deletion: Deletion
 ) -> None:
     """Insert tombstones of manifests, given as ids with `tags`; the caller then removes them.
 
     The caller has locked the repository, and the objects: a tombstone keeps the keys of its links.
     """
     for manifest_id, pairs in tags.items():
-        tx.execute(
-            _SOFT_DELETE,
-            manifest_id=manifest_id,
-            tags=msgspec.json.encode(pairs).decode(),
-            principal=principal,
-            source=source,
-            now=now,
-            restorable_until=restorable_until,
-        )
+        document = msgspec.json.encode(pairs).decode()
+        tx.execute(_SOFT_DELETE, manifest_id=manifest_id, tags=document, **deletion._asdict())
     ids = text_list(list(tags))
     tx.execute(_HOLD_OBJECTS, ids=ids)
     tx.execute(_KEEP_CHILDREN, ids=ids)

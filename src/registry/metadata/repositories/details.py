@@ -27,6 +27,7 @@ from registry.metadata.tables import (
     resource_policies,
     uploads,
 )
+from registry.metadata.tags.deleted import Deletion
 from registry.quotas import REPOSITORIES
 
 _r = repositories.c
@@ -200,7 +201,7 @@ _DELETE: Final = Statement(
         deleted_at=bindparam("now"),
         deleted_by=bindparam("principal"),
         deleted_by_source=bindparam("source"),
-        restorable_until=bindparam("until"),
+        restorable_until=bindparam("restorable_until"),
         updated_at=bindparam("now"),
     )
 )
@@ -290,24 +291,10 @@ def store_repository_settings(
     )
 
 
-def mark_deleted(
-    tx: Connection,
-    repository: Repository,
-    principal: str,
-    source: str | None,
-    restorable_until: int,
-    now: int,
-) -> None:
+def mark_deleted(tx: Connection, repository: Repository, deletion: Deletion) -> None:
     """Soft-delete a repository and expire its uploads; only restore and purge still see it."""
-    tx.execute(
-        _DELETE,
-        repository_id=repository.id,
-        principal=principal,
-        source=source,
-        until=restorable_until,
-        now=now,
-    )
-    tx.execute(_END_UPLOADS, repository=repository.id, now=now)
+    tx.execute(_DELETE, repository_id=repository.id, **deletion._asdict())
+    tx.execute(_END_UPLOADS, repository=repository.id, now=deletion.now)
     take_from_folders(tx, repository.account_id, repository.name)
 
 

@@ -45,6 +45,17 @@ class DeletedTag(NamedTuple):
     """A stored `SourceIdentity`."""
 
 
+class Deletion(NamedTuple):
+    """The deletion of something restorable: by whom, when, and until when it is restorable."""
+
+    principal: str
+    """CRN; empty for a client that is not signed in."""
+    source: str | None
+    """A stored `Source`."""
+    now: int
+    restorable_until: int
+
+
 _HAS_IMAGE: Final = text("deleted_tags.has_image")
 _IS_DETACHED: Final = text("NOT deleted_tags.has_image")
 _OF_REPOSITORY: Final = given(_d.repository_id)
@@ -139,27 +150,11 @@ _UNCOUNT: Final = Statement(
 
 
 def add_deleted_tags(
-    tx: Connection,
-    repository_id: str,
-    names: Sequence[str],
-    *,
-    has_image: bool,
-    principal: str,
-    source: str | None,
-    now: int,
-    restorable_until: int,
+    tx: Connection, repository_id: str, names: Sequence[str], deletion: Deletion, *, has_image: bool
 ) -> None:
     """Insert deleted tags from live ones; call it after their deletion events, before removal."""
-    tx.execute(
-        _ADD,
-        repository_id=repository_id,
-        names=text_list(names),
-        has_image=has_image,
-        principal=principal,
-        source=source,
-        now=now,
-        restorable_until=restorable_until,
-    )
+    of = {"repository_id": repository_id, "names": text_list(names), "has_image": has_image}
+    tx.execute(_ADD, **of, **deletion._asdict())
 
 
 def remove_deleted_tag(tx: Connection, repository_id: str, name: str) -> int:

@@ -37,6 +37,21 @@ class TagEvent(NamedTuple):
     """A stored `SourceIdentity`; None for an unauthenticated client, and in old rows."""
 
 
+class NewTagEvent(NamedTuple):
+    """A change of a tag to record; ids and digests are of the manifests after it and before."""
+
+    repository_id: str
+    tag: str
+    action: str
+    digest: str | None
+    previous_digest: str | None
+    manifest_id: str | None
+    previous_manifest_id: str | None
+    principal: str
+    source: str | None
+    occurred_at: int
+
+
 def _ordinal_of(
     event: str, repository_id: ColumnElement[str], tag: ColumnElement[str]
 ) -> ScalarSelect[int]:
@@ -62,23 +77,7 @@ _of_tag: Final = (
 )
 _ADD: Final = Statement(
     tag_events.insert()
-    .values(
-        bound(
-            (
-                "repository_id",
-                "tag",
-                "action",
-                "digest",
-                "previous_digest",
-                "manifest_id",
-                "previous_manifest_id",
-                "principal",
-                "source",
-                "occurred_at",
-            )
-        )
-        | {"ordinal": _next_ordinal(*_of_tag)}
-    )
+    .values(bound(NewTagEvent._fields) | {"ordinal": _next_ordinal(*_of_tag)})
     .inline()
 )
 _ADD_DELETIONS: Final = Statement(
@@ -141,37 +140,9 @@ _REMOVE: Final = Statement(
 )
 
 
-def add_tag_event(
-    tx: Connection,
-    repository_id: str,
-    tag: str,
-    *,
-    action: str,
-    digest: str | None,
-    previous_digest: str | None,
-    manifest_id: str | None,
-    previous_manifest_id: str | None,
-    principal: str,
-    source: str | None,
-    now: int,
-) -> None:
-    """Record a change of a tag; the caller holds the repository's lock, which orders events.
-
-    Digests and ids are those of the manifest after the change, and of the previous one.
-    """
-    tx.execute(
-        _ADD,
-        repository_id=repository_id,
-        tag=tag,
-        action=action,
-        digest=digest,
-        previous_digest=previous_digest,
-        manifest_id=manifest_id,
-        previous_manifest_id=previous_manifest_id,
-        principal=principal,
-        source=source,
-        occurred_at=now,
-    )
+def add_tag_event(tx: Connection, event: NewTagEvent) -> None:
+    """Record a change of a tag; the caller holds the repository's lock, which orders events."""
+    tx.execute(_ADD, **event._asdict())
 
 
 def add_deletions(

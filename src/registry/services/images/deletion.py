@@ -162,31 +162,20 @@ def _soft_delete(
     """Store the tombstones of images and their tags; return the change of the counters."""
     digests = [each.digest for each in images]
     uncounted = detach_deleted_tags(tx, repository.id, digests, until)
-    principal, source, now = change.principal, change.stored_source, change.now
     older = tombstones.find_older(tx, repository.id, digests)
     held = {object_id for each in older for object_id in tombstones.objects_of(tx, each)}
     _lock_objects(tx, repository, list(tags), held)
     if older:
         tombstones.remove_older(tx, repository.id, digests)
-    tombstones.soft_delete(
-        tx, tags, principal=principal, source=source, now=now, restorable_until=until
-    )
+    deletion = change.deletion(until)
+    tombstones.soft_delete(tx, tags, deletion)
     if repository.is_cached:
         keep_missing(tx, list(tags))
     if held:
-        condemn(tx, repository.account_id, held, now)  # only the older tombstones referenced them
+        condemn(tx, repository.account_id, held, change.now)  # that only older tombstones held
     names = [tag for pairs in tags.values() for tag, _ in pairs]
     if names:
-        add_deleted_tags(
-            tx,
-            repository.id,
-            names,
-            has_image=False,
-            principal=principal,
-            source=source,
-            now=now,
-            restorable_until=until,
-        )
+        add_deleted_tags(tx, repository.id, names, deletion, has_image=False)
     return Counts(deleted_images=len(images) - len(older), deleted_tags=-uncounted)
 
 

@@ -90,7 +90,7 @@ def delete_repository(
             "the repository holds images; delete them or force", image_count=found.image_count
         )
     until = restorable_until(tx, account_id, change.now)
-    rows.mark_deleted(tx, repository, change.principal, change.stored_source, until, change.now)
+    rows.mark_deleted(tx, repository, change.deletion(until))
     publish(tx, change, repository, [RegistryEvent(REPOSITORY_DELETED)])
 
 

@@ -23,7 +23,7 @@ from registry.metadata.repositories.repository import (
 )
 from registry.metadata.tags import pointers as tags
 from registry.metadata.tags.deleted import add_deleted_tags, created_at_of, remove_deleted_tag
-from registry.metadata.tags.history import add_tag_event
+from registry.metadata.tags.history import NewTagEvent, add_tag_event
 from registry.metadata.tags.pointers import Tag
 from registry.oci.reference import Name
 from registry.services.access.decisions import DELETE
@@ -167,19 +167,19 @@ def _record(
 ) -> None:
     """Add to the tag's history and to the audit log that it pointed to another image before."""
     digests = before and before.digest, after and after.digest
-    add_tag_event(
-        tx,
+    event = NewTagEvent(
         repository.id,
         tag,
-        action=action,
+        action,
         digest=digests[1],
         previous_digest=digests[0],
         manifest_id=after and after.id,
         previous_manifest_id=before and before.manifest_id,
         principal=change.principal,
         source=change.stored_source,
-        now=change.now,
+        occurred_at=change.now,
     )
+    add_tag_event(tx, event)
     change.tell("tags", tag, {"from": digests[0], "to": digests[1]})
 
 
@@ -255,16 +255,7 @@ def drop_tag(
     _record(tx, repository, tag, "deleted", current, None, change)
     until = restorable_until(tx, repository.account_id, change.now)
     if until > change.now:
-        add_deleted_tags(
-            tx,
-            repository.id,
-            [tag],
-            has_image=True,
-            principal=change.principal,
-            source=change.stored_source,
-            now=change.now,
-            restorable_until=until,
-        )
+        add_deleted_tags(tx, repository.id, [tag], change.deletion(until), has_image=True)
     tags.remove_tag(tx, repository.id, tag)
     untagged = manifests.add_to_tag_count(tx, current.manifest_id, -1) == 0
     counts = Counts(tags=-1, tagged_images=-untagged, deleted_tags=int(until > change.now))
