@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -66,12 +66,6 @@ _ACCESS: Final = f"""\
 local all {SUPERUSER} trust
 hostssl replication,postgres copier 127.0.0.1/32 scram-sha-256
 """
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something of other processes is so; the test's own time limit is the end."""
-    while not holds():  # noqa: ASYNC110 - what other processes do sets no event
-        await asyncio.sleep(0.02)
 
 
 def runs_of(program: str, above: int) -> list[int]:
@@ -294,6 +288,7 @@ async def push_all(world: ArchiveWorld, target: BackupTarget, server: Server) ->
         assert pushed.error is None
         if is_all and pushed.pushed == 0:
             return
+        await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -192,12 +192,6 @@ class Client:
         return whole
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    """Return when something of other processes is so; the test's time is the limit."""
-    while not holds():  # noqa: ASYNC110 - nothing here tells it
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
 class Balanced:
     """A driver in a folder, and an address of the loopback that nobody else has."""
 

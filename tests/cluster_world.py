@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import uuid7
 from cloudcore.databases.archive.driver import BackupTarget, Listed
 from cloudcore.databases.backups.workflow import BACKUP_WORK
 from cloudcore.databases.clusters import clusters
@@ -24,15 +24,14 @@ from cloudcore.databases.needs import DatabaseNeeds, DatabaseTerms, ServerCertif
 from cloudcore.databases.servers.driver import ServerFailed, ServerSeen, ServerSpec
 from cloudcore.events import NO_EVENTS, Events
 from cloudcore.identity.rows.accounts import Account
+from cloudcore.jobs.kinds import JobKind
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.tables import BUCKET_ROWS
-from tests.compute_world import Death, DyingDatabase
 from tests.integration.oauth_world import World as Identity
-from tests.jobs import run_due
+from tests.worked_world import NODE, Death, DyingDatabase, WorkedWorld, may_all
 
-NODE: Final = "here"
 PASSWORD: Final = "given-to-the-owner"
 TERMS: Final = DatabaseTerms(first_port=20_000, last_port=20_003)
 
@@ -146,25 +145,25 @@ class EmptyArchive:
         pass
 
 
-class World:
+class World(WorkedWorld[Cluster]):
     """Clusters of an account, and the one process that looks after them."""
 
     def __init__(self, identity: Identity, account: Account) -> None:
-        self.identity = identity
-        self.account = account
-        self.database = identity.database
-        self.death = Death()
-        self.machine = WrittenServers(self.death)
+        self.machine = WrittenServers(Death())
         self.archive = EmptyArchive()
         self.servers: Any = self.machine
         self.authority: Any = WrittenAuthority()
         self.events: Events = NO_EVENTS
         self.terms = TERMS
         self.folder = Path("/nowhere")
-        self.restart()
+        super().__init__(identity, account, CLUSTERS)
+
+    @property
+    def kinds(self) -> list[JobKind]:
+        return [WORK.job_kind(self.needs, NODE), BACKUP_WORK.job_kind(self.needs, NODE)]
 
     def restart(self, servers: object = None, *, is_off: bool = False) -> None:
-        """Begin a process that knows nothing of the one before."""
+        self.machine.death = self.death
         identity = self.identity
         database: Any = DyingDatabase(self.database, self.death)
         archive: Any = self.archive
@@ -189,31 +188,17 @@ class World:
 
     async def add_bucket(self, name: str = "backups") -> str:
         """Add a bucket, and return its name."""
-        now = self.identity.now
-        new = Bucket(
-            id=uuid7(now),
-            account_id=self.account.id,
-            region="local",
-            created_at=now,
-            updated_at=now,
-            name=name,
-        )
-        await self.database.write(BUCKET_ROWS.add, new)
+        await self.database.write(BUCKET_ROWS.add, Bucket(**self.base(), name=name))
         return name
 
     def new(self, name: str = "shop", password: str = PASSWORD, **fields: Any) -> Cluster:  # noqa: ANN401
         """Return a cluster as a request makes it."""
-        now = self.identity.now
-        new_id = uuid7(now)
+        base = self.base()
         sized = {"memory_mb": 512, "cpu_millis": 500, "disk_mb": 1024}
         return Cluster(
-            id=new_id,
-            account_id=self.account.id,
-            region="local",
-            created_at=now,
-            updated_at=now,
+            **base,
             name=name,
-            secret=seal_password(self.identity.keyring, new_id, password),
+            secret=seal_password(self.identity.keyring, base["id"], password),
             **({} if "endpoint" in fields else sized) | fields,
         )
 
@@ -230,7 +215,7 @@ class World:
     async def add(self, new: Cluster) -> Cluster:
         """Store a new cluster, as a request does."""
         new = check_cluster(new, None, self.identity.now)
-        return await self.database.write(clusters.create, new, self.terms, _may_all)
+        return await self.database.write(clusters.create, new, self.terms, may_all)
 
     async def want(self, cluster: Cluster, *, is_wanted: bool) -> Cluster:
         """Start or stop a cluster, as a request does."""
@@ -250,35 +235,6 @@ class World:
         await self.database.write(
             lambda tx: clusters.delete(tx, cluster, now, is_cascade=is_cascade)
         )
-
-    async def look(self, after: float = 1) -> None:
-        """Let time pass, and the process do what there is to do."""
-        self.identity.now += int(after * MICROSECONDS)
-        kinds = [WORK.job_kind(self.needs, NODE), BACKUP_WORK.job_kind(self.needs, NODE)]
-        await run_due(self.database, kinds, lambda: self.identity.now)
-
-    async def settle(self, looks: int = 8, after: float = 10) -> None:
-        """Let the process look again and again."""
-        for _ in range(looks):
-            await self.look(after)
-
-    async def find(self, cluster: Cluster) -> Cluster | None:
-        """Return a cluster as it is stored."""
-        return await self.database.read(CLUSTERS.find, cluster.account_id, cluster.id)
-
-    async def there(self, cluster: Cluster) -> Cluster:
-        """Return a cluster that is there."""
-        found = await self.find(cluster)
-        assert found is not None
-        return found
-
-    async def codes(self, cluster: Cluster) -> set[str]:
-        """Return the codes of a cluster's faults."""
-        return {each.code for each in (await self.there(cluster)).faults}
-
-
-def _may_all(_action: str) -> Any:  # noqa: ANN401 - what checks a right
-    return lambda _crn: None
 
 
 async def open_world(identity: Identity) -> World:

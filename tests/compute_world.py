@@ -7,16 +7,15 @@ is a list of what runs there; whatever is done to it, and whatever is stored, ma
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any
 
 from msgspec import structs
 
 from cloudcore.audit.log import AuditLog
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import uuid7
 from cloudcore.compute import pools, rows
 from cloudcore.compute.driver import InstanceSpec, SandboxFailed, Seen
 from cloudcore.compute.images import ImageConfig, ImageRefused, ImageRoot, ImageUser
@@ -24,10 +23,11 @@ from cloudcore.compute.instance_pool import Instance, InstancePool, check_pool
 from cloudcore.compute.needs import ComputeNeeds
 from cloudcore.compute.pools import INSTANCE_POOLS, WORK
 from cloudcore.compute.reconciler import Reconciler
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.events import NO_EVENTS
 from cloudcore.identity.rights.service_sessions import SessionsOfService
 from cloudcore.identity.rows.accounts import Account
+from cloudcore.jobs.kinds import JobKind
 from cloudcore.network import rows as network_rows
 from cloudcore.network.driver import InterfacePlan
 from cloudcore.network.network_interfaces import Interfaces
@@ -37,51 +37,7 @@ from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.resources.resource import Reference
 from tests.integration.oauth_world import World as Identity
-from tests.jobs import run_due
-
-P = ParamSpec("P")
-T = TypeVar("T")
-NODE: Final = "here"
-
-
-class Died(BaseException):
-    """The process was killed."""
-
-
-class Death:
-    """Kills the process when it has come to a place so many times, once at each place."""
-
-    def __init__(self) -> None:
-        self.time: int | None = None
-        self.times: Counter[str] = Counter()
-        self.died: list[str] = []
-
-    def come_to(self, place: str) -> None:
-        """Note that the process is at a place; die there if it is time."""
-        self.times[place] += 1
-        if self.times[place] == self.time:
-            self.died.append(place)
-            raise Died(place)
-
-
-class DyingDatabase:
-    """A database whose process may die before a change, or when it is stored."""
-
-    def __init__(self, inner: Database, death: Death) -> None:
-        self._inner = inner
-        self._death = death
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the inner one's
-        return getattr(self._inner, name)
-
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        name = getattr(change, "__name__", "change")
-        self._death.come_to(f"before {name}")
-        result = await self._inner.write(change, *args, **kwargs)
-        self._death.come_to(f"after {name}")
-        return result
+from tests.worked_world import NODE, Death, DyingDatabase, WorkedWorld, may_all
 
 
 @dataclass
@@ -210,22 +166,22 @@ class KnownImages:
         self.kept.append(frozenset(digests))
 
 
-class World:
+class World(WorkedWorld[InstancePool]):
     """Pools of an account, and the one process that looks after them."""
 
     def __init__(self, identity: Identity, account: Account, folder: Path) -> None:
-        self.identity = identity
-        self.account = account
-        self.database = identity.database
-        self.death = Death()
-        self.machine = Machine(folder, self.death, lambda: identity.now)
+        self.machine = Machine(folder, Death(), lambda: identity.now)
         self.images = KnownImages()
         self.changed: list[str] = []
         """Pools that load balancers were told of."""
-        self.restart()
+        super().__init__(identity, account, rows.POOLS)
+
+    @property
+    def kinds(self) -> list[JobKind]:
+        return [WORK.job_kind(self.needs, NODE)]
 
     def restart(self) -> None:
-        """Begin a process that knows nothing of the one before."""
+        self.machine.death = self.death
         database: Any = DyingDatabase(self.database, self.death)
         machine: Any = self.machine  # both drivers in one
         identity = self.identity
@@ -255,19 +211,9 @@ class World:
 
     async def create(self, name: str = "web", **fields: Any) -> InstancePool:  # noqa: ANN401
         """Create a pool, as a request does."""
-        now = self.identity.now
-        new = InstancePool(
-            id=uuid7(now),
-            account_id=self.account.id,
-            region="local",
-            created_at=now,
-            updated_at=now,
-            name=name,
-            **{"image": "web:1", **fields},
-        )
-        return await self.database.write(
-            pools.create, check_pool(new, None, now), self.needs, _may_all
-        )
+        new = InstancePool(**self.base(), name=name, **{"image": "web:1", **fields})
+        checked = check_pool(new, None, self.identity.now)
+        return await self.database.write(pools.create, checked, self.needs, may_all)
 
     async def running(self, name: str = "web", **fields: Any) -> InstancePool:  # noqa: ANN401
         """Create a pool, and let its instances be ready."""
@@ -278,7 +224,7 @@ class World:
     async def change(self, pool: InstancePool, **changes: object) -> InstancePool:
         """Change a pool, as a request does."""
         now = self.identity.now
-        return await self.database.write(pools.update, pool, changes, self.needs, _may_all, now)
+        return await self.database.write(pools.update, pool, changes, self.needs, may_all, now)
 
     async def delete(self, pool: InstancePool) -> None:
         """Delete a pool, as a request does."""
@@ -286,38 +232,12 @@ class World:
 
     async def look(self, after: float = 1) -> None:
         """Let time pass, and the process look once and do what it finds, with the jobs."""
-        self.identity.now += int(after * MICROSECONDS)
-        kind = WORK.job_kind(self.needs, NODE)
-        await run_due(self.database, [kind], lambda: self.identity.now)
+        await super().look(after)
         async with asyncio.TaskGroup() as group:
             await self.reconciler.look(group)
 
     async def settle(self, looks: int = 40, after: float = 1) -> None:
-        """Let the process look again and again."""
-        for _ in range(looks):
-            await self.look(after)
-
-    async def pool(self, pool: InstancePool) -> InstancePool | None:
-        """Return a pool as it is stored."""
-        return await self.database.read(rows.POOLS.find, pool.account_id, pool.id)
-
-    async def found(self, pool: InstancePool) -> InstancePool:
-        """Return a pool that is there."""
-        found = await self.pool(pool)
-        assert found is not None
-        return found
-
-    async def status(self, pool: InstancePool) -> str:
-        """Return the status of a pool that is there."""
-        return (await self.found(pool)).status
-
-    async def codes(self, pool: InstancePool) -> set[str]:
-        """Return the codes of a pool's faults."""
-        return {each.code for each in (await self.found(pool)).faults}
-
-    async def state(self, pool: InstancePool) -> tuple[str, set[str]]:
-        """Return the status of a pool, and the codes of its faults."""
-        return await self.status(pool), await self.codes(pool)
+        await super().settle(looks, after)
 
     async def instances(self, pool: InstancePool) -> list[Instance]:
         """Return the instances of a pool as they are stored."""
@@ -330,10 +250,8 @@ class World:
 
     async def add_subnet(self, cidr: str = "10.0.0.0/24") -> str:
         """Add a VPC with a subnet, and return its name."""
-        now, base = self.identity.now, {"account_id": self.account.id, "region": "local"}
-        base |= {"created_at": now, "updated_at": now}  # type: ignore[dict-item]
-        vpc = Vpc(**base, id=uuid7(now), name="vpc", cidr_ipv4="10.0.0.0/16", node=NODE)  # type: ignore[arg-type]
-        subnet = Subnet(**base, id=uuid7(now), name="subnet", vpc=Reference(vpc.id), cidr_ipv4=cidr)  # type: ignore[arg-type]
+        vpc = Vpc(**self.base(), name="vpc", cidr_ipv4="10.0.0.0/16", node=NODE)
+        subnet = Subnet(**self.base(), name="subnet", vpc=Reference(vpc.id), cidr_ipv4=cidr)
 
         def add(tx: Connection) -> None:
             network_rows.VPCS.add(tx, vpc)
@@ -352,10 +270,6 @@ class World:
         return await self.database.read(
             found.count, self.account.id, "local", ("",) * len(found.of.filters)
         )
-
-
-def _may_all(_action: str) -> Callable[[str], None]:
-    return lambda _crn: None
 
 
 async def open_world(identity: Identity, folder: Path) -> World:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,15 +21,6 @@ from tests.postgresql import free_port
 
 NODES: Final = ("east", "west")
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
-
-
-def until(found: Callable[[], Any], words: str = "", seconds: float = 90) -> Any:  # noqa: ANN401
-    """Return what is found, as soon as that is true; the nodes work beside."""
-    end = time.monotonic() + seconds
-    while not (last := found()):
-        assert time.monotonic() < end, words or "it has not come about"
-        time.sleep(0.05)
-    return last
 
 
 @dataclass

@@ -7,9 +7,8 @@ import json
 import os
 import shutil
 import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,18 +19,11 @@ from cloudcore.nodes import detached_process
 from cloudcore.nodes.control_groups import SHIMS
 from tests import program_driver
 from tests.tools import missing
+from tests.waiting import until
 
 PYTHON: Final = "/usr/bin/python3"
 """The machine's own, which any user may run."""
 HIERARCHIES: Final = Path("/sys/fs/cgroup")
-
-
-def until(met: Callable[[], object], seconds: float = 30.0) -> None:
-    """Return when something has come about, which another process does."""
-    end = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < end, "it has not come about"
-        time.sleep(0.01)
 
 
 class Driving:
@@ -228,10 +220,8 @@ class ProgramMachine:
             with self.driving() as driving:
                 for program_id in driving("seen"):
                     driving("remove", program_id, *options)
-            end = time.monotonic() + 10  # the kernel takes away what was killed when it comes to it
-            while (left := self.left()) != Left():
-                assert time.monotonic() < end, left
-                time.sleep(0.1)
+            # The kernel takes away what was killed when it comes to it.
+            until(lambda: self.left() == Left(), self.left, seconds=10, pause=0.1)
         finally:
             self.close()
 

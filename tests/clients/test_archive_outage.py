@@ -33,16 +33,11 @@ from cloudcore.events import NO_EVENTS
 from cloudcore.keyring import Keyring
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
-from tests.archive_world import (
-    ArchiveWorld,
-    OwnAuthority,
-    open_archive_world,
-    start_restored,
-    until,
-)
+from tests.archive_world import ArchiveWorld, OwnAuthority, open_archive_world, start_restored
 from tests.jobs import run_due
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool
+from tests.waiting import until_so
 
 pytestmark = pytest.mark.timeout(300)
 FIRST_UID: Final = 285_000
@@ -248,7 +243,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
 
     await shop.way.shut()
     switched = [_switched(shop, spec, 0)]
-    await until(lambda: bool([*spool.glob("0*")]))
+    await until_so(lambda: bool([*spool.glob("0*")]))
     assert await shop.fault(cluster) == "", "it may be a moment"
     shop.passed += 301
     words = await shop.fault(cluster)
@@ -261,7 +256,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
     shop.passed += HOUR
     assert await shop.fault(cluster) == words
     shop.sql(spec, "SELECT pg_reload_conf()")  # so that it tries at once
-    await until(
+    await until_so(
         lambda: bool(shop.sql(spec, "SELECT 1 FROM pg_stat_archiver WHERE failed_count > 0"))
     )
     waiting = [*spool.iterdir()]
@@ -274,6 +269,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
     while shop.sql(spec, "SELECT last_archived_wal FROM pg_stat_archiver") < [(switched[-1],)]:
         shop.sql(spec, "SELECT pg_reload_conf()")  # after failures, the archiver rests for a minute
         await shop.watch.turn()
+        await asyncio.sleep(0.05)
     while [*spool.glob("0*")]:
         await shop.watch.turn()
     assert await shop.fault(cluster) == ""

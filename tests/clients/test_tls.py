@@ -8,7 +8,7 @@ import signal
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ from tests.live import LiveRegistry, start_registry
 from tests.loaded import ENTREPOT, program_environment, run_loaded
 from tests.postgresql import free_port
 from tests.tools import require_tool
+from tests.waiting import until
 
 
 @dataclass(frozen=True)
@@ -185,12 +186,12 @@ def test_a_renewal_under_load_fails_no_request(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         try:
-            _wait(lambda: seen or failed)  # of the certificate before the first renewal
+            until(lambda: seen or failed)  # of the certificate before the first renewal
             for signals in (True, False):
                 serial = issuer.write(site.certificate, site.key, "localhost")
                 if signals:
                     site.registry.process.send_signal(signal.SIGHUP)
-                _wait(partial(_is_done, serial, seen, failed))
+                until(partial(_is_done, serial, seen, failed))
         finally:
             ends.set()
             for thread in threads:
@@ -201,15 +202,6 @@ def test_a_renewal_under_load_fails_no_request(tmp_path: Path) -> None:
 
 def _is_done(serial: int, seen: set[int], failed: list[Exception]) -> bool:
     return serial in seen or bool(failed)
-
-
-def _wait(condition: Callable[[], object]) -> None:
-    waiter = threading.Event()
-    for _ in range(3000):
-        if condition():
-            return
-        waiter.wait(0.01)
-    raise AssertionError("it did not happen in time")
 
 
 def test_settings_that_cannot_be_served_are_refused_at_the_start(tmp_path: Path) -> None:

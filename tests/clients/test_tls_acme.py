@@ -9,7 +9,7 @@ import ssl
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,7 @@ from tests.entrepot import initialized, told
 from tests.live import LiveRegistry, start_registry
 from tests.pebble import Pebble, challenge_server, pebble
 from tests.postgresql import free_port
+from tests.waiting import until
 
 NAME: Final = "registry.example"
 BLOB_BYTES: Final = 4 << 20
@@ -124,15 +125,6 @@ def expiry(port: int, trust: ssl.SSLContext) -> float:
         return ssl.cert_time_to_seconds(str((sock.getpeercert() or {})["notAfter"]))
 
 
-def wait_for(condition: Callable[[], object], registry: LiveRegistry, seconds: float = 60) -> None:
-    waiter = threading.Event()
-    for _ in range(int(seconds * 50)):
-        if condition():
-            return
-        waiter.wait(0.02)
-    raise AssertionError(registry.log)
-
-
 @pytest.mark.timeout(240)
 def test_a_certificate_is_ordered_and_renewed_while_clients_download(
     tmp_path: Path, resolver: str
@@ -147,7 +139,9 @@ def test_a_certificate_is_ordered_and_renewed_while_clients_download(
         served(tmp_path, authority, port, "--workers", "2") as registry,
     ):
         trust = ssl.create_default_context(cafile=authority.trust(tmp_path / "roots.pem"))
-        wait_for(lambda: registry.log.count("to new connections") >= 2, registry)  # of each worker
+        until(
+            lambda: registry.log.count("to new connections") >= 2, lambda: registry.log
+        )  # of each worker
         assert handshake(port, trust)
         assert f"There is no certificate of {NAME} yet" in registry.log
         assert "tls-alpn-01" in registry.log
@@ -184,7 +178,7 @@ def test_a_certificate_is_ordered_and_renewed_while_clients_download(
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: (len(seen) >= 2 and done[0] > 8) or failed, registry)
+            until(lambda: (len(seen) >= 2 and done[0] > 8) or failed, lambda: registry.log)
         finally:
             ends.set()
             for thread in threads:
@@ -210,7 +204,7 @@ def test_two_names_are_proved_by_plain_http_which_sends_clients_to_https(
         ) as registry,
     ):
         trust = ssl.create_default_context(cafile=authority.trust(tmp_path / "roots.pem"))
-        wait_for(lambda: handshake(port, trust), registry)
+        until(lambda: handshake(port, trust), lambda: registry.log)
         assert handshake(port, trust, f"www.{NAME}")
         with closing(socket.create_connection(("127.0.0.1", http), 30)) as sock:
             sock.sendall(b"GET /v2/?n=1 HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -227,12 +221,12 @@ def test_an_authority_that_cannot_reach_the_server_is_told_of_with_what_to_do(
         pebble(tmp_path, resolver, tls_port=free_port()) as authority,
         served(tmp_path, authority, port, "--metrics", f"127.0.0.1:{metrics}") as registry,
     ):
-        wait_for(lambda: "signed no certificate" in registry.log, registry)
+        until(lambda: "signed no certificate" in registry.log, lambda: registry.log)
         assert re.search(r"must reach port 443 of registry\.example", registry.log)
         assert "it is asked again in 2 minutes" in registry.log
         assert "clients refuse what is served until then" in registry.log
         failed = 'entrepot_tls_orders_total{outcome="failed"} 1.0'
-        wait_for(lambda: failed in _metrics(metrics), registry)
+        until(lambda: failed in _metrics(metrics), lambda: registry.log)
         assert "entrepot_tls_certificate_expiry_seconds 0.0" in _metrics(metrics)
 
 

@@ -20,8 +20,9 @@ import pytest
 
 from tests.postgresql import free_port
 from tests.program_driver import FIRST_SERVER_UID
-from tests.program_world import Driving, Refused, until
+from tests.program_world import Driving, Refused
 from tests.server_world import ServerMachine, server_machine
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
 Spec = dict[str, Any]

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from tests.program_world import Died, until
+from tests.program_world import Died
 from tests.server_world import ServerMachine, server_machine
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
 PLACES: Final = {

@@ -20,8 +20,8 @@ import pytest
 from tests.busybox_images import busybox_image, push_as
 from tests.live import LiveRegistry, start_registry
 from tests.live_signed_in import Tenant, serving
-from tests.nodes import until
 from tests.tools import missing, require_tool
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -16,7 +16,8 @@ import pytest
 
 from tests.instance_world import NOBODY, Machine, machine
 from tests.program_driver import FIRST_INSTANCE_UID
-from tests.program_world import Driving, until
+from tests.program_world import Driving
+from tests.waiting import until
 
 MIB = 1024 * 1024
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")

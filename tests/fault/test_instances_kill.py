@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.instance_world import Machine, machine
-from tests.program_world import Died, until
+from tests.program_world import Died
+from tests.waiting import until
 
 ENDLESS = "trap 'exit 3' TERM; echo begun; while :; do sleep 1 & wait; done"
 PLACES = {

@@ -15,7 +15,8 @@ import pytest
 from cloudcore.compute.images import MOST_LAYERS
 from cloudcore.nodes.shim import OUTPUT_BYTES_A_SECOND
 from tests.instance_world import Machine, get, machine
-from tests.program_world import PYTHON, Driving, Refused, until
+from tests.program_world import PYTHON, Driving, Refused
+from tests.waiting import until
 
 MOST_RESIDENT_KIB = 24_000
 """Of a shim, with what it shares with the others: 8 MiB are its own."""

@@ -22,9 +22,10 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.nodes import detached_process
 from cloudcore.nodes.rows import LOST_SECONDS
 from tests.busybox_images import busybox_image, push_as
-from tests.nodes import LiveFleet, LiveNode, initialized_fleet, until
+from tests.nodes import LiveFleet, LiveNode, initialized_fleet
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(400)]
 

@@ -16,8 +16,9 @@ import psycopg
 import psycopg.conninfo
 import pytest
 
-from tests.program_world import Died, Driving, Refused, until
+from tests.program_world import Died, Driving, Refused
 from tests.server_world import PASSWORD, ServerMachine, server_machine
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(180)
 Spec = dict[str, Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from tests.busybox_images import busybox_image, push_as
 from tests.integration.cli_world import World, cli_world
 from tests.tools import missing, require_tool
+from tests.waiting import until
 
 TRUST = {"effect": "allow", "principals": ["crn:iam:::service/compute"]}
 ALL = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
@@ -38,7 +38,7 @@ def give_role(world: World) -> None:
 def test_a_pool_is_made_seen_and_deleted_and_the_output_of_its_instance_read(world: World) -> None:
     login = world._post("/v1/authorization-token")
     world.done("repositories", "create", "web")
-    image = busybox_image("sh", "-c", 'echo "by $WHO"; exec sleep 600')
+    image = busybox_image("sh", "-c", 'echo "by $WHO"; trap exit TERM; sleep 600 & wait')
     pair = login["username"], login["password"]
     push_as(world.install.url, pair, "acme/web", "1", image)
     give_role(world)
@@ -49,17 +49,15 @@ def test_a_pool_is_made_seen_and_deleted_and_the_output_of_its_instance_read(wor
     assert made.text == "web is provisioning; 'entrepot instances list web' shows what runs\n"
     shown = world.read("instance-pools", "show", "web")
     assert (shown["ports"], shown["environment"]) == ([8080, 8081], {"WHO": "us"})
-    end = time.monotonic() + 60
-    while not (ids := world.done("instances", "list", "web", "--quiet").text.split()) or (
-        not world.run("instances", "logs", "web", ids[0]).out
-    ):
-        assert time.monotonic() < end, world.read("instance-pools", "show", "web")["faults"]
-        time.sleep(0.1)
+
+    def written() -> list[str]:
+        ids = world.done("instances", "list", "web", "--quiet").text.split()
+        return ids if ids and world.run("instances", "logs", "web", ids[0]).out else []
+
+    ids = until(written, lambda: world.read("instance-pools", "show", "web")["faults"], pause=0.1)
     assert world.done("instances", "logs", "web", ids[0]).text == "by us\n"
     assert world.done("instances", "logs", "web", ids[0], "--tail", "3").text == "us\n"
     assert world.read("instances", "show", "web", ids[0])["image_digest"] == image.digest
     assert world.done("instance-pools", "update", "web", "--size", "0").text == "Changed web\n"
     assert world.done("instance-pools", "delete", "web", "--yes").text == "Deleted web\n"
-    while "web" in world.done("instance-pools", "list", "--quiet").text:
-        assert time.monotonic() < end + 60
-        time.sleep(0.1)
+    until(lambda: "web" not in world.done("instance-pools", "list", "--quiet").text, pause=0.1)

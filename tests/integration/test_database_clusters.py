@@ -28,10 +28,10 @@ from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.buckets import BUCKETS
 from cloudcore.storage.errors import InvalidBucketState
 from cloudcore.storage.tables import BUCKET_ROWS
-from tests.cluster_world import NODE, PASSWORD, World, open_world
-from tests.compute_world import Died
+from tests.cluster_world import PASSWORD, World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity
+from tests.worked_world import NODE, Died
 
 DAILY = "0 3 * * *"
 

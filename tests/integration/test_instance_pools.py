@@ -15,9 +15,10 @@ from cloudcore.compute.reconciler import Reconciler
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.nodes.node import Node
 from cloudcore.quotas.limits import put_limit
-from tests.compute_world import Died, Machine, World, open_world
+from tests.compute_world import Machine, World, open_world
 from tests.databases import on_both_databases
 from tests.integration.oauth_world import World as Identity
+from tests.worked_world import Died
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ async def test_size_changes_without_restarts_of_those_that_stay(world: World) ->
 @on_both_databases
 async def test_what_was_decided_before_a_change_is_not_done_after_it(world: World) -> None:
     pool = await world.running()
-    before = await world.pool(pool)
+    before = await world.find(pool)
     assert before is not None
     now = world.identity.now
     await world.change(pool, size=0)
@@ -106,7 +107,7 @@ async def test_a_right_to_pull_that_is_withdrawn_is_noticed_when_an_instance_sta
     await world.settle(20)
     assert await world.ready(pool) == [second]
     assert (len(world.machine.started), len(world.images.fetched)) == (started, fetched)
-    found = await world.found(pool)
+    found = await world.there(pool)
     faults = {each.code: each.message for each in found.faults}
     assert "nobody may pull web:1" in faults["INSTANCE_FAILED"]
     world.images.refused.clear()
@@ -180,7 +181,7 @@ async def test_deletion_ends_every_instance_and_nothing_comes_back(world: World)
     for each in [*world.machine.has]:
         world.machine.crash(each)
     await world.settle(6)
-    assert await world.pool(pool) is None
+    assert await world.find(pool) is None
     assert (world.machine.has, world.machine.links, await world.interfaces()) == ({}, {}, 0)
     assert len(world.machine.started) == 3
     name = await world.database.read(rows.name_of_deleted, world.account.id, "local", pool.id)
@@ -209,7 +210,7 @@ async def test_deletion_reaches_instances_that_are_being_made(world: World) -> N
     goes_on.set()
     await making
     await world.settle(8)
-    assert await world.pool(pool) is None
+    assert await world.find(pool) is None
     assert world.machine.has == {}
 
 
@@ -218,12 +219,12 @@ async def test_what_cannot_be_ended_is_a_fault_and_tried_again(world: World) -> 
     world.machine.is_stuck = True
     await world.delete(pool)
     await world.settle(8)
-    found = await world.found(pool)
+    found = await world.there(pool)
     assert (found.status, [each.code for each in found.faults]) == ("deleting", ["INSTANCE_FAILED"])
     assert "a process does not end" in found.faults[0].message
     world.machine.is_stuck = False
     await world.settle(8)
-    assert (await world.pool(pool), world.machine.has) == (None, {})
+    assert (await world.find(pool), world.machine.has) == (None, {})
 
 
 async def test_an_image_that_is_refused_is_a_fault_until_it_is_there(world: World) -> None:
@@ -299,7 +300,7 @@ async def test_a_death_at_any_step_leaves_nothing_and_starts_nothing_twice(
     for change in ({"image": "web:2"}, {"size": 1}):
         await world.change(pool, **change)
         await _outlive(world, looks=50)
-    found = await world.found(pool)
+    found = await world.there(pool)
     assert (found.status, found.faults) == ("active", ())
     (instance,) = await world.instances(pool)
     assert (instance.status, instance.version) == ("running", found.version)
@@ -308,7 +309,7 @@ async def test_a_death_at_any_step_leaves_nothing_and_starts_nothing_twice(
     assert await world.interfaces() == 1
     await world.delete(pool)
     await _outlive(world, looks=30)
-    assert await world.pool(pool) is None
+    assert await world.find(pool) is None
     assert (world.machine.has, world.machine.links, await world.interfaces()) == ({}, {}, 0)
     assert len(set(world.machine.started)) == len(world.machine.started) == 4
     outside = {f"{when} {what}" for when in ("before", "after") for what in _STEPS}

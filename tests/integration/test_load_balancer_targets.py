@@ -41,8 +41,10 @@ async def test_it_follows_the_instances_of_a_pool(world: BalancerWorld) -> None:
     folder = Path("/var/lib/instances/x/ports")
     one, two = Instance("i-1", "10.0.1.21"), Instance("i-2", None, folder)
     world.pools.instances = [one]
-    made = await world.active(backends=[OF_POOL])
+    made = await world.active()
+    made = await world.change(made, backends=[OF_POOL])
     assert made["backends"][0]["targets"][0]["pool"]["name"] == "workers"
+    await world.work()
     assert await places(world, made) == ["10.0.1.21"]
     world.pools.instances = [one, two, Instance("i-3", "10.0.1.23", is_ready=False)]
     await world.database.write(pool_changed, ACCOUNT, POOL, world.clock())

@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from tests.databases import program, program_environment
-from tests.nodes import LiveFleet, LiveNode, initialized_fleet, until
+from tests.nodes import LiveFleet, LiveNode, initialized_fleet
 from tests.postgresql import free_port
 from tests.versions import two_versions
+from tests.waiting import until
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.timeout(400)]
 

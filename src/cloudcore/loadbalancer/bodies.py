@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta, UnsetType, field
+from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.errors import invalid_field
 from cloudcore.loadbalancer.driver import HEALTH_PATH, TargetStatus
@@ -257,14 +257,7 @@ def _health_check(where: str, given: GivenHealthCheck | None) -> HealthCheck:
     if check.timeout_seconds > check.interval_seconds:
         raise invalid_field(f"{where}.timeout_seconds", "at most the interval")
     path = (check.path or "/") if check.protocol == "http" else None
-    return HealthCheck(
-        check.protocol,
-        path,
-        check.interval_seconds,
-        check.timeout_seconds,
-        check.healthy_threshold,
-        check.unhealthy_threshold,
-    )
+    return HealthCheck(**structs.asdict(check) | {"path": path})
 
 
 def check_distinct(name: str, what: str, values: Iterable[object]) -> None:
@@ -338,18 +331,12 @@ def shown_backends(found: LoadBalancer) -> Sequence[BackendRecord]:
 
 def shown_replicas(found: LoadBalancer) -> Sequence[ReplicaRecord]:
     """Return the replicas in an answer."""
-    return [ReplicaRecord(number=each.number, is_alive=each.is_alive) for each in found.replicas]
+    return [ReplicaRecord(**structs.asdict(each)) for each in found.replicas]
 
 
 def _shown_check(check: HealthCheck) -> HealthCheckRecord:
-    return HealthCheckRecord(
-        protocol=check.protocol,
-        path=UNSET if check.path is None else check.path,
-        interval_seconds=check.interval_seconds,
-        timeout_seconds=check.timeout_seconds,
-        healthy_threshold=check.healthy_threshold,
-        unhealthy_threshold=check.unhealthy_threshold,
-    )
+    path = UNSET if check.path is None else check.path
+    return HealthCheckRecord(**structs.asdict(check) | {"path": path})
 
 
 def _reference(found: LoadBalancer, to: Named, service: str, kind: str) -> ResourceRef:

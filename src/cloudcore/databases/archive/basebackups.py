@@ -248,13 +248,4 @@ def _quoted(value: str) -> str:
 
 
 def _listed(label: str, note: _Note) -> Listed:
-    return Listed(
-        label=label,
-        kind="base",
-        backup_id=label,
-        base_label=None,
-        size_bytes=note.size_bytes,
-        stored_bytes=note.stored_bytes,
-        started_at=note.started_at,
-        completed_at=note.completed_at,
-    )
+    return Listed(label, "base", label, None, **msgspec.structs.asdict(note))

@@ -159,13 +159,7 @@ def shown_endpoint(found: Cluster) -> EndpointRecord | None:
     """Return the endpoint of a registered cluster in an answer."""
     if (of := found.endpoint) is None:
         return None
-    return EndpointRecord(
-        host=of.host,
-        port=of.port,
-        database=of.database,
-        username=of.username,
-        ca=of.ca or UNSET,
-    )
+    return EndpointRecord(**structs.asdict(of) | {"ca": of.ca or UNSET})
 
 
 def shown_size(found: Cluster) -> SizeRecord | None:
@@ -178,9 +172,7 @@ def shown_size(found: Cluster) -> SizeRecord | None:
 def shown_connection(found: Cluster) -> ClusterConnection | None:
     """Return the address that clients of a cluster connect to; None until it is known."""
     if (of := found.endpoint) is not None:
-        return ClusterConnection(
-            host=of.host, port=of.port, database=of.database, username=of.username, ca=of.ca
-        )
+        return ClusterConnection(**structs.asdict(of))
     if found.host is None or found.port is None:
         return None
     return ClusterConnection(

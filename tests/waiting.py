@@ -1,0 +1,31 @@
+"""Wait until something has come about that other processes or threads do, which tell nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(
+    found: Callable[[], T],
+    words: str | Callable[[], object] = "it has not come about",
+    *,
+    seconds: float = 90,
+    pause: float = 0.02,
+) -> T:
+    """Return what is found, as soon as that is true; `words` say what is wrong if it never is."""
+    end = time.monotonic() + seconds
+    while not (last := found()):
+        assert time.monotonic() < end, words() if callable(words) else words
+        time.sleep(pause)
+    return last
+
+
+async def until_so(holds: Callable[[], object]) -> None:
+    """Return when something is so; the test's own time limit is the end."""
+    while not holds():  # noqa: ASYNC110 - nothing here tells it
+        await asyncio.sleep(0.01)  # the processors are of those who bring it about
