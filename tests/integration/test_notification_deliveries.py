@@ -257,9 +257,7 @@ async def test_mail_has_the_message_the_envelope_and_a_link_to_unsubscribe(
     await notified.publish(topic, "later")
     await notified.deliver()
     fault = (await notified.show(topic, made["subscription"]))["faults"][0]
-    assert (fault["code"], fault["message"]) == (
-        *("MAIL_REFUSED", "the mail server refused the message: 451 later"),
-    )
+    assert (fault["code"], fault["message"]) == ("MAIL_REFUSED", "the mail server answered 451")
     notified.mailbox.refusal = ""
     await notified.deliver(after=20)
     assert len(notified.mailbox.mails) == 3

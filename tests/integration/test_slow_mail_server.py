@@ -1,10 +1,11 @@
-"""A mail server that does not answer is left after a while, which is counted for each message."""
+"""A smarthost that does not answer is left after a while, and errors do not name it."""
 
 from __future__ import annotations
 
 import asyncio
 from email.message import EmailMessage
 
+import pytest
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
 from cloudcore.outbound.mail import MailRefused, Smarthost
@@ -51,6 +52,35 @@ async def test_a_message_that_has_waited_for_others_has_all_its_time() -> None:
         ("the smarthost took too long", False)
     }
     assert answers.count(None) == CONNECTIONS
+
+
+@pytest.mark.parametrize(
+    ("greeting", "words"),
+    [
+        (None, "it cannot be reached: Connection refused"),
+        (b"554 relay.internal is full\r\n", "it answered 554"),
+    ],
+)
+async def test_only_the_log_knows_which_host_the_smarthost_is(
+    greeting: bytes | None, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tenants see the error, as a fault of what the mail was for."""
+
+    def greet(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting or b"")
+        writer.close()
+
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    if greeting is None:
+        server.close()
+        await server.wait_closed()
+    mail = smarthost_mail(Smarthost("smtp", "localhost", port), "registry.test", "a@registry.test")
+    async with server:
+        with pytest.raises(MailRefused) as refused:
+            await mail.send(_message())
+    assert str(refused.value) == f"the smarthost: {words}"
+    assert ("localhost" if greeting is None else "relay.internal") in caplog.text
 
 
 def _message() -> EmailMessage:

@@ -10,13 +10,20 @@ class MailRefused(Exception):
     """A message was not sent; the text has the reason, without credentials."""
 
     def __init__(
-        self, message: str, *, is_permanent: bool = False, refuses_address: bool = False
+        self,
+        message: str,
+        *,
+        is_permanent: bool = False,
+        refuses_address: bool = False,
+        code: int = 0,
     ) -> None:
         super().__init__(message)
         self.is_permanent = is_permanent
         """True if a retry would not help."""
         self.refuses_address = refuses_address
         """True if the address gets no mail at all, whatever the message says."""
+        self.code = code
+        """Of the server's answer; 0 if it gave none."""
 
 
 _PORTS: Final = {"smtp": 25, "smtps": 465}

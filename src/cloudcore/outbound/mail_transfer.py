@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import email.policy  # noqa: F401 - each mail needs it: loaded before the fork, workers share it
+import logging
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -29,6 +31,8 @@ from cloudcore.outbound.mail import MailRefused, Smarthost
 
 if TYPE_CHECKING:
     from aiosmtplib import SMTP
+
+_log = logging.getLogger(__name__)
 
 SMTP_PORT: Final = 25
 _MOST_HOSTS: Final = 5
@@ -59,6 +63,11 @@ class Envelope(NamedTuple):
 
 class _TryNext(Exception):
     """Another host or address of the same domain may take the message."""
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+        """Of the server's answer, if it gave one."""
 
 
 class MailSender(Protocol):
@@ -191,6 +200,8 @@ class SmarthostSender:
     """For one message, from the connection to the answer."""
     trusted: ssl.SSLContext | None = None
     """Replaces the machine's roots."""
+    shows_answers: bool = True
+    """False: errors have only the code of an answer, and the log has its words."""
 
     def destination_of(self, recipient: str) -> str:  # noqa: ARG002 - as the protocol has it
         """Return the same for all recipients."""
@@ -226,7 +237,20 @@ class SmarthostSender:
         except TimeoutError:
             raise MailRefused("the smarthost took too long") from None
         except _TryNext as error:
-            raise MailRefused(f"the smarthost: {error}") from None
+            # Only the log names the host, and has its words: tenants see the error.
+            _log.warning("the smarthost: %s", error.__cause__ or error)
+            words = f"it answered {error.code}" if error.code else error
+            raise MailRefused(f"the smarthost: {words}") from None
+        except MailRefused as error:
+            if self.shows_answers or not error.code:
+                raise
+            _log.warning("%s", error)
+            raise MailRefused(
+                f"the mail server answered {error.code}",
+                is_permanent=error.is_permanent,
+                refuses_address=error.refuses_address,
+                code=error.code,
+            ) from None
 
     async def _sign_in(self, smtp: SMTP, *, is_tls: bool) -> None:
         from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415
@@ -238,7 +262,7 @@ class SmarthostSender:
         except SMTPResponseException as error:
             raise _TryNext(f"it refused the sign-in with {error.code}") from None
         except SMTPException as error:
-            raise _TryNext(_words(error)) from None
+            raise _TryNext(_words(error)) from error
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -278,9 +302,9 @@ async def _connected(
             smtp.timeout = _COMMAND_SECONDS
             await _greet(smtp)
         except SMTPResponseException as error:
-            raise _TryNext(_answered(error.code, error.message)) from None
+            raise _TryNext(_answered(error.code, error.message), error.code) from None
         except (SMTPException, OSError) as error:
-            raise _TryNext(_words(error)) from None
+            raise _TryNext(_words(error)) from error
         yield smtp
     finally:
         smtp.close()
@@ -303,9 +327,9 @@ async def _start_tls(smtp: SMTP, host: str, tls: ssl.SSLContext) -> None:
         await smtp.starttls(server_hostname=host, tls_context=tls)
         await smtp.ehlo()
     except ssl.SSLError as error:
-        raise _TryNext(f"TLS failed: {error.reason}") from None
+        raise _TryNext(f"TLS failed: {error.reason}") from error
     except (SMTPException, OSError) as error:
-        raise _TryNext(f"TLS failed: {_words(error)}") from None
+        raise _TryNext(f"TLS failed: {_words(error)}") from error
 
 
 _Stage = Literal["sender", "recipient", "message"]
@@ -336,6 +360,7 @@ async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
             refuses_address=is_permanent
             and not error.message.startswith(_OF_SENDER)
             and (stage == "recipient" or error.message.startswith("5.1.")),
+            code=error.code,
         ) from None
     except (SMTPException, OSError) as error:
         raise MailRefused(f"the mail server failed at the {stage}: {_words(error)}") from None
@@ -349,10 +374,20 @@ def _answered(code: int, message: str) -> str:
     return f"{code} {words}"[:_MOST_REASON]
 
 
-def _words(error: Exception) -> str:
-    """Return why there was no answer."""
-    said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(said.split())[:_MOST_REASON]
+def _words(error: BaseException) -> str:
+    """Return why there was no answer, without the server's name and address."""
+    from aiosmtplib import SMTPConnectError, SMTPTimeoutError  # noqa: PLC0415 - as above
+
+    cause = error.__cause__ if isinstance(error, SMTPConnectError) and error.__cause__ else error
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS failed: {cause.reason}"
+    if isinstance(cause, TimeoutError | SMTPTimeoutError):
+        return "it took too long"
+    if isinstance(cause, OSError):
+        number = cause.errno or 0  # below 0 of a name that is not resolved
+        why = os.strerror(number) if number > 0 else type(cause).__name__
+        return f"it cannot be reached: {why}"
+    return (" ".join(str(cause).split()) or type(cause).__name__)[:_MOST_REASON]
 
 
 def unverified_tls() -> ssl.SSLContext:
@@ -403,5 +438,5 @@ def smarthost_mail(
     smarthost: Smarthost, host_name: str, sender: str, seconds: float = SMARTHOST_SECONDS
 ) -> PlatformMail:
     """Return the platform's mail by a smarthost; `seconds` are for one message."""
-    through = SmarthostSender(smarthost, host_name, seconds)
+    through = SmarthostSender(smarthost, host_name, seconds, shows_answers=False)
     return PlatformMail(through, sender, asyncio.Semaphore(CONNECTIONS))
