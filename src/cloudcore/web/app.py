@@ -290,6 +290,7 @@ def _platform_error(
     if isinstance(error, errors.PlatformError):
         return error
     if isinstance(error, MemoryError):
+        _log.warning("no memory", exc_info=error, extra={"request_id": state.request_id})
         return errors.OutOfMemory()
     if isinstance(error, ConstraintViolated):
         # Changes check before they write; a concurrent change came in between.

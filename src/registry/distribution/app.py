@@ -121,6 +121,7 @@ class DataPlane:
         try:
             return await self._answer(scope, receive)
         except MemoryError:  # such as for a large manifest
+            _log.warning("no memory", exc_info=True)
             raise OutOfMemory from None
 
     async def _answer(self, scope: Scope, receive: Receive) -> Response:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.errors import AccessDenied, PlatformError
+from cloudcore.errors import AccessDenied, OutOfMemory, PlatformError
 from cloudcore.iam.audit import SIGN_IN
 from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import SignatureKey, SignatureKeys
@@ -190,6 +190,9 @@ class S3Endpoint:
             if (found := s3_error(error)).status >= 500:
                 _log.warning("%s", error.message, extra={"request_id": request_id})
             answer = refusal(found, resource, request_id)
+        except MemoryError:
+            _log.warning("no memory", exc_info=True, extra={"request_id": request_id})
+            answer = refusal(s3_error(OutOfMemory()), resource, request_id)
         except Exception:  # noqa: BLE001 - a bug is logged, and its details are not sent
             _log.exception("unexpected failure", extra={"request_id": request_id})
             failure = S3Error("InternalError", "We encountered an internal error.")
