@@ -157,7 +157,8 @@ class Family(Generic[Needs]):
         object.__setattr__(self, "paths", tuple(dict.fromkeys(paths)))
         object.__setattr__(self, "resource_kinds", tuple(dict.fromkeys(kinds)))
         object.__setattr__(self, "told_changes", {**self.told_changes, **told})
-        object.__setattr__(self, "other_events", (*states, *self.other_events))
+        events = tuple(dict.fromkeys((*states, *self.other_events)))
+        object.__setattr__(self, "other_events", events)
         object.__setattr__(self, "event_words", {**states, **self.event_words})
         object.__setattr__(self, "quotas", tuple(dict.fromkeys(quotas)))
 

@@ -257,15 +257,15 @@ def _back(found: Placed, placing: Placing, now: int) -> Placed:  # noqa: ARG001 
 
 def _find(tx: Connection, name: str) -> NodeRow | None:
     row = tx.row(_FIND, name=name)
-    return None if row is None else _seen(row)
+    return None if row is None else _node(row)
 
 
 def list_nodes(tx: Connection) -> Sequence[NodeRow]:
     """Return all machines that were ever registered, by name."""
-    return [_seen(row) for row in tx.rows(_LIST)]
+    return [_node(row) for row in tx.rows(_LIST)]
 
 
-def _seen(row: Row) -> NodeRow:
+def _node(row: Row) -> NodeRow:
     found = NodeRow(*row)
     return found._replace(is_lost=bool(found.is_lost), is_noted=bool(found.is_noted))
 

@@ -92,9 +92,9 @@ def living(folder: Path) -> DetachedProcess | None:
 
 
 def stop(folder: Path, grace_seconds: float) -> None:
-    """Let the shim of a folder end its program within a grace; one that does not is left to `kill`.
+    """Let the shim of a folder end its program within a grace, and wait until it has ended.
 
-    Wait until the shim has ended.
+    One that does not listen or does not end is left to `kill`.
     """
     process = living(folder)
     if process is not None:

@@ -226,7 +226,7 @@ class Rows(Generic[R]):
     def change(
         self, tx: Connection, account_id: str, found_id: str, changed: Callable[[R], R], now: int
     ) -> tuple[R, R] | None:
-        """Store what a pure function makes of one; return it before and after.
+        """Store what a function, which may read, makes of one; return it before and after.
 
         Return None if it was deleted. One that the function leaves as it is stays so.
         """

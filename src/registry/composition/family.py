@@ -13,11 +13,6 @@ if TYPE_CHECKING:
     from registry.composition.stores import RegistryStores
 
 
-_HOUR: Final = 3600
-_PURGE_SECONDS: Final = 60
-_COLLECT_SECONDS: Final = 300
-
-
 REGISTRY: Final[Family[RegistryStores]] = Family(
     name="registry",
     title="Repositories",

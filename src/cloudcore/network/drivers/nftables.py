@@ -118,9 +118,8 @@ class Nftables:
         namespaces.ensure(path)
         mtu = _links(Links.mtu_of_internet)
         if _links(lambda links: links.index(UPLINK), path) is None:
-            _links(
-                lambda links: links.delete(link)
-            )  # the end of one whose other end is gone, or is in no namespace of ours
+            # The end of one whose other end is gone, or is in no namespace of ours.
+            _links(lambda links: links.delete(link))
         with HERE.open("rb") as machine:
             inside = partial(router.bring_about, plan, kept.addresses, link, machine.fileno(), mtu)
             rules = within(path, inside)

@@ -51,7 +51,7 @@ class Deletion(NamedTuple):
     principal: str
     """CRN; empty for a client that is not signed in."""
     source: str | None
-    """A stored `Source`."""
+    """A stored `SourceIdentity`."""
     now: int
     restorable_until: int
 
