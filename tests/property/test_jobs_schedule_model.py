@@ -134,7 +134,7 @@ class Turns(DatabaseMachine):
             for name, row in found.items()
         }
         assert rows == self.model
-        listed = self.read(schedule_rows.list_due, ["a", "c"])
+        listed = self.read(schedule_rows.due_times, ["a", "c"])
         assert listed == {n: row.due_at for n, row in self.model.items() if n in ("a", "c")}
 
 

@@ -105,7 +105,7 @@ class AuditEventAnswer(ResponseBody):
 
 
 class OneAuditEvent(ResponseBody):
-    """An event, wrapped."""
+    """The body of an answer: an event."""
 
     event: AuditEventAnswer
 

@@ -94,7 +94,7 @@ class InvoiceRecord(ResponseBody):
 
 
 class OneInvoice(ResponseBody):
-    """An invoice, wrapped."""
+    """The body of an answer: an invoice."""
 
     invoice: InvoiceRecord
 

@@ -78,7 +78,7 @@ class PaymentMethodRecord(ResponseBody):
 
 
 class OnePaymentMethod(ResponseBody):
-    """A payment method, wrapped."""
+    """The body of an answer: a payment method."""
 
     payment_method: PaymentMethodRecord
 

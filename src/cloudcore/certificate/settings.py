@@ -68,7 +68,7 @@ def find_settings(tx: Connection, account_id: str) -> CertificateSettingsRecord:
 
 
 class OneCertificateSettings(ResponseBody):
-    """An account's settings of certificates, wrapped."""
+    """The body of an answer: an account's settings of certificates."""
 
     certificate_settings: CertificateSettingsRecord
 

@@ -172,7 +172,7 @@ class TemplatePreview(ResponseBody):
 
 
 class OneTemplatePreview(ResponseBody):
-    """What a message would say, wrapped."""
+    """The body of an answer: what a message would say."""
 
     preview: TemplatePreview
 

@@ -6,9 +6,10 @@ dead worker. This holds only for files made since this machine was booted: sever
 share the folder, and a network file system may lose their locks. So a file is named by its worker's
 id and by the boot. It is empty, and needs no room on a full disk.
 
-A job or chore of a dead worker is due at once. But the work may be the cause of the death: a job in
-whose step workers have died `QUICK_ATTEMPTS` times, and a chore whose last turn ended so, wait for
-the end of the lease, so that processes do not die again and again with no time for other work.
+A job or chore of a dead worker is due at once. But the work may be the cause of the death: a job
+that has had more than `QUICK_ATTEMPTS` attempts at its step, and a chore whose last turn ended so,
+wait for the end of the lease, so that processes do not die again and again with no time for other
+work.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ def _can_lock(descriptor: int) -> bool:
 
 
 QUICK_ATTEMPTS: Final = 3
-"""Attempts at a step that follow one another at once when workers die."""
+"""Attempts at a step, failed ones too, after which a worker's death frees its job at once."""
 EVERY_SECONDS: Final = 5
 TURN_LOST: Final = ("WORKER_LOST", "the worker died, or was stopped, during the turn")
 

@@ -23,7 +23,7 @@ from cloudcore.jobs.faults import Fault, next_fault
 from cloudcore.jobs.tables import UNFINISHED, jobs
 
 KEPT_SECONDS: Final = 7 * 24 * 3600
-WORKER_LOST: Final = ("WORKER_LOST", "the worker died, or was cut off, at every attempt")
+WORKER_LOST: Final = ("WORKER_LOST", "the worker died, or was cut off, in the last attempt")
 
 
 class LeaseLost(Exception):

@@ -153,7 +153,7 @@ class Scheduler(BackgroundTask):
         self._looked_at = now = self._clock()
         self._spread = later(0, self._chance() * self._pace.spread_seconds)
         try:
-            self._due_at = await self._database.read(schedule_rows.list_due, list(self._chores))
+            self._due_at = await self._database.read(schedule_rows.due_times, list(self._chores))
             await self._correct(now)
             due = [name for name, due_at in self._due_at.items() if due_at <= now]
             due = [name for name in due if name not in self._under_way]

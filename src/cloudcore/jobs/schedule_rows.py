@@ -79,7 +79,7 @@ def insert_missing(tx: Connection, due_at: Mapping[str, int]) -> None:
         tx.execute(_INSERT, name=name, due_at=due_at[name])
 
 
-def list_due(tx: Connection, names: Sequence[str]) -> dict[str, int]:
+def due_times(tx: Connection, names: Sequence[str]) -> dict[str, int]:
     """Return the due time of each of these chores: its next turn, or the end of its lease."""
     return {row[0]: row[1] for row in tx.rows(_LIST, names=text_list(names))}
 

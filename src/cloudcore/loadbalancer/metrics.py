@@ -47,7 +47,7 @@ class MetricsRecord(ResponseBody):
 
 
 class OneMetrics(ResponseBody):
-    """What a load balancer has served, wrapped."""
+    """The body of an answer: what a load balancer has served."""
 
     metrics: MetricsRecord
 

@@ -118,7 +118,7 @@ class VpcReachability(ResponseBody):
 
 
 class OneReachability(ResponseBody):
-    """A reachability, wrapped."""
+    """The body of an answer: a reachability."""
 
     reachability: VpcReachability
 

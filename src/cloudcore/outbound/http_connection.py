@@ -119,7 +119,10 @@ class AnswerParser:
             self._fail_for_head()
 
     def end(self, *, is_error: bool) -> None:
-        """Note the end of the connection, which ends only some kinds of answers."""
+        """Take the end of the connection, which may have failed.
+
+        It completes an answer that has neither a length nor chunks; any other fails.
+        """
         if self.is_done:
             return
         if self._ends_with_connection and not is_error:

@@ -53,7 +53,7 @@ class QuotaAnswer(ResponseBody):
 
 
 class OneQuota(ResponseBody):
-    """A quota, wrapped."""
+    """The body of an answer: a quota."""
 
     quota: QuotaAnswer
 
@@ -98,7 +98,7 @@ class LimitAnswer(ResponseBody):
 
 
 class OneLimit(ResponseBody):
-    """A limit that was set, wrapped."""
+    """The body of an answer: a limit that was set."""
 
     quota: LimitAnswer
 

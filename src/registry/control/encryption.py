@@ -84,7 +84,7 @@ class EncryptionBinding(ResponseBody):
 
 
 class OneBinding(ResponseBody):
-    """A binding, wrapped."""
+    """The body of an answer: a binding."""
 
     encryption_binding: EncryptionBinding
 
@@ -267,7 +267,7 @@ class RewrapRun(RunRecord):
 
 
 class OneRewrapRun(ResponseBody):
-    """A run, wrapped."""
+    """The body of an answer: a run."""
 
     run: RewrapRun
 
@@ -362,7 +362,7 @@ class KeyUsageAnswer(ResponseBody):
 
 
 class OneKeyUsage(ResponseBody):
-    """What a key protects, wrapped."""
+    """The body of an answer: what a key protects."""
 
     key_usage: KeyUsageAnswer
 

@@ -67,7 +67,7 @@ class EventRuleAnswer(ResponseBody):
 
 
 class OneEventRule(ResponseBody):
-    """An event rule, wrapped."""
+    """The body of an answer: an event rule."""
 
     event_rule: EventRuleAnswer
 

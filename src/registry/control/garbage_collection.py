@@ -70,13 +70,13 @@ class GarbageCollectionStatus(ResponseBody):
 
 
 class OneGarbageCollectionStatus(ResponseBody):
-    """The status of garbage collection, wrapped."""
+    """The body of an answer: the status of garbage collection."""
 
     garbage_collection: GarbageCollectionStatus
 
 
 class OneGarbageCollectionRun(ResponseBody):
-    """A run, wrapped."""
+    """The body of an answer: a run."""
 
     run: GarbageCollectionRun
 

@@ -57,7 +57,7 @@ class ImageQuery(msgspec.Struct):
 
 
 class OneImage(ResponseBody):
-    """An image, wrapped."""
+    """The body of an answer: an image."""
 
     image: ImageAnswer
 

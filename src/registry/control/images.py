@@ -169,7 +169,7 @@ class DeletedImage(ResponseBody):
 
 
 class OneDeletedImage(ResponseBody):
-    """A deleted image, wrapped."""
+    """The body of an answer: a deleted image."""
 
     deleted: DeletedImage
 
@@ -214,7 +214,7 @@ class DeletionPreview(ResponseBody):
 
 
 class OneDeletionPreview(ResponseBody):
-    """A preview, wrapped."""
+    """The body of an answer: a preview."""
 
     deletion: DeletionPreview
 

@@ -73,7 +73,7 @@ class LifecyclePolicy(ResponseBody):
 
 
 class OneLifecyclePolicy(ResponseBody):
-    """A repository's lifecycle policy, wrapped."""
+    """The body of an answer: a repository's lifecycle policy."""
 
     lifecycle_policy: LifecyclePolicy
 
@@ -133,7 +133,7 @@ class LifecycleRun(RunRecord):
 
 
 class OneLifecycleRun(ResponseBody):
-    """A run, wrapped."""
+    """The body of an answer: a run."""
 
     run: LifecycleRun
 

@@ -45,7 +45,7 @@ class PinAnswer(ResponseBody):
 
 
 class OnePin(ResponseBody):
-    """A pin, wrapped."""
+    """The body of an answer: a pin."""
 
     pin: PinAnswer
 

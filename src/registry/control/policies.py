@@ -48,7 +48,7 @@ class RepositoryPolicy(ResponseBody):
 
 
 class OneRepositoryPolicy(ResponseBody):
-    """A repository's policy, wrapped."""
+    """The body of an answer: a repository's policy."""
 
     policy: RepositoryPolicy
 

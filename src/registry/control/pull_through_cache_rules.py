@@ -346,7 +346,7 @@ class PullThroughCacheRuleAnswer(ResponseBody):
 
 
 class OnePullThroughCacheRule(ResponseBody):
-    """A rule of the pull-through cache, wrapped."""
+    """The body of an answer: a rule of the pull-through cache."""
 
     pull_through_cache_rule: PullThroughCacheRuleAnswer
 

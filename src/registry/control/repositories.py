@@ -153,7 +153,7 @@ class RepositoryAnswer(ResponseBody):
 
 
 class OneRepository(ResponseBody):
-    """A repository, wrapped."""
+    """The body of an answer: a repository."""
 
     repository: RepositoryAnswer
 

@@ -140,7 +140,7 @@ class RestoredTag(ResponseBody):
 
 
 class OneRestoredTag(ResponseBody):
-    """A restored tag, wrapped."""
+    """The body of an answer: a restored tag."""
 
     tag: RestoredTag
 

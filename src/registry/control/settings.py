@@ -53,7 +53,7 @@ class SettingsAnswer(ResponseBody):
 
 
 class OneSettings(ResponseBody):
-    """An account's settings, wrapped."""
+    """The body of an answer: an account's settings."""
 
     registry_settings: SettingsAnswer
 

@@ -63,7 +63,7 @@ class ImageStorageAnswer(ResponseBody):
 
 
 class OneImageStorage(ResponseBody):
-    """The storage used by an image, wrapped."""
+    """The body of an answer: the storage used by an image."""
 
     storage: ImageStorageAnswer
 
@@ -88,7 +88,7 @@ class RestorableStorageAnswer(RepositoryStorageAnswer):
 
 
 class OneRepositoryStorage(ResponseBody):
-    """The storage used by a repository, wrapped."""
+    """The body of an answer: the storage used by a repository."""
 
     storage: RestorableStorageAnswer
 
@@ -153,7 +153,7 @@ class StorageUsageAnswer(ResponseBody):
 
 
 class OneStorageUsage(ResponseBody):
-    """The storage used by an account, wrapped."""
+    """The body of an answer: the storage used by an account."""
 
     storage_usage: StorageUsageAnswer
 
@@ -283,7 +283,7 @@ class StorageHistory(ResponseBody):
 
 
 class OneStorageHistory(ResponseBody):
-    """A storage history, wrapped."""
+    """The body of an answer: a storage history."""
 
     storage_history: StorageHistory
 

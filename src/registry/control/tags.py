@@ -70,7 +70,7 @@ class TagAnswer(ResponseBody):
 
 
 class OneTag(ResponseBody):
-    """A tag, wrapped."""
+    """The body of an answer: a tag."""
 
     tag: TagAnswer
 

@@ -67,9 +67,10 @@ class Change(NamedTuple):
 def record_change(
     tx: Connection, change: Change, action: str, repository: Repository, **details: object
 ) -> None:
-    """Record a change of a repository in its transaction, with the details since it began.
+    """Write the audit event of a repository's change, in the transaction of the change.
 
-    A transaction that tells calls `Change.begin` first: after a conflict it runs again.
+    It has the details that `Change.tell` was given since `Change.begin`. A transaction that calls
+    `tell` calls `begin` first, as it is run again after a conflict.
 
     Nothing is recorded for a change without a client: under ``entrepot dev`` nobody signs in, and
     the registry's own runs are recorded when they end.

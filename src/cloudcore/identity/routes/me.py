@@ -53,7 +53,7 @@ class MyRecord(UserRecord):
 
 
 class Myself(ResponseBody):
-    """The caller, wrapped."""
+    """The body of an answer: the caller."""
 
     user: MyRecord
 

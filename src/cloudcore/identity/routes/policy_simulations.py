@@ -68,7 +68,7 @@ class SimulationRecord(ResponseBody):
 
 
 class OneSimulation(ResponseBody):
-    """A simulation, wrapped."""
+    """The body of an answer: a simulation."""
 
     simulation: SimulationRecord
 

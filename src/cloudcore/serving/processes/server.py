@@ -72,7 +72,8 @@ class Service:
     tls: tuple[TlsFiles, TlsIdentity] | None = None
     keeper: CertificateKeeper | None = None
     validation: tuple[socket.socket, Sequence[str]] | None = None
-    """Listener of plain HTTP for authorities, and the URLs that all others are sent to."""
+    """Listener of plain HTTP that answers http-01 challenges (RFC 8555 §8.3), and the public URLs
+    to which it redirects all other requests."""
 
 
 def run(
@@ -98,8 +99,8 @@ def run(
     are those that the application dispatches to, `application_events` are what it counts besides
     requests. `on_ready` gets the base URL once every worker accepts connections. A `port` of 0
     takes any free one. With `tls`, connections are encrypted, and a certificate that is renewed in
-    its files is served; `keeper` renews it there. `validation` is an address where authorities
-    are answered that ask by plain HTTP, and the URLs that all other clients are sent to.
+    its files is served; `keeper` renews it there. `validation` is the address of a
+    listener of plain HTTP for http-01 challenges, and the URLs to which it redirects all others.
     `more_ports` of the same host serve the same as `port`.
 
     Raises:

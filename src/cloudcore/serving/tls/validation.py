@@ -54,10 +54,10 @@ class Validations:
         return self._folder.exists()
 
     def context_for(self, hello: bytes) -> ssl.SSLContext | None:
-        """Return the TLS context for the handshake, or None if the hello is not an authority's.
+        """Return the TLS context of a validation, or None if the hello does not offer its protocol.
 
-        A client whose hello happens to contain the protocol's name elsewhere gets a certificate
-        that proves nothing to it, which is harmless.
+        The hello is searched for ``acme-tls/1`` as ALPN lists it, not parsed: a client that has
+        these bytes elsewhere gets a certificate that proves nothing to it, which is harmless.
         """
         if _OFFERED not in hello:
             return None

@@ -100,7 +100,7 @@ class BucketRecord(ResponseBody):
 
 
 class OneBucket(ResponseBody):
-    """A bucket, wrapped."""
+    """The body of an answer: a bucket."""
 
     bucket: BucketRecord
 

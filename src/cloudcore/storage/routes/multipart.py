@@ -85,7 +85,7 @@ class MultipartUpload(ResponseBody):
 
 
 class OneUpload(ResponseBody):
-    """A multipart upload, wrapped."""
+    """The body of an answer: a multipart upload."""
 
     upload: MultipartUpload
 
@@ -107,7 +107,7 @@ class PartRecord(ResponseBody):
 
 
 class OneUploadPart(ResponseBody):
-    """A part, wrapped."""
+    """The body of an answer: a part."""
 
     part: PartRecord
 

@@ -114,7 +114,7 @@ class ObjectRecord(ResponseBody):
 
 
 class OneObject(ResponseBody):
-    """An object, wrapped."""
+    """The body of an answer: an object."""
 
     object: ObjectRecord
 
@@ -143,7 +143,7 @@ class Tags(RequestBody):
 
 
 def one_object(bucket: Bucket, crn: str, found: StoredObject) -> OneObject:
-    """Return the record of an object, wrapped."""
+    """Return the record of an object."""
     return OneObject(
         object=ObjectRecord(
             bucket=bucket.name,

@@ -115,7 +115,7 @@ def encoding(call: S3Call) -> Encode:
 
 
 def owner(name: str, account_id: str) -> str:
-    """Return the element of an owner."""
+    """Return the XML element of an owner: the account id, as its id and as its name."""
     return tag(name, text("ID", account_id), text("DisplayName", account_id))
 
 

@@ -261,7 +261,14 @@ Encoder = PlainEncoder | SealedEncoder
 
 
 def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
-    """Return the layout of the whole frames before a tail."""
+    """Return the layout of the whole frames before the partial one, which a tail keeps.
+
+    `entries` are those of packed frames: integers of 4 bytes, big-endian.
+
+    Raises:
+        SealBroken: they are cut off.
+
+    """
     if not cipher.is_packed:
         return Slots()
     found = array("I")

@@ -114,7 +114,7 @@ class CompiledPolicy:
     """The rules that select every image."""
 
     def of_tag(self, tag: str) -> int:
-        """Return the set of rules that select an image because of this tag."""
+        """Return the rules that select an image with this tag; bit n is rule n."""
         found = self.of_any
         for number, rule in enumerate(self.rules):
             if rule.takes_tag(tag):

@@ -141,9 +141,10 @@ def complete_tree(tx: Connection, repository: Repository, manifest_id: str, now:
 
 
 def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
-    """Set the size of an index to that of its blobs, and of the images under it which are here.
+    """Set the size of an index, and return the tree that was measured.
 
-    Return it. A blob that the cache has yet to fetch counts.
+    The size is the total of its distinct blobs and those of the images under it that the repository
+    has. A blob that the cache has yet to fetch counts with the size that its manifest lists.
 
     Raises:
         ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
