@@ -29,6 +29,7 @@ from tests.tenants import allow
 
 CONFIG_TYPE: Final = "application/vnd.oci.image.config.v1+json"
 NAME: Final = "acme/shop"
+REFRESH_TOKEN: Final = "a-refresh-token-that-no-page-shows"
 
 _OLDER: Final = (
     Statement(update(manifests).values(pushed_at=manifests.c.pushed_at - bindparam("passed"))),
@@ -220,7 +221,13 @@ async def browser_with(
     acting = Acting(role_id, "admin", served.acme.account_id, "acme", token)
     person = Token(person_token or served.acme.person_token, end)
     session = ConsoleSession(
-        user_id, "a@example.org", "csrf", end, person, "", acting if access_token else None
+        user_id,
+        "a@example.org",
+        "csrf",
+        end,
+        person,
+        REFRESH_TOKEN,
+        acting if access_token else None,
     )
     sealed = CookieJar(served.keyring, URL).seal(COOKIE, session).partition(";")[0]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as browser:

@@ -7,12 +7,19 @@ form there, in the quotes of a shell; ``@`` is a page of the repository. A redir
 organization; ``<NAME>`` is the digest, or the id. ``> cluster`` adds one with backups, named as in
 `Furnished`, and ``> status WORD`` sets its status. From ``> may ACTION …`` on a
 role is acted in that may do no more, from ``> all [NAME]`` on one that may do everything, and from
-``> person [NAME]`` on none, by a member or the owner. ``> v1 PATH`` reads JSON of ``/v1``, ``> v1
-METHOD PATH JSON`` sends it. ``+ …`` is the same, of which only is asked that it succeeds.
+``> person [NAME]`` on none, by a member or the owner. ``> v1 PATH`` reads JSON, and ``> v1 METHOD
+PATH JSON`` sends it, as a program that may do everything; ``> owner …`` is the same by the owner of
+the organization, and ``> anyone …`` without a sign-in. Of ``+ …`` is only asked that it succeeds.
 
 Below stands what is answered: where a redirect led, the status if it is not 200, and lines of the
-page in its order. Each heading, paragraph, row, field and form is a line; ``<name>`` is one word,
-and the same from there on, ``…`` any text. What stands after ``-`` is nowhere on the page.
+page in its order. The menu, each heading, paragraph, row, field and form is a line; ``<name>`` is
+one word, and the same from there on, ``…`` any text. What stands after ``-`` is nowhere on the
+page. JSON stands there whole, a line for each value, but where ``...`` is any number of lines.
+
+Lines begin with ``!`` if they are an alert, with ``=`` if they say what was done, and with ``*`` if
+they are a selected option. ``FIELD=VALUE`` is a field, ``x`` or ``-`` that of a box; after it
+stands ``wrong`` if it is marked as that, and ``described`` if the alert is about it. A button is
+``[its words]``, or ``[NAME=VALUE its words]``.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from typing import Any, Final
 import httpx
 
 from tests.integration.console_databases import furnish_cluster, set_status
-from tests.integration.console_shop import Shop, browser_with
+from tests.integration.console_shop import REFRESH_TOKEN, Shop, browser_with
 from tests.integration.transcripts import Case, Golden
 
 FOLDER: Final = Path(__file__).parent / "pages"
@@ -49,7 +56,14 @@ _BEGINNING: Final = (_BLOCKS - {"dd"}) | {
 }
 _STATUS: Final = re.compile(r"[45]\d\d")
 _CELLS: Final = frozenset(("td", "th"))
-_SECRETS: Final = ("password", "secret", "client_secret", "new_password", "private_key_pem")
+_SILENT: Final = frozenset(("may", "person", "all", "member", "image", "cluster", "status"))
+"""Words of requests that are answered by nothing."""
+_DOCUMENTS: Final = frozenset(("v1", "owner", "anyone"))
+"""Words of requests that are answered by JSON."""
+_SECRETS: Final = (
+    *("password", "current_password", "new_password", "again"),
+    *("secret", "client_secret", "private_key_pem"),
+)
 """Fields of forms that no answer may show, and no log."""
 
 
@@ -62,7 +76,7 @@ def cases(name: str) -> Iterator[Case]:
 
 
 class PageLines(HTMLParser):
-    """Reads what a page says between its header and its footer, as lines."""
+    """Reads the menu of a page, and what stands between its header and its footer, as lines."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,6 +84,7 @@ class PageLines(HTMLParser):
         self._text = ""
         self._hrefs: list[str] = []
         self._is_main = False
+        self._is_menu = False
         self._mark = ""
         self._is_copying = False
 
@@ -77,6 +92,8 @@ class PageLines(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if tag == "main":
             self._is_main = True
+        elif tag == "nav" and not self._is_main:
+            self._text, self._is_menu = "menu ", True
         elif tag in _BEGINNING:
             self._end()
         if tag == "form":
@@ -112,6 +129,9 @@ class PageLines(HTMLParser):
         if tag == "main":
             self._end()
             self._is_main = False
+        elif tag == "nav" and self._is_menu:
+            self._end()
+            self._is_menu = False
         elif tag == "a":
             self._text += f" ({self._hrefs.pop()})"
         elif tag == "button":
@@ -133,12 +153,13 @@ class PageLines(HTMLParser):
             given = {"name": "once"}
         self._end()
         wrong = " wrong" if given.get("aria-invalid") == "true" else ""
-        told = " told" if "refusal" in given.get("aria-describedby", "").split() else ""
+        about = given.get("aria-describedby", "").split()
+        described = " described" if "refusal" in about else ""
         if given.get("type") in ("checkbox", "radio"):
             value = "x" if "checked" in given else "-"
         else:
             value = given.get("value", "" if tag == "input" else tag)
-        self._line(f"{given.get('name') or given.get('type')}={value}{wrong}{told}")
+        self._line(f"{given.get('name') or given.get('type')}={value}{wrong}{described}")
 
     def _end(self) -> None:
         text = " ".join(self._text.split())
@@ -148,7 +169,7 @@ class PageLines(HTMLParser):
             self._mark = ""
 
     def _line(self, text: str) -> None:
-        if self._is_main:
+        if self._is_main or self._is_menu:
             self.lines.append(text)
 
 
@@ -170,7 +191,7 @@ class PagePlayer(Golden):
     persons: dict[str, str] = field(default_factory=dict)
     """The tokens of members, by name."""
 
-    async def play(self, lines: list[str]) -> None:
+    async def play(self, case: Case) -> None:
         """Send what a case says, and compare each answer with what stands below it."""
         acme = self.shop.served.acme
         self.known |= {
@@ -181,32 +202,40 @@ class PagePlayer(Golden):
             "repository": self.shop.repository_id,
         }
         self._browser = self.shop.browser
+        lines = case.lines
         async with AsyncExitStack() as self._stack:
             while lines:
                 line, rest = lines[0], lines[1:]
-                assert line[:2] in ("> ", "+ "), f"nothing to send: {line}"
+                assert line[:2] in ("> ", "+ "), f"{case.title}: nothing to send: {line}"
                 expected = list(takewhile(lambda each: each[:2] not in ("> ", "+ "), rest))
-                told = await self._do(*shlex.split(self._filled(line[2:])))
-                if line[0] == "+":
-                    assert not told or not _STATUS.fullmatch(told[0]), (line, told)
-                else:
-                    self._compare(line, told, expected)
+                words = shlex.split(self._filled(line[2:]))
+                answered: list[str] = []
+                try:
+                    answered = await self._do(*words)
+                    self._check(line, words[0], answered, expected)
+                except AssertionError as error:
+                    shown = "\n".join((f"{case.title}: {self._filled(line)}", *answered))
+                    raise AssertionError(f"{error}\n{shown}") from None
                 lines = rest[len(expected) :]
 
-    def _compare(self, line: str, told: list[str], expected: list[str]) -> None:
-        shown = "\n".join((self._filled(line), *told))
-        first = next((each for each in expected if not each.startswith("→ ")), "")
-        is_refused = any(map(_STATUS.fullmatch, told[:2]))
-        assert is_refused == bool(_STATUS.fullmatch(first)), shown
-        rest = told
+    def _check(self, line: str, word: str, answered: list[str], expected: list[str]) -> None:
+        """Compare the lines of an answer with those that stand below a request."""
+        is_silent = line[0] == "+" or word in _SILENT
+        assert bool(expected) != is_silent, "what is answered stands below, unless after a +"
+        assert _is_refused(answered) == _is_refused(expected), "the status is another"
+        positive = [each for each in expected if not each.startswith("- ")]
+        if word in _DOCUMENTS and positive:
+            found = re.fullmatch(self._pattern(positive), "".join(f"{one}\n" for one in answered))
+            assert found, "\n".join(("the document is not", *positive, "but"))
+            self.known |= found.groupdict()
+            positive = []
+        rest = answered
         for each in expected:
             if each.startswith("- "):
-                assert not any(self._filled(each[2:]) in one for one in told), (each, shown)
-                continue
-            try:
+                absent = self._filled(each[2:])
+                assert not any(absent in one for one in answered), f"there is {absent}"
+            elif each in positive:
                 rest = self._after(each, rest)
-            except AssertionError as error:
-                raise AssertionError(f"{error}\n{shown}") from None
 
     async def _do(self, word: str, *more: str) -> list[str]:
         match word, more:
@@ -232,8 +261,8 @@ class PagePlayer(Golden):
             case "status", (status,):
                 await set_status(self.shop, self.known["cluster"], status)
                 return []
-            case "v1", asked:
-                return await self._ask(*asked)
+            case (("v1" | "owner" | "anyone"), asked):
+                return await self._ask(word, *asked)
         path = self._path(word)
         fields = dict(each.partition("=")[::2] for each in more)
         fields = {name: value.replace("\\n", "\r\n") for name, value in fields.items()}
@@ -243,7 +272,7 @@ class PagePlayer(Golden):
             if more
             else self._browser.get(path)
         )
-        return await self._told(answer)
+        return await self._followed(answer)
 
     def _path(self, word: str) -> str:
         """Return a path of the console: `word` may be ``@/tags``, ``@:tag`` or ``@@digest``."""
@@ -273,24 +302,39 @@ class PagePlayer(Golden):
         )
         self.known[name], self.persons[name] = person.id, token
 
-    async def _told(self, answer: httpx.Response) -> list[str]:
+    async def _followed(self, answer: httpx.Response) -> list[str]:
+        """Return the lines of an answer, after those of the redirects that led to it."""
         led = []
+        self._check_answer(answer)
         while answer.is_redirect:
             led.append(f"→ {answer.headers['location']}")
             answer = await self._browser.get(answer.headers["location"])
-        acme = self.shop.served.acme
-        for secret in (*self.secrets, acme.program_token, acme.person_token):
-            assert secret not in answer.text
-        check_defence(answer)
+            self._check_answer(answer)
         status = [] if answer.status_code == 200 else [str(answer.status_code)]
         return [*led, *status, *lines_of(answer.text)]
 
-    async def _ask(self, *asked: str) -> list[str]:
+    def _check_answer(self, answer: httpx.Response) -> None:
+        """Check that an answer defends itself, and shows no secret and no token."""
+        check_defence(answer)
+        acme = self.shop.served.acme
+        tokens = (acme.program_token, acme.person_token, REFRESH_TOKEN, *self.persons.values())
+        shown = f"{answer.headers} {answer.text}"
+        for secret in (*self.secrets, *tokens):
+            assert secret not in shown, f"a secret or a token is in {shown}"
+
+    async def _ask(self, who: str, *asked: str) -> list[str]:
+        acme = self.shop.served.acme
+        token = {"v1": acme.program_token, "owner": acme.person_token, "anyone": ""}[who]
         method, path, body = asked if len(asked) > 1 else ("GET", *asked, "null")
-        token = self.shop.served.acme.program_token
         answer = await self.shop.served.ask(method, path, json.loads(body), token=token)
         status = [] if answer.is_success else [str(answer.status_code)]
-        return [*status, *(_told_json(answer.json()) if answer.content else [])]
+        return [*status, *(_lines_of_json(answer.json()) if answer.content else [])]
+
+
+def _is_refused(lines: list[str]) -> bool:
+    """Return True if the answer of these lines, after its redirects, has the status of an error."""
+    first = next((each for each in lines if not each.startswith("→ ")), "")
+    return _STATUS.fullmatch(first) is not None
 
 
 def check_defence(answer: httpx.Response) -> None:
@@ -305,11 +349,13 @@ def check_defence(answer: httpx.Response) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def _told_json(value: Any, at: str = "") -> list[str]:  # noqa: ANN401 - JSON
+def _lines_of_json(value: Any, at: str = "") -> list[str]:  # noqa: ANN401 - JSON
     """Return a line for each value of a document, with its path."""
     if isinstance(value, dict) and value:
-        return [line for name, each in value.items() for line in _told_json(each, f"{at}.{name}")]
+        return [
+            line for name, each in value.items() for line in _lines_of_json(each, f"{at}.{name}")
+        ]
     if isinstance(value, list) and value:
-        return [line for n, each in enumerate(value) for line in _told_json(each, f"{at}.{n}")]
+        return [line for n, each in enumerate(value) for line in _lines_of_json(each, f"{at}.{n}")]
     text = value if isinstance(value, str) else json.dumps(value)
     return [f"{at.removeprefix('.')}: {text}"]

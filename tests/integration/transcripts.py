@@ -86,7 +86,7 @@ class Golden:
             if found := re.fullmatch(pattern, f"{each}\n"):
                 self.known |= found.groupdict()
                 return printed[number:]
-        raise AssertionError(f"no line is {self._filled(expected)}")
+        raise AssertionError(f"no line is {expected}")
 
     def _filled(self, text: str) -> str:
         return _NAME.sub(lambda found: self._value(found[1]), text)
