@@ -165,7 +165,7 @@ class World(WorkedWorld[Cluster]):
     def restart(self, servers: object = None, *, is_off: bool = False) -> None:
         self.machine.death = self.death
         identity = self.identity
-        database: Any = DyingDatabase(self.database, self.death)
+        database = DyingDatabase(self.database, self.death)
         archive: Any = self.archive
         driver: Any = None if is_off else servers or self.servers
         self.needs = DatabaseNeeds(

@@ -182,7 +182,7 @@ class World(WorkedWorld[InstancePool]):
 
     def restart(self) -> None:
         self.machine.death = self.death
-        database: Any = DyingDatabase(self.database, self.death)
+        database = DyingDatabase(self.database, self.death)
         machine: Any = self.machine  # both drivers in one
         identity = self.identity
         self.needs = ComputeNeeds(

@@ -25,7 +25,14 @@ def until(
     return last
 
 
-async def until_so(holds: Callable[[], object]) -> None:
-    """Return when something is so; the test's own time limit is the end."""
-    while not holds():  # noqa: ASYNC110 - nothing here tells it
+async def until_so(
+    holds: Callable[[], object],
+    words: str | Callable[[], object] = "it has not come about",
+    *,
+    seconds: float = 90,
+) -> None:
+    """Return when something is so; `words` say what is wrong if it never is."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, words() if callable(words) else words
         await asyncio.sleep(0.01)  # the processors are of those who bring it about

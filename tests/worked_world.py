@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Database
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.resources.resource import Worked
 from cloudcore.resources.rows import Rows
+from tests.dying import Kind, PassingDatabase
 from tests.integration.oauth_world import World as Identity
 from tests.jobs import run_due
 
-P = ParamSpec("P")
 R = TypeVar("R", bound=Worked)
-T = TypeVar("T")
 NODE: Final = "here"
 
 
@@ -41,24 +40,22 @@ class Death:
             raise Died(place)
 
 
-class DyingDatabase:
+class DyingDatabase(PassingDatabase):
     """A database whose process may die before a change, or when it is stored."""
 
-    def __init__(self, inner: Database, death: Death) -> None:
-        self._inner = inner
+    def __init__(self, database: Database, death: Death) -> None:
+        super().__init__(database)
         self._death = death
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - all else is the inner one's
-        return getattr(self._inner, name)
+    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+        self._come_to("before", kind, call)
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        name = getattr(change, "__name__", "change")
-        self._death.come_to(f"before {name}")
-        result = await self._inner.write(change, *args, **kwargs)
-        self._death.come_to(f"after {name}")
-        return result
+    async def after(self, kind: Kind, call: Callable[..., object], result: object) -> None:
+        self._come_to("after", kind, call)
+
+    def _come_to(self, moment: str, kind: Kind, call: Callable[..., object]) -> None:
+        if kind != "read":
+            self._death.come_to(f"{moment} {getattr(call, '__name__', 'change')}")
 
 
 class WorkedWorld(Generic[R]):
@@ -101,19 +98,19 @@ class WorkedWorld(Generic[R]):
         """Return a record as it is stored."""
         return await self.database.read(self._rows.find, seen.account_id, seen.id)
 
-    async def there(self, seen: R) -> R:
-        """Return a record that is there."""
+    async def get(self, seen: R) -> R:
+        """Return a record as it is stored; fail if it is gone."""
         found = await self.find(seen)
         assert found is not None
         return found
 
     async def status(self, seen: R) -> str:
         """Return the status of a record that is there."""
-        return (await self.there(seen)).status
+        return (await self.get(seen)).status
 
     async def codes(self, seen: R) -> set[str]:
         """Return the codes of a record's faults."""
-        return {each.code for each in (await self.there(seen)).faults}
+        return {each.code for each in (await self.get(seen)).faults}
 
     async def state(self, seen: R) -> tuple[str, set[str]]:
         """Return the status of a record, and the codes of its faults."""

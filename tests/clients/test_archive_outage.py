@@ -243,7 +243,7 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
 
     await shop.way.shut()
     switched = [_switched(shop, spec, 0)]
-    await until_so(lambda: bool([*spool.glob("0*")]))
+    await until_so(lambda: bool([*spool.glob("0*")]), "no WAL is kept")
     assert await shop.fault(cluster) == "", "it may be a moment"
     shop.passed += 301
     words = await shop.fault(cluster)
@@ -257,7 +257,8 @@ async def test_an_archive_that_is_away_for_an_hour_stops_nothing_and_loses_nothi
     assert await shop.fault(cluster) == words
     shop.sql(spec, "SELECT pg_reload_conf()")  # so that it tries at once
     await until_so(
-        lambda: bool(shop.sql(spec, "SELECT 1 FROM pg_stat_archiver WHERE failed_count > 0"))
+        lambda: bool(shop.sql(spec, "SELECT 1 FROM pg_stat_archiver WHERE failed_count > 0")),
+        "nothing has failed",
     )
     waiting = [*spool.iterdir()]
     assert len(waiting) == MOST_FILES, "the rest is the server's own, which counts as its disk"

@@ -114,7 +114,7 @@ async def test_a_copy_that_is_cut_off_says_why_with_the_programs_last_lines(
     copying = asyncio.create_task(
         world.archives.back_up(target, backup_id, "base", lambda _percent: None)
     )
-    await until_so(lambda: bool(halfway(os.getpid())))
+    await until_so(lambda: bool(halfway(os.getpid())), "no copy is halfway")
     cut(server)
     with pytest.raises(BackupFailed, match=words) as raised:
         await copying
@@ -128,12 +128,16 @@ async def test_a_service_that_is_killed_takes_its_copy_along(
 ) -> None:
     target, backup_id = of(world, server)
     worker = await world.back_up_elsewhere(target, server, backup_id)
-    await until_so(lambda: bool(halfway(worker.pid)))
+    await until_so(lambda: bool(halfway(worker.pid)), "no copy is halfway")
     running = runs_of(PROGRAM, worker.pid)
     worker.kill()
     await worker.wait()
-    await until_so(lambda: not any(Path(f"/proc/{each}").exists() for each in running))
-    await until_so(lambda: server.sql("SELECT count(*) FROM pg_stat_replication") == [(0,)])
+    await until_so(
+        lambda: not any(Path(f"/proc/{each}").exists() for each in running), "it runs on"
+    )
+    await until_so(
+        lambda: server.sql("SELECT count(*) FROM pg_stat_replication") == [(0,)], "one is connected"
+    )
     await _is_made_anew(world, target, backup_id)
 
 

@@ -156,7 +156,7 @@ async def test_what_was_backed_up_is_restored(
         place = restored.data, restored.spool, restored.user
         async with world.archives.serving_wal(target, *place, waits=True):
             await asyncio.to_thread(restored.start)
-            await until_so(restored.is_up)
+            await until_so(restored.is_up, "the restored server is not up")
         try:
             assert restored.sql(_SEEN) == seen
         finally:
@@ -177,14 +177,14 @@ async def test_wal_that_is_not_there_yet_is_waited_for_beside_other_restores(
     async with world.archives.serving_wal(target, server.data, one.spool, one.user, waits=True):
         async with world.archives.serving_wal(target, server.data, other.spool, other.user):
             (other.spool / WANTED / str(segment)).touch()
-            await until_so((other.spool / GIVEN / f"{segment}.absent").exists)
+            await until_so((other.spool / GIVEN / f"{segment}.absent").exists, "not told absent")
         # The end of its keys is not that of others.
         for name in (str(segment), "00000002.history"):
             (wanted / name).touch()
-        await until_so((given / "00000002.history.absent").exists)
+        await until_so((given / "00000002.history.absent").exists, "not told absent")
         assert not (given / f"{segment}.absent").exists()
         await push_all(world, target, server)
-        await until_so((given / str(segment)).exists)
+        await until_so((given / str(segment)).exists, "not given")
     await push_all(world, target, server)
     (lost,) = [key for key in await world.keys(target) if f"/{segment}-" in key]
     await delete_files(world.needs, world.bucket, lost)
@@ -373,7 +373,7 @@ async def test_a_full_bucket_is_a_fault_until_there_is_room(
     try:
         server.sql("INSERT INTO things SELECT -n, 'full' FROM generate_series(1, 100) n")
         server.sql("SELECT pg_switch_wal()")
-        await until_so(lambda: has_files(server.spool))
+        await until_so(lambda: has_files(server.spool), "no WAL")
         pushed = await world.archives.push_wal(target, server.spool)
         assert pushed.pushed == 0
         (told,) = re.findall(r"^QuotaExceeded: .*", pushed.error or "", re.MULTILINE)
@@ -396,11 +396,12 @@ async def test_wal_waits_while_the_bucket_is_away_and_all_of_it_comes(
     before = await world.wal_in(target)
     ((first,),) = server.sql("SELECT coalesce(last_archived_wal, '') FROM pg_stat_archiver")
     away, bridge = world.archives_at(free_port(), lambda _target: server.place)
-    ((failed,),) = server.sql("SELECT failed_count FROM pg_stat_archiver")
+    failures = "SELECT failed_count FROM pg_stat_archiver"
+    ((failed,),) = server.sql(failures)
     for _ in range(SPOOL_FILES + 4):
         server.sql("INSERT INTO things VALUES (0, 'away')")
         server.sql("SELECT pg_switch_wal()")
-    await until_so(lambda: server.sql("SELECT failed_count FROM pg_stat_archiver") > [(failed,)])
+    await until_so(lambda: server.sql(failures) > [(failed,)], "none failed")
     pushed = await away.push_wal(target, server.spool)
     await bridge.close()
     assert pushed.pushed == 0

@@ -191,9 +191,9 @@ async def test_two_replicas_share_a_port_and_one_dies(
     kept.signal(signal.SIGKILL)
     await balancer.until(lambda seen: not seen[0].is_alive)
     of_one = 1 if isinstance(balancer.driver, EmbeddedDriver) else 2
-    await until_so(lambda: len(balancer.processes()) == of_one)
+    await until_so(lambda: len(balancer.processes()) == of_one, balancer.processes)
     # Only then its sockets are closed for sure.
-    await until_so(lambda: all(map(has_ended, {*before} - {*balancer.processes()})))
+    await until_so(lambda: all(map(has_ended, {*before} - {*balancer.processes()})), "it runs on")
     for _ in range(50):
         assert (await ask()).status == 200
     await balancer.apply(plan, 0)
@@ -237,7 +237,7 @@ async def test_a_stop_lets_requests_finish(
     slow.writer.write(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n")
     await first.is_waited_for.wait()
     stopping = asyncio.create_task(balancer.stop(0))
-    await until_so(lambda: _refuses(balancer.vip))
+    await until_so(lambda: _refuses(balancer.vip), "it takes new connections")
     last = await idle.ask()  # of a client that does not know
     assert last.status == 200
     assert b"connection: close" in last.head.lower()

@@ -29,7 +29,7 @@ async def world(oauth: Identity) -> World:
 @pytest.fixture
 async def cluster(world: World) -> Cluster:
     made = await world.running()
-    assert (await world.there(made)).status == "active"
+    assert (await world.get(made)).status == "active"
     return made
 
 
@@ -64,7 +64,7 @@ async def test_a_server_that_ended_starts_again_after_longer_pauses(
         ended_at = world.identity.now
         while cluster.id not in world.machine.running:
             await watch.turn()
-            if (await world.there(cluster)).status == "unavailable":
+            if (await world.get(cluster)).status == "unavailable":
                 pauses.append((world.identity.now - ended_at) // MICROSECONDS)
             await world.look(1)
     # The first at once; each look of the work takes a second.
@@ -78,11 +78,11 @@ async def test_a_server_that_ends_again_and_again_is_a_fault_until_it_holds(
         assert await world.codes(cluster) == set(), number
         world.machine.running.discard(cluster.id)
         await watch.turn()
-        found = await world.there(cluster)
+        found = await world.get(cluster)
         assert found.status == "unavailable"
         await world.settle(2, 30)
         await watch.turn()
-    found = await world.there(cluster)
+    found = await world.get(cluster)
     assert (found.status, await world.codes(cluster)) == ("active", {"SERVER_CRASHING"})
     assert "5 times in ten minutes, the last time: FATAL: it broke" in found.faults[0].message
     await world.look(599)
@@ -98,15 +98,15 @@ async def test_what_its_owner_has_stopped_stays_so(
 ) -> None:
     await world.want(cluster, is_wanted=False)
     await watch.turn()
-    assert (await world.there(cluster)).status == "updating", "that is the work's"
+    assert (await world.get(cluster)).status == "updating", "that is the work's"
     await world.settle(2)
     await watch.turn()
-    found = await world.there(cluster)
+    found = await world.get(cluster)
     assert (found.status, found.applied) == ("stopped", found.generation)
     world.machine.running.add(cluster.id)  # whoever has started it
     await watch.turn()
     assert world.machine.running == set()
-    assert (await world.there(cluster)).status == "stopped"
+    assert (await world.get(cluster)).status == "stopped"
 
 
 async def test_a_full_server_is_stopped_and_its_owner_has_time_to_delete(
@@ -119,7 +119,7 @@ async def test_a_full_server_is_stopped_and_its_owner_has_time_to_delete(
     assert world.machine.running == {cluster.id}
     await world.look(1)
     await watch.turn()
-    found = await world.there(cluster)
+    found = await world.get(cluster)
     assert (found.status, world.machine.running) == ("stopped", set())
     assert "it has 1025 MiB, and may have 1024" in found.faults[0].message
     assert await world.codes(cluster) == {"DISK_EXCEEDED"}
@@ -133,7 +133,7 @@ async def test_a_full_server_is_stopped_and_its_owner_has_time_to_delete(
         await watch.turn()
         await world.look(601)
     await watch.turn()
-    found = await world.there(cluster)
+    found = await world.get(cluster)
     assert (found.status, await world.codes(cluster)) == ("active", set())
 
 
@@ -159,7 +159,7 @@ async def test_a_server_whose_data_are_gone_is_not_made_anew(
     for _ in range(2):
         await watch.turn()
         await world.settle(2)
-    found = await world.there(cluster)
+    found = await world.get(cluster)
     assert (found.status, found.faults[0].occurrences) == ("unavailable", 1)
     assert "does not have its data" in found.faults[0].message
     assert world.machine.created == [cluster.id]
@@ -177,7 +177,7 @@ async def test_a_server_that_cannot_be_looked_after_holds_up_no_other(
     world.machine.certified[cluster.id] = 1
     world.machine.running.discard(other.id)
     await watch.turn()
-    assert (await world.there(other)).status == "unavailable"
+    assert (await world.get(other)).status == "unavailable"
 
 
 async def test_a_certificate_is_renewed_after_a_third_of_its_life(

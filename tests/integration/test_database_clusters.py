@@ -48,7 +48,7 @@ async def test_a_new_cluster_runs_with_the_password_that_was_shown(world: World)
     assert PASSWORD.encode() not in (made.secret or b"")
     assert open_password(world.identity.keyring, made) == PASSWORD
     await world.settle(2)
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, found.version, found.faults) == ("active", 15, ())
     assert (found.host, found.ca, found.secret) == ("127.0.0.1", "ROOT", None)
     assert world.machine.passwords == {made.id: PASSWORD}
@@ -59,12 +59,12 @@ async def test_it_stops_and_starts_with_the_data_it_has(world: World) -> None:
     made = await world.running()
     assert (await world.want(made, is_wanted=False)).status == "updating"
     await world.settle(2)
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, world.machine.running) == ("stopped", set())
     assert await world.want(made, is_wanted=False) == found, "it is so already"
     await world.want(made, is_wanted=True)
     await world.settle(2)
-    assert (await world.there(made)).status == "active"
+    assert (await world.get(made)).status == "active"
     assert world.machine.created == [made.id]
     assert world.machine.passwords == {made.id: PASSWORD}
 
@@ -75,42 +75,42 @@ async def test_a_new_password_waits_until_the_server_runs(world: World) -> None:
     await world.settle(2)
     await world.reset(made, "another-one")
     await world.settle(2)
-    assert (await world.there(made)).status == "stopped"
+    assert (await world.get(made)).status == "stopped"
     assert world.machine.passwords == {made.id: PASSWORD}
     await world.want(made, is_wanted=True)
     await world.settle(2)
     assert world.machine.passwords == {made.id: "another-one"}
-    assert (await world.there(made)).secret is None
+    assert (await world.get(made)).secret is None
 
 
 async def test_who_changes_their_mind_gets_what_they_wanted_last(world: World) -> None:
     made = await world.create()
     await world.want(made, is_wanted=False)
     await world.settle(3)
-    assert ((await world.there(made)).status, world.machine.created) == ("stopped", [])
+    assert ((await world.get(made)).status, world.machine.created) == ("stopped", [])
     await world.want(made, is_wanted=True)
     await world.want(made, is_wanted=False)
     await world.want(made, is_wanted=True)
     await world.settle(3)
-    assert (await world.there(made)).status == "active"
+    assert (await world.get(made)).status == "active"
 
 
 async def test_a_server_that_does_not_start_says_why_and_is_tried_again(world: World) -> None:
     world.machine.fails = "no space left"
     made = await world.running()
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, found.faults[0].message) == ("provisioning", "no space left")
     assert await world.codes(made) == {"SERVER_FAILED"}
     world.machine.fails = ""
     await world.settle(8)
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, found.faults) == ("active", ())
     world.machine.fails = "again"
     await world.want(made, is_wanted=False)
     await world.settle(2)
     await world.want(made, is_wanted=True)
     await world.settle(2)
-    assert (await world.there(made)).status == "unavailable"
+    assert (await world.get(made)).status == "unavailable"
 
 
 async def test_a_machine_that_runs_no_servers_any_more_says_so(world: World) -> None:
@@ -121,7 +121,7 @@ async def test_a_machine_that_runs_no_servers_any_more_says_so(world: World) -> 
     assert await world.codes(made) == {"DATABASES_OFF"}
     await world.delete(made)
     await world.settle(3)
-    assert (await world.there(made)).status == "deleting", "its data are there"
+    assert (await world.get(made)).status == "deleting", "its data are there"
     world.restart()
     await world.settle(20, after=60)
     assert await world.find(made) is None
@@ -177,10 +177,10 @@ async def test_a_cluster_with_backups_goes_only_with_them(world: World) -> None:
     with pytest.raises(Conflict) as refused:
         await world.delete(made)
     assert refused.value.params["backup"] == backup.id
-    assert (await world.there(made)).status == "active"
+    assert (await world.get(made)).status == "active"
     await world.delete(made, is_cascade=True)
     await world.look()
-    assert (await world.there(made)).status == "deleting"
+    assert (await world.get(made)).status == "deleting"
     await world.settle(6)
     assert await world.find(made) is None
     assert await world.database.read(_backups, made) == []
@@ -281,13 +281,13 @@ async def test_a_lost_machine_makes_its_clusters_unavailable(world: World) -> No
     clock, database = (lambda: world.identity.now), world.database
     await node_rows.look(database, clock, [PLACING])
     for each in (made, stopped):
-        assert (await world.there(each)).status == "unavailable"
+        assert (await world.get(each)).status == "unavailable"
         assert await world.codes(each) == {"NODE_LOST"}
     await world.claim()
     await node_rows.look(database, clock, [PLACING])
     assert await world.codes(made) == set()
     await world.settle(2)
-    assert (await world.there(stopped)).status == "stopped"
+    assert (await world.get(stopped)).status == "stopped"
 
 
 async def test_schedules_need_a_bucket_and_moments(world: World) -> None:
@@ -314,7 +314,7 @@ async def test_a_death_at_any_place_loses_nothing_and_makes_nothing_twice(
     for is_wanted in (False, True, False, True):
         await world.want(made, is_wanted=is_wanted)
         await _outlive(world, "active" if is_wanted else "stopped", made)
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.faults, found.secret) == ((), None)
     assert world.machine.running == {made.id}
     assert world.machine.passwords == {made.id: PASSWORD}

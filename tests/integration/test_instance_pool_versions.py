@@ -44,7 +44,7 @@ async def test_a_new_version_takes_over_one_by_one(world: World, change: dict[st
         await world.look()
         most = max(most, len(world.machine.has))
         fewest = min(fewest, len(await world.ready(pool)))
-    found = await world.there(pool)
+    found = await world.get(pool)
     assert (found.status, found.faults) == ("active", ())
     assert all(each.version == found.version for each in await world.instances(pool))
     assert not old & set(await world.ready(pool))
@@ -219,7 +219,7 @@ async def test_five_ends_in_ten_minutes_are_a_fault_until_it_runs_on(world: Worl
         await world.look()
     await world.look()
     (instance,) = await world.instances(pool)
-    found = await world.there(pool)
+    found = await world.get(pool)
     (fault,) = found.faults
     assert (fault.code, fault.subject) == ("INSTANCE_CRASHING", instance.id)
     assert "ended with 1" in fault.message
@@ -235,7 +235,7 @@ async def test_an_instance_that_cannot_be_made_says_why(world: World) -> None:
     pool = await world.create()
     world.machine.fails[world.images.digests["web:1"]] = "no such program: run"
     await world.settle(3)
-    found = await world.there(pool)
+    found = await world.get(pool)
     assert {each.code: each.message for each in found.faults} == {
         "INSTANCE_FAILED": "no such program: run"
     }
@@ -252,14 +252,14 @@ async def test_what_fails_again_and_again_is_a_fault_and_the_log_alone_has_its_w
     await world.settle(3)
     assert await world.codes(pool) == set(), "once may be chance"
     await world.settle(20)
-    found = await world.there(pool)
+    found = await world.get(pool)
     (fault,) = found.faults
     assert (found.status, fault.code) == ("degraded", "INSTANCE_FAILED")
     assert "inner" not in fault.message
     assert "ValueError: of /var/lib/inner" in caplog.text
     world.machine.error = Unavailable("the network of the VPC is not there yet")
     await world.settle(20)
-    found = await world.there(pool)
+    found = await world.get(pool)
     assert "the network of the VPC is not there yet" in found.faults[0].message
     world.machine.error = None
     await world.settle(20)

@@ -107,7 +107,7 @@ async def test_a_right_to_pull_that_is_withdrawn_is_noticed_when_an_instance_sta
     await world.settle(20)
     assert await world.ready(pool) == [second]
     assert (len(world.machine.started), len(world.images.fetched)) == (started, fetched)
-    found = await world.there(pool)
+    found = await world.get(pool)
     faults = {each.code: each.message for each in found.faults}
     assert "nobody may pull web:1" in faults["INSTANCE_FAILED"]
     world.images.refused.clear()
@@ -219,7 +219,7 @@ async def test_what_cannot_be_ended_is_a_fault_and_tried_again(world: World) -> 
     world.machine.is_stuck = True
     await world.delete(pool)
     await world.settle(8)
-    found = await world.there(pool)
+    found = await world.get(pool)
     assert (found.status, [each.code for each in found.faults]) == ("deleting", ["INSTANCE_FAILED"])
     assert "a process does not end" in found.faults[0].message
     world.machine.is_stuck = False
@@ -300,7 +300,7 @@ async def test_a_death_at_any_step_leaves_nothing_and_starts_nothing_twice(
     for change in ({"image": "web:2"}, {"size": 1}):
         await world.change(pool, **change)
         await _outlive(world, looks=50)
-    found = await world.there(pool)
+    found = await world.get(pool)
     assert (found.status, found.faults) == ("active", ())
     (instance,) = await world.instances(pool)
     assert (instance.status, instance.version) == ("running", found.version)

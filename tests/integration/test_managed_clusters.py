@@ -68,7 +68,7 @@ async def until_active(world: World, cluster: Cluster, watch: ServerWatch | None
         if watch is not None:
             await watch.turn()
         await world.look(2)
-        found = await world.there(cluster)
+        found = await world.get(cluster)
         if found.status == "active":
             return found
     raise AssertionError(found)
@@ -106,14 +106,14 @@ async def test_a_cluster_lives_dies_recovers_and_goes(
     said(found, roots, "CREATE TABLE kept AS SELECT 9 AS a")
     watch = ServerWatch(world.needs, world.servers)
     await watch.turn()
-    assert (await world.there(found)).faults == ()
+    assert (await world.get(found)).faults == ()
 
     kept = detached_process.find(folder / "databases" / found.id)
     assert kept is not None
     kept.signal(signal.SIGKILL)
     assert kept.wait(30)
     await watch.turn()
-    assert (await world.there(found)).status == "unavailable"
+    assert (await world.get(found)).status == "unavailable"
     await until_active(world, found, watch)
     assert said(found, roots, "SELECT a FROM kept") == [(9,)]
 
@@ -128,7 +128,7 @@ async def test_a_cluster_lives_dies_recovers_and_goes(
     os.utime(shown, (0, 0))  # it is of long ago
     await watch.turn()
     assert shown.read_bytes() != before
-    found = await world.there(found)
+    found = await world.get(found)
     assert said(found, roots, "SELECT a FROM kept", "another-password") == [(9,)]
 
     await world.delete(found)

@@ -3,13 +3,15 @@
 Sent are the names of all columns of all tables and of all fields that records show, one at a time
 and each in an otherwise good body: 400 that names it, and nothing has changed. An ordinary run
 sends each operation a part of the columns, a soak all; the shapes themselves are
-checked to take no other field, whatever it is called.
+checked to take no other field, whatever it is called. So is each field that there is, with values
+of other types.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final, get_args
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
@@ -20,7 +22,7 @@ from tests.integration.id_places import PLACES, filled, token_of
 from tests.integration.identity_operations import dump, fields_of
 from tests.integration.served_world import Served
 from tests.soak import IS_SOAK
-from tests.spec.operations import OPERATIONS
+from tests.spec.operations import OPERATIONS, Operation
 
 SHOWN: Final = (
     *("uri", "crn", "visibility", "encryption", "image_count", "size_bytes", "tag_count"),
@@ -29,6 +31,12 @@ SHOWN: Final = (
 )
 """Fields of records that are no columns, and some that are nowhere."""
 COLUMNS: Final = sorted({c.name for table in metadata.tables.values() for c in table.c})
+WRONG: Final[tuple[Any, ...]] = (
+    *(1, 1.5, True, [], [{}], {"a": {}}, {"version": 1}, "\x00", "\ud800"),
+)
+"""In the place of a good value; a number or a truth only where the good value is none."""
+WRONG_EVERYWHERE: Final[list[Any]] = [{"no such field": {}}]
+LAST: Final = {place.operation.place: place for place in PLACES}
 PARTS: Final = 1 if IS_SOAK else 6
 BODIES: Final[dict[str, Any]] = {
     **OF_PLACES,
@@ -36,33 +44,77 @@ BODIES: Final[dict[str, Any]] = {
     "PATCH /v1/repositories/{}": {"description": "New."},
     "POST /v1/assume-role": {"role": "crn:iam::acme:role/role"},
     "POST /v1/authorization-token": {},
+    "POST /v1/policy-simulations": {
+        "principal": "crn:iam::acme:service-account/program",  # it is looked up before documents
+        "actions": ["iam:GetRole"],
+        "resource": "crn:iam::acme:role/admin",
+    },
 }
+
+
+class Sender(NamedTuple):
+    """An operation that takes a body, and who may send it."""
+
+    served: Served
+    operation: Operation
+    body: dict[str, Any]
+    """A good one, or one without fields."""
+    known: set[str]
+    """The fields that it may have."""
+
+    async def send(self, body: object) -> dict[str, Any]:
+        """Send a body that is to be refused; return the error."""
+        place = self.operation.place
+        path = filled(LAST[place], self.served.acme) if place in LAST else self.operation.path
+        token = token_of(self.operation, self.served.acme)
+        answer = await self.served.ask(self.operation.method, path, body, token=token)
+        assert answer.status_code == 400, (place, body, answer.text)
+        error: dict[str, Any] = answer.json()["error"]
+        return error
+
+
+def senders(served: Served) -> Iterator[Sender]:
+    """Yield every operation that takes a body."""
+    by_place = {_place(spec): spec for spec in served.specs}
+    for operation in OPERATIONS:
+        spec = by_place.get(operation.place)
+        if spec is not None and not spec.public and spec.body is not None:
+            body = BODIES.get(operation.place) or {}
+            yield Sender(served, operation, body, fields_of(spec) | body.keys())
 
 
 async def test_no_field_of_the_servers_is_taken(served: Served) -> None:
     """Each field is refused, and nothing has changed."""
 
-    by_place = {_place(spec): spec for spec in served.specs}
-    paths = {place.operation.place: filled(place, served.acme) for place in PLACES}
     before, sent = await served.database.read(dump), 0
-    for number, operation in enumerate(OPERATIONS):
-        spec = by_place.get(operation.place)
-        if spec is None or spec.public or spec.body is None:
-            continue
-        body = BODIES.get(operation.place, {})  # an unknown field is told before a missing one
-        for name in sorted(names_for(number) - fields_of(spec) - {*(body or ())}):
-            answer = await served.ask(
-                operation.method,
-                paths.get(operation.place, operation.path),
-                {**(body or {}), name: "x"},
-                token=token_of(operation, served.acme),
-            )
-            error = answer.json()["error"]
-            assert answer.status_code == 400, (operation.place, name, error)
-            assert error["params"]["reason"] == "unknown_field", (operation.place, name, error)
+    for number, to in enumerate(senders(served)):
+        for name in sorted(names_for(number) - to.known):
+            # An unknown field is told before a missing one.
+            error = await to.send({**to.body, name: "x"})
+            assert error["params"]["reason"] == "unknown_field", (to.operation, name, error)
             assert error["params"]["field"].endswith(name)
             sent += 1
     assert sent > 600
+    assert await served.database.read(dump) == before
+
+
+async def test_no_field_takes_a_value_of_another_type(served: Served) -> None:
+    """Each is refused, as is a body that is no object, and nothing has changed."""
+
+    before, sent = await served.database.read(dump), 0
+    for to in senders(served):
+        for name in sorted(to.known):
+            error = await to.send({**to.body, name: WRONG_EVERYWHERE})
+            # A document tells of its own fields.
+            is_told = error["params"]["field"].startswith((name, *WRONG_EVERYWHERE[0]))
+            assert is_told, (to.operation, name, error)
+            sent += 1
+            for wrong in WRONG if name in to.body else ():
+                if type(wrong) is not type(to.body[name]) or not isinstance(wrong, int):
+                    await to.send({**to.body, name: wrong})
+        for whole in ([], [to.body], "text", 1):
+            await to.send(whole)
+    assert sent > 300
     assert await served.database.read(dump) == before
 
 

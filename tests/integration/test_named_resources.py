@@ -16,14 +16,12 @@ import pytest
 
 from tests import described as resources
 from tests.certificates import uploaded
-from tests.integration.served_world import Served
+from tests.integration.served_world import Served, Tenant
 from tests.spec.operations import OPERATIONS, Operation
 from tests.tenants import Statement, allow, deny
 
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 UUIDS: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
-
-
 _TRUST: Final = {"version": "1", "statements": [{"effect": "allow", "principals": ["<account>"]}]}
 KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "ip-pool": ("email:GetIPPool", {}),
@@ -277,15 +275,17 @@ def _texts(described: dict[str, Any], shape: dict[str, Any], path: str) -> Itera
 @pytest.fixture
 async def there(served: Served) -> dict[str, str]:
     """Make one thing of each kind, called ``there``; return the ids by kind."""
-    token, account = served.acme.program_token, served.acme.account_id
-    ids = {}
-    for kind, (_, more) in KINDS.items():
-        made = json.loads(json.dumps({"name": "there", **more}).replace("<account>", account))
-        path = f"/v1/{kind}s"
-        if kind == "certificate":
-            path, made = f"{path}/upload", made | uploaded("there.test", served.clock())
-        ids[kind] = (await served.make(path, made, token=token))["id"]
-    return ids
+    return {kind: await make(served, served.acme, kind, "there") for kind in KINDS}
+
+
+async def make(served: Served, tenant: Tenant, kind: str, name: str) -> str:
+    """Make a thing of a tenant; return its id."""
+    more = json.loads(json.dumps(KINDS[kind][1]).replace("<account>", tenant.account_id))
+    path, body = f"/v1/{kind}s", {"name": name, **more}
+    if kind == "certificate":
+        path, body = f"{path}/upload", body | uploaded("there.test", served.clock())
+    made_id: str = (await served.make(path, body, token=tenant.program_token))["id"]
+    return made_id
 
 
 def path_of(served: Served, operation: str) -> tuple[str, str]:
@@ -360,9 +360,13 @@ async def test_who_may_use_it_is_told_that_it_is_missing(
     served: Served, there: dict[str, str], naming: Naming
 ) -> None:
     token = await served.token_that_may(*own(naming), allow(naming.action), name="caller")
-    for value in forms_of(naming, served, "nothing", UNKNOWN).values():
+    absent = [*forms_of(naming, served, "nothing", UNKNOWN).values()]
+    if not naming.is_across_accounts:
+        theirs = await make(served, served.globex, naming.kind, "theirs")
+        absent += forms_of(naming, served, "theirs", theirs).values()
+    for value in absent:
         status, said = await ask(served, naming, token, value)
-        assert status == 404, said
+        assert status == 404, (value, said)
     for value in forms_of(naming, served, "there", there[naming.kind]).values():
         status, said = await ask(served, naming, token, value)
         assert status in (200, 201, 202, 409), said

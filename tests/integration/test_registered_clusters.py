@@ -52,7 +52,7 @@ async def test_it_is_active_if_it_lets_us_in_by_tls(world: World, server: Elsewh
     made = await register(world, server.endpoint(ca=server.roots))
     assert made.status == "provisioning"
     await world.look()
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, found.faults, found.version) == ("active", (), _version(server))
     assert found.checked_at == world.identity.now
     assert open_password(world.identity.keyring, found) == PASSWORD, "backups need it still"
@@ -66,15 +66,15 @@ async def test_it_is_looked_at_again_and_again(world: World, server: Elsewhere) 
         await world.look(120)
         await schedules.wake_due(world.needs)
         await world.look(0)
-        assert (await world.there(made)).status == "active", "not before it is time"
+        assert (await world.get(made)).status == "active", "not before it is time"
         await _look_in_time(world)
-        found = await world.there(made)
+        found = await world.get(made)
         assert (found.status, await world.codes(made)) == ("unavailable", {"ENDPOINT_UNREACHABLE"})
         assert "Connection refused" in found.faults[0].message
     finally:
         server.start()
     await _look_in_time(world)
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, found.faults) == ("active", ())
 
 
@@ -100,7 +100,7 @@ async def test_what_is_wrong_is_said_and_tells_no_secret(
     password = str(changed.get("password", PASSWORD))
     made = await register(world, server.endpoint(host, roots), password=password)
     await world.look()
-    found = await world.there(made)
+    found = await world.get(made)
     assert (found.status, found.version) == ("unavailable", None)
     (fault,) = found.faults
     assert fault.code == "ENDPOINT_UNREACHABLE"
@@ -118,8 +118,8 @@ async def test_a_server_of_which_nothing_is_known_gets_no_password(
         known = await register(world, server.endpoint(ca=server.roots), "known")
         unknown = await register(world, server.endpoint(), "unknown")
         await world.look()
-        assert (await world.there(known)).status == "active"
-        found = await world.there(unknown)
+        assert (await world.get(known)).status == "active"
+        found = await world.get(unknown)
         assert "authentication method" in found.faults[0].message
     finally:
         server.stop()

@@ -60,7 +60,7 @@ async def test_wal_that_waits_for_long_is_a_fault_until_it_is_archived(
     world.identity.now += 2_000_000
     await watch.turn()
     await watch.turn()
-    (fault,) = (await world.there(made)).faults
+    (fault,) = (await world.get(made)).faults
     assert (fault.code, fault.occurrences) == (ARCHIVE_FAILING, 1)
     assert "the bucket was deleted" in fault.message
     archive.error = None
