@@ -201,7 +201,7 @@ class Invocation:
         return own
 
     def confirm(self, question: str) -> None:
-        """Ask, unless ``--yes`` is given or there is no terminal; return only after a yes."""
+        """Ask for a yes, and return after it; ask nothing with ``--yes`` or without a terminal."""
         confirm(self._parsed, question)
 
     def ask_secret(self, name: str, *, is_new: bool = False) -> str:

@@ -32,8 +32,8 @@ def sources_of(
 ) -> Sequence[str | None]:
     """Return the source addresses of mail to `count` recipients, and count them.
 
-    Each is the address of the pool that has used least of its cap of today. None stands for the
-    shared address if there is no pool, or all of its addresses have sent their maximum.
+    Each is the address of the pool that has used least of its cap of today. It is None, for
+    the shared address, without a pool and when all addresses of the pool have reached their cap.
     """
     if ip_pool_id is None or count == 0:
         return [None] * count

@@ -135,9 +135,9 @@ class Placing:
     ) -> None:
         """Take `rows` of `Placed` records; most have an index of ``node, id``.
 
-        `wake` lets the work look at one whose machine is back. `lost_status` is that of one whose
-        machine is lost; None: it keeps its status. `needs_node` returns False for one that does not
-        need its machine any more; it is pure.
+        `wake` lets the work look at one whose machine is back. `lost_status` is the
+        status of one whose machine is lost; with None the status stays. `needs_node`, a pure
+        function, returns False for one that does not need its machine any more.
         """
         self.rows: Final = rows
         self.wake: Final = wake

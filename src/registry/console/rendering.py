@@ -15,6 +15,7 @@ from jinja2.runtime import Context
 from litestar.plugins.jinja import JinjaTemplateEngine
 from markupsafe import Markup
 
+from cloudcore.commands.records import size_text
 from registry.console.addresses import RepositoryPath, page_links, path_of_record
 from registry.console.assets import address_of
 from registry.console.form_refusals import NO_REFUSAL
@@ -90,7 +91,6 @@ def series(points: Sequence[tuple[int, str]], style: str, label: str) -> Markup:
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
 _SPANS: Final = (
     (60, 1, "second"),
     (3600, 60, "minute"),
@@ -113,7 +113,7 @@ def template_engine() -> JinjaTemplateEngine:
         auto_reload=False,
     )
     environment.filters.update(
-        size=size_of,
+        size=size_text,
         exact=lambda count: f"{count:,} bytes",
         short=short_digest,
         who=who,
@@ -137,16 +137,6 @@ def template_engine() -> JinjaTemplateEngine:
         product=f"entrepot {version('entrepot')}",
     )
     return JinjaTemplateEngine.from_environment(environment)
-
-
-def size_of(count: int) -> str:
-    """Return a number of bytes with a unit, in powers of 1000 as on the command line."""
-    amount, unit = float(count), _UNITS[0]
-    for following in _UNITS[1:]:
-        if round(amount, 1) < 1000:
-            break
-        amount, unit = amount / 1000, following
-    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def short_digest(digest: str) -> str:

@@ -1,4 +1,4 @@
-"""What the archive of backups is told, and what it tells.
+"""The orders and the answers of the archive of backups.
 
 A server has neither credentials nor a network. It archives WAL into its spool folder
 (`archive_command`), and `BucketArchive.push_wal` moves it to the bucket. While it recovers, it

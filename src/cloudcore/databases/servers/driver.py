@@ -1,4 +1,4 @@
-"""What the driver of database servers is told, and what it tells."""
+"""The orders that the driver of database servers takes, and the states that it returns."""
 
 from __future__ import annotations
 

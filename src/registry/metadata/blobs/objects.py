@@ -36,7 +36,7 @@ _a = digest_aliases.c
 _w = blob_object_keys.c
 _CURRENT: Final = text("blob_objects.is_current")
 HAS_BYTES: Final[ColumnElement[bool]] = literal_column("blob_objects.state <> 'shredded'")
-"""A shredded object has no bytes, and that is no damage."""
+"""True of all objects but shredded ones, whose missing bytes are no damage."""
 
 BLOB_ROWS: Final = StoredRows(
     blob_objects,
