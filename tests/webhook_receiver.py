@@ -92,10 +92,10 @@ class Receiver:
 
 
 @asynccontextmanager
-async def webhook_receiver() -> AsyncIterator[Receiver]:
+async def webhook_receiver(address: str = "127.0.0.1") -> AsyncIterator[Receiver]:
     """Serve an endpoint during the block."""
     receiver = Receiver()
-    server = await asyncio.start_server(receiver.serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(receiver.serve, address, 0)
     receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield receiver

@@ -21,6 +21,7 @@ from cloudcore.notifications.topics import ROWS
 from tests.integration.notifications_world import World
 from tests.jobs import until
 from tests.topics import add_webhooks
+from tests.webhook_receiver import OK, Answer, Received, webhook_receiver
 
 HANGING = 60
 ANSWERING = 40
@@ -33,26 +34,13 @@ SLOW_SECONDS = 0.3
 class Endpoints:
     """Webhooks at addresses of their own; those below `/hangs` never answer."""
 
-    port: int = 0
     asked: Counter[str] = field(default_factory=Counter)
     """Requests by host."""
-    never: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take one request."""
-        head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        self.asked[head.partition("Host: ")[2].partition(":")[0]] += 1
-        if head.startswith("POST /hangs "):
-            await self.never.wait()
-        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-        writer.close()
-
-    def urls(self) -> list[str]:
-        """Return the URLs of all; those that hang are first."""
-        return [
-            f"http://127.0.1.{number}:{self.port}/{'hangs' if number < HANGING else ''}"
-            for number in range(HANGING + ANSWERING)
-        ]
+    def answer(self, got: Received) -> Answer:
+        """Count a request; return what it gets."""
+        self.asked[got.headers["host"].partition(":")[0]] += 1
+        return asyncio.Event() if got.path == "/hangs" else OK
 
     def have_all_got(self, times: int) -> bool:
         """Return True if all that answer were asked so many times."""
@@ -93,13 +81,10 @@ async def test_endpoints_that_answer_wait_for_no_timeout_of_those_that_hang(
     notified: World,
 ) -> None:
     served, endpoints = notified.served, Endpoints()
-    server = await asyncio.start_server(endpoints.answer, "0.0.0.0", 0)
-    endpoints.port = server.sockets[0].getsockname()[1]
     await notified.topic("burst", delivery_policy={"timeout_seconds": 30})
     account_id = notified.acme.account_id
     topic = await served.database.read(ROWS.find_named, account_id, "local", "burst")
     assert topic is not None
-    await served.database.write(add_webhooks, topic, endpoints.urls(), served.notifications.keyring)
 
     async def tell(times: int) -> None:
         await served.database.write(publish, topic, "hello", None, {}, served.clock())
@@ -109,7 +94,14 @@ async def test_endpoints_that_answer_wait_for_no_timeout_of_those_that_hang(
 
         await until(all_got_it)
 
-    async with server:
+    async with webhook_receiver("0.0.0.0") as receiver:
+        receiver.answer = endpoints.answer
+        port = int(receiver.url.rpartition(":")[2])
+        urls = [
+            f"http://127.0.1.{number}:{port}/{'hangs' if number < HANGING else ''}"
+            for number in range(HANGING + ANSWERING)
+        ]
+        await served.database.write(add_webhooks, topic, urls, served.notifications.keyring)
         # An attempt may take 30 seconds, so without giving up this would take minutes.
         began = time.monotonic()
         async with asyncio.timeout(29), _delivering(notified):
@@ -119,4 +111,3 @@ async def test_endpoints_that_answer_wait_for_no_timeout_of_those_that_hang(
             # Who hangs is asked for two messages and, with each time, half as often.
             times = 1 + int(log2(1 + seconds / (REMEMBERED_TURNS * SLOW_SECONDS)))
             assert endpoints.most_asked_that_hangs() <= 2 * times
-        endpoints.never.set()
