@@ -2,17 +2,19 @@
 
 The whole head of a request, with its credential, is the key. The application names with an answer
 the read that proves it (`KeepTerms`). If the database still has the version of the last proof, the
-answer is sent at once; else the read is repeated, and must find the same. See
+answer is sent at once; else the read is repeated, and must find the same. After a commit, answers
+about one repository share reads where they can (`Siblings`), or each would cost one of its own. See
 docs/explanation/kept-answers.md.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple
+from weakref import WeakValueDictionary
 
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database, T
 from cloudcore.serving.request_record import ObserverCache, RequestRecord
 
 EXTENSION: Final = "entrepot.keep"
@@ -23,6 +25,8 @@ MOST_ANSWER_BYTES: Final = 64 * 1024
 ENTRY_BYTES: Final = 1500
 ANSWER_BYTES: Final = 1500
 """What the objects of an entry and of an answer take, besides their bytes."""
+MOST_TOGETHER: Final = 64
+"""Most answers that are proved by one read."""
 
 
 class Proof(NamedTuple):
@@ -35,6 +39,59 @@ class Proof(NamedTuple):
     look: Callable[..., Hashable]
     given: tuple[Hashable, ...]
     found: Hashable
+    revision: Callable[..., Hashable] | None = None
+    """Called with `given` but its last. While it returns the same, `look` does; None tells nothing.
+
+    It costs one read for all answers that share it, as those for the manifests of a repository.
+    """
+    look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
+    """Called with `given` but its last, and a sequence of the last of several proofs.
+
+    It returns what `look` does by that last; what is missing is None.
+    """
+
+
+class Looked(NamedTuple):
+    """The results of the reads that prove some answers."""
+
+    revision: Hashable
+    """None if it was not read."""
+    found: Sequence[Hashable]
+    """Of each answer."""
+
+
+class Siblings:
+    """What is known of answers whose proofs differ in the last of `given` alone."""
+
+    __slots__ = ("__weakref__", "_earlier", "_lately", "revision", "version")
+
+    def __init__(self) -> None:
+        self.version: int | None = None
+        """The database's when some were read last."""
+        self.revision: Hashable = None
+        """At that version; None if it is not known."""
+        self._lately: dict[KeptAnswer, None] = {}
+        """Those with `look_at_many` that were sent since the version changed."""
+        self._earlier: dict[KeptAnswer, None] = {}
+        """Those that were sent at the version before, and are not proved yet."""
+
+    def note_sent(self, answer: KeptAnswer) -> None:
+        """Let an answer be proved with others after the next commit."""
+        self._lately[answer] = None
+
+    def take(self, answer: KeptAnswer, version: int) -> list[KeptAnswer]:
+        """Return `answer` and those to prove with it at a version of the database."""
+        if version != self.version:
+            self.version, self.revision = version, None
+            self._earlier, self._lately = self._lately, {}
+        self._earlier.pop(answer, None)
+        most = min(len(self._earlier), MOST_TOGETHER - 1)
+        return [answer, *(self._earlier.popitem()[0] for _ in range(most))]
+
+    def drop(self, answer: KeptAnswer) -> None:
+        """Forget an answer that is not kept any more."""
+        self._lately.pop(answer, None)
+        self._earlier.pop(answer, None)
 
 
 class KeepTerms(NamedTuple):
@@ -55,19 +112,39 @@ class KeptAnswer:
         "after",
         "before",
         "key",
+        "looks_with_others",
         "proof",
+        "revision",
+        "siblings",
         "size",
         "status_line",
         "users",
         "version",
     )
 
-    def __init__(self, key: AnswerKey) -> None:
+    def __init__(self, key: AnswerKey, siblings: Siblings | None) -> None:
         self.key = key
         self.proof, self.status_line, self.before, self.after = key
+        self.siblings = siblings
+        self.looks_with_others = self.proof is not None and self.proof.look_at_many is not None
         self.version: int | None = None
+        """The database's when it was proved last."""
+        self.revision: Hashable = None
+        """That of its proof then."""
         self.size = ANSWER_BYTES + len(self.before) + len(self.after)
         self.users = 0
+
+    def has_revision_of(self, version: int) -> bool:
+        """Return True if it is known to have the revision that the database has at a version."""
+        siblings = self.siblings
+        if siblings is None or siblings.version != version or siblings.revision is None:
+            return False
+        return self.revision == siblings.revision
+
+    def note_sent(self) -> None:
+        """Let it be proved with its siblings after the next commit."""
+        if self.siblings is not None and self.looks_with_others and self.users:
+            self.siblings.note_sent(self)
 
     def rendered(self, common: bytes, request_id: str) -> bytes:
         """Return the bytes to send, with the common header lines and a request id."""
@@ -124,6 +201,7 @@ class KeptAnswers:
         self._most_bytes = most_bytes
         self._entries: OrderedDict[bytes, KeptEntry] = OrderedDict()
         self._answers: dict[AnswerKey, KeptAnswer] = {}
+        self._siblings: WeakValueDictionary[Hashable, Siblings] = WeakValueDictionary()
         self.bytes = 0
         """Memory of all that is kept."""
         self._hits = self._confirmed = self._missed = 0
@@ -150,38 +228,59 @@ class KeptAnswers:
             self._hits += 1
             return True
         version = self._version()
-        if version is not None and version == answer.version:
-            self._hits += 1
-            return True
-        reading = self._read(proof.look, *proof.given)
+        if version is not None:
+            if version == answer.version:
+                self._hits += 1
+                answer.note_sent()
+                return True
+            if answer.has_revision_of(version):
+                return self._confirm(answer, version)
+        answers = [answer]
+        if version is not None and answer.siblings is not None:
+            answers = answer.siblings.take(answer, version)
+        reading: Coroutine[Any, Any, Looked] = self._read(_look, answers)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
-            return self._conclude(head, answer, version, ended.value)
+            return self._conclude(head, answers, version, ended.value)
         except Exception:  # noqa: BLE001 - the application meets it too, and says so
             return False
-        return self._proved(head, answer, version, _Begun(reading, waits_for))
+        return self._proved(head, answers, version, _Begun(reading, waits_for))
 
     async def _proved(
-        self, head: bytes, answer: KeptAnswer, version: int | None, reading: _Begun
+        self, head: bytes, answers: list[KeptAnswer], version: int | None, reading: _Begun[Looked]
     ) -> bool:
         try:
-            return self._conclude(head, answer, version, await reading)
+            return self._conclude(head, answers, version, await reading)
         except Exception:  # noqa: BLE001 - as in `prove`
             return False
 
     def _conclude(
-        self, head: bytes, answer: KeptAnswer, version: int | None, found: Hashable
+        self, head: bytes, answers: list[KeptAnswer], version: int | None, looked: Looked
     ) -> bool:
-        proof = answer.proof
-        assert proof is not None
-        if found != proof.found:
+        """Return True if the first of the answers is proved; drop it if it differs.
+
+        Another that differs is left to the proof of its own next request.
+        """
+        for answer, found in zip(answers[1:], looked.found[1:], strict=True):
+            if answer.proof is not None and found == answer.proof.found:
+                answer.version = version
+        answer = answers[0]
+        assert answer.proof is not None
+        if answer.siblings is not None and answer.siblings.version == version:
+            answer.siblings.revision = looked.revision
+        if looked.found[0] != answer.proof.found:
             entry = self._entries.get(head)
             if entry is not None and entry.answer is answer:
                 self._drop(head)
             return False
+        answer.revision = looked.revision
+        return self._confirm(answer, version)
+
+    def _confirm(self, answer: KeptAnswer, version: int | None) -> bool:
         answer.version = version
         self._confirmed += 1
+        answer.note_sent()
         return True
 
     def keep(
@@ -204,7 +303,7 @@ class KeptAnswers:
         key = (keep.proof, status_line, before, after)
         answer = self._answers.get(key)
         if answer is None:
-            answer = self._answers[key] = KeptAnswer(key)
+            answer = self._answers[key] = KeptAnswer(key, self._siblings_of(keep.proof))
             self.bytes += answer.size
         answer.users += 1
         # The record has path and query again, and the log line has much of the path once more.
@@ -243,15 +342,38 @@ class KeptAnswers:
         if not answer.users:
             del self._answers[answer.key]
             self.bytes -= answer.size
+            if answer.siblings is not None:
+                answer.siblings.drop(answer)
+
+    def _siblings_of(self, proof: Proof | None) -> Siblings | None:
+        if proof is None or (proof.revision is None and proof.look_at_many is None):
+            return None
+        key = (proof.revision, proof.look_at_many, proof.given[:-1])
+        return self._siblings.setdefault(key, Siblings())
 
 
-class _Begun:
+def _look(tx: Connection, answers: Sequence[KeptAnswer]) -> Looked:
+    """Read what proves some siblings; if there are several, they have a `look_at_many`."""
+    proofs = [answer.proof for answer in answers if answer.proof is not None]
+    first, revision = proofs[0], None
+    if len(proofs) > 1:
+        assert first.look_at_many is not None
+        found = first.look_at_many(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
+        return Looked(None, [found.get(proof.given[-1]) for proof in proofs])
+    if first.revision is not None:  # read before the look: what changes between them is seen later
+        revision = first.revision(tx, *first.given[:-1])
+        if revision is not None and revision == answers[0].revision:
+            return Looked(revision, [first.found])
+    return Looked(revision, [first.look(tx, *first.given)])
+
+
+class _Begun(Generic[T]):
     """A coroutine that ran to its first wait outside of any task, to be continued in a task."""
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Hashable], waits_for: object) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T], waits_for: object) -> None:
         self._coroutine = coroutine
         self._waits_for = waits_for
 
-    def __await__(self) -> Generator[Any, Any, Hashable]:
+    def __await__(self) -> Generator[Any, Any, T]:
         yield self._waits_for
         return (yield from self._coroutine.__await__())

@@ -22,6 +22,7 @@ from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
+from registry.services.tags.pointers import look_at_tags
 
 MOST_SECONDS: Final = 300
 """Longest time for which an answer is kept that no bearer was sent for."""
@@ -41,7 +42,11 @@ def kept_manifest(
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
     given, seen = (request.name, reference), manifests.state_of(found)
-    proof = Proof(manifests.look_at_manifest, given, seen)
+    # What an answer depends on besides the tags and images of the repository: whether a cached tag
+    # is fresh; for a digest of another algorithm, those by which the account knows the content.
+    by_tag = not isinstance(reference, Digest) and found.fresh_until is None
+    revision = look_at_tags if by_tag or reference == found.digest else None
+    proof = Proof(manifests.look_at_manifest, given, seen, revision)
     counts = not request.is_head and request.grant.counts_pulls
     return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
@@ -53,7 +58,9 @@ def kept_blob(
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    proof = Proof(reading.look_at_blob, (request.name, digest), link_state_of(link))
+    many = reading.look_at_blobs if digest == link.digest else None
+    given, seen = (request.name, digest), link_state_of(link)
+    proof = Proof(reading.look_at_blob, given, seen, look_at_many=many)
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return KeepTerms(ends if until is None else min(ends, until), proof)

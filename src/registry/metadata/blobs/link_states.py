@@ -6,13 +6,13 @@ whenever an object gets other bytes, it has a new `stored_id`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sqlalchemy import and_, bindparam, select, text
+from sqlalchemy import and_, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
+from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.objects import Link
@@ -53,17 +53,20 @@ _SEE: Final = Statement(
     .join(blob_objects, blob_objects.c.id == _l.object_id)
     .outerjoin(blob_object_keys, and_(_w.object_id == _l.object_id, _w.kms_key_id == _l.kms_key_id))
     .outerjoin(kms_keys, kms_keys.c.id == _l.kms_key_id)
-    .where(_l.repository_id == ID_OF_NAMED, _l.digest == bindparam("digest"))
+    .where(_l.repository_id == ID_OF_NAMED, _l.digest.in_(listed("digests")))
 )
 
 
-def find_link_state(tx: Connection, handle: str, name: str, digest: str) -> Hashable | None:
-    """Return the link of a sha256 digest in a live repository as by `link_state_of`, or None."""
-    return tx.row(_SEE, handle=handle, name=name, digest=digest)
+def find_link_states(
+    tx: Connection, handle: str, name: str, digests: Sequence[str]
+) -> Mapping[Hashable, Hashable]:
+    """Return links in a live repository by sha256 digest, each as by `link_state_of`."""
+    rows = tx.rows(_SEE, handle=handle, name=name, digests=text_list(digests))
+    return {row[0]: row for row in rows}
 
 
 def link_state_of(link: Link) -> LinkState:
-    """Return the state of a link, equal to the row that `find_link_state` returns."""
+    """Return the state of a link, equal to the row that `find_link_states` returns."""
     return LinkState(
         link.digest,
         link.repository_id,

@@ -7,7 +7,7 @@ blob cannot be read; if the wrap itself does not open, the blob is unknown until
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ from registry.errors import (
     StoreUnavailable,
 )
 from registry.metadata.blobs import objects as blobs
-from registry.metadata.blobs.link_states import find_link_state
+from registry.metadata.blobs.link_states import find_link_states
 from registry.metadata.blobs.objects import BLOB_ROWS, Link
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -106,7 +106,14 @@ def look_at_blob(tx: Connection, name: Name, digest: Digest) -> Hashable:
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     if canonical is None:
         return None
-    return find_link_state(tx, name.handle, name.repository, canonical)
+    return look_at_blobs(tx, name, [Digest(canonical)]).get(canonical)
+
+
+def look_at_blobs(
+    tx: Connection, name: Name, digests: Sequence[Digest]
+) -> Mapping[Hashable, Hashable]:
+    """Return the results of `look_at_blob` by sha256 digest, without blobs that are absent."""
+    return find_link_states(tx, name.handle, name.repository, [str(each) for each in digests])
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
