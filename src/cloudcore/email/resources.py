@@ -121,9 +121,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
 def normal(value: str, kind: Kind) -> str:
     """Return an address or a domain in canonical form: in lower case, the domain in ASCII.
 
-    Raises:
-        InvalidInput: mail cannot be from it (RFC 5321, RFC 5890).
-
+    Raise `InvalidInput` if mail cannot be from it (RFC 5321, RFC 5890).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -206,9 +204,7 @@ class Suppression(Record, frozen=True, kw_only=True):
 def folded(address: str) -> str:
     """Return an address in canonical form: in lower case, its domain in ASCII.
 
-    Raises:
-        InvalidInput: mail cannot go to it (RFC 5321, RFC 5890).
-
+    Raise `InvalidInput` if mail cannot go to it (RFC 5321, RFC 5890).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 

@@ -128,9 +128,7 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
 
     It is that of the address, or else that of its domain; a domain above it does not count.
 
-    Raises:
-        InvalidInput: there is none.
-
+    Raise `InvalidInput` if there is none.
     """
     try:
         value = normal(address, "address")

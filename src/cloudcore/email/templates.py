@@ -54,9 +54,7 @@ class Rendered(Struct, frozen=True):
 def variables_of(template: Template) -> list[str]:
     """Return the names of the variables of a template, sorted.
 
-    Raises:
-        InvalidInput: the syntax of a part is wrong; the message has the line and the reason.
-
+    Raise `InvalidInput` if the syntax of a part is wrong; the message has the line and the reason.
     """
     found: set[str] = set()
     for part in ("subject", "html", "text"):
@@ -78,10 +76,8 @@ def variables_of(template: Template) -> list[str]:
 def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     """Render a template with these variables, which are JSON values.
 
-    Raises:
-        InvalidInput: a variable is missing (`params` names it) or unusable, the subject has a
-            line break, or the result is too long or takes too long.
-
+    Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject has a
+    line break, or the result is too long or takes too long.
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
     if _CONTROL.search(subject):

@@ -106,9 +106,7 @@ class BodyTooLarge(Exception):
 async def read_body(receive: Receive, limit: int) -> bytes | None:
     """Return the whole body, or None if the client disconnected before its end.
 
-    Raises:
-        BodyTooLarge: more than `limit` bytes arrived; the rest is left unread.
-
+    Raise `BodyTooLarge` if more than `limit` bytes arrived; the rest is left unread.
     """
     parts: list[bytes] = []
     size = 0

@@ -119,10 +119,8 @@ class RecordedOutcome(msgspec.Struct, frozen=True):
 def parse_key(values: Sequence[bytes]) -> str | None:
     """Return the key in the header's `values`, or None if the header is absent.
 
-    Raises:
-        InvalidInput: it is not one value of 1 to 255 printable ASCII characters. Quotes count as
-            part of the key.
-
+    Raise `InvalidInput` if it is not one value of 1 to 255 printable ASCII characters. Quotes count
+    as part of the key.
     """
     if not values:
         return None
@@ -193,10 +191,8 @@ _FORGET_EXPIRED: Final = deletion(_r.created_at)
 def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
     """Claim the record and return None, or return the sealed outcome if it is completed.
 
-    Raises:
-        IdempotencyKeyReused: the key was used with another request.
-        InProgress: another attempt holds the record.
-
+    Raise `IdempotencyKeyReused` if the key was used with another request, `InProgress` if another
+    attempt holds the record.
     """
     lease = {
         "lease_token": claim.lease_token,
@@ -226,9 +222,7 @@ def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
 def complete(connection: Connection, claim: Claim, status: int, sealed: bytes) -> None:
     """Record the outcome, in the transaction of the effect.
 
-    Raises:
-        InProgress: another attempt has taken over the record; the effect must be rolled back.
-
+    Raise `InProgress` if another attempt has taken over the record; the effect must be rolled back.
     """
     kept = connection.execute(
         _COMPLETE,

@@ -52,11 +52,8 @@ class RequestStream:
         """Move the body to `sink` off the event loop; return ``finish(is_complete)``.
 
         Exceptions of `sink` are raised here, and then `finish` is not called. See
-        `cloudcore.serving.asgi.receive_into`.
-
-        Raises:
-            PayloadTooLarge: the body is longer than the route's maximum.
-
+        `cloudcore.serving.asgi.receive_into`. Raise `PayloadTooLarge` if the body is longer than
+        the route's maximum.
         """
         self._begin()
 
@@ -69,10 +66,8 @@ class RequestStream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives; read no further while the caller is busy.
 
-        Raises:
-            PayloadTooLarge: the body is longer than the route's maximum.
-            InvalidInput: it did not arrive completely.
-
+        Raise `PayloadTooLarge` if the body is longer than the route's maximum, `InvalidInput` if it
+        did not arrive completely.
         """
         self._begin()
         more = True

@@ -56,10 +56,8 @@ class Mailbox(NamedTuple):
 def mailbox(text: str, field: str) -> Mailbox:
     """Parse the mailbox in a request's `field`.
 
-    Raises:
-        InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
-            break (E8).
-
+    Raise `InvalidInput` if mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a
+    line break (E8).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -137,9 +135,7 @@ class Heading(Struct, frozen=True):
 def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
-    Raises:
-        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
-
+    Raise `InvalidInput` if one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
     """
     if len(headers) > MOST_HEADERS:
         raise InvalidInput(f"headers: at most {MOST_HEADERS}", field="headers", reason="too_many")

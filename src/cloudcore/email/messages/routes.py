@@ -153,9 +153,7 @@ def _drafted(
 ) -> tuple[Draft, Content]:
     """Return a request's message, rendered and checked; it is composed once as a trial.
 
-    Raises:
-        InvalidInput: it cannot be rendered or composed.
-
+    Raise `InvalidInput` if it cannot be rendered or composed.
     """
     sender = mailbox(data.from_, "from")
     to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))

@@ -159,9 +159,7 @@ class Discovery:
     async def metadata(self, issuer: str, now: int) -> Metadata:
         """Return the metadata of an issuer, at most an hour old.
 
-        Raises:
-            ProviderFailed: it cannot be read, or is not that of this issuer.
-
+        Raise `ProviderFailed` if it cannot be read, or is not that of this issuer.
         """
         return (await self._read(issuer, now)).metadata
 
@@ -170,9 +168,7 @@ class Discovery:
 
         So a provider may rotate its keys at any time.
 
-        Raises:
-            ProviderFailed: they cannot be read.
-
+        Raise `ProviderFailed` if they cannot be read.
         """
         kept = await self._read(issuer, now)
         is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)
@@ -190,9 +186,7 @@ class Discovery:
         So a provider may replace a key under its old id, or publish keys without ids. They are
         read at most once in `MISMATCH_SECONDS`.
 
-        Raises:
-            ProviderFailed: they cannot be read.
-
+        Raise `ProviderFailed` if they cannot be read.
         """
         async with (await self._read(issuer, now)).reading:
             kept = await self._read(issuer, now)

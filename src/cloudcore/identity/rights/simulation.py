@@ -115,10 +115,8 @@ class ActionResult(ResponseBody):
 def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
     """Return the policies of a simulation.
 
-    Raises:
-        NotFound: the account has no such principal.
-        InvalidInput: a given document is not a policy, or they are too large together.
-
+    Raise `NotFound` if the account has no such principal, `InvalidInput` if a given document is not
+    a policy, or they are too large together.
     """
     principal = simulation.principal
     is_own = principal is not None and principal.account == simulation.account_id

@@ -83,9 +83,7 @@ class NewAccessKeyRecord(AccessKeyRecord):
 def end_of(expires_at: datetime | None, now: int) -> int | None:
     """Return the end of a key in microseconds since the epoch.
 
-    Raises:
-        InvalidInput: it is not in the future.
-
+    Raise `InvalidInput` if it is not in the future.
     """
     if expires_at is None:
         return None

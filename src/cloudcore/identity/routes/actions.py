@@ -186,9 +186,8 @@ def _questions(
 ) -> list[RightsQuestion]:
     """Return the questions, with accounts by id.
 
-    Raises:
-        InvalidInput: a resource or an action is unknown, or the resource is another account's.
-
+    Raise `InvalidInput` if a resource or an action is unknown, or the resource is another
+    account's.
     """
     crns = [parse_crn(each.resource, f"questions[{at}].resource") for at, each in enumerate(asked)]
     ids = find_account_ids(tx, sorted({crn.account for crn in crns}))
@@ -251,9 +250,7 @@ class ManyPolicyTemplates(ResponseBody):
 def document_of(ctx: RequestContext, template: str, names: Sequence[str]) -> dict[str, Any]:
     """Return the document of a template for resources of the caller's account.
 
-    Raises:
-        InvalidInput: there is no such template, or it does not take these names.
-
+    Raise `InvalidInput` if there is no such template, or it does not take these names.
     """
     found = find_template(ctx.vocabulary.templates, template)
     return found.document(names, ctx.settings.region, account_of(ctx))

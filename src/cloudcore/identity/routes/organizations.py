@@ -89,9 +89,7 @@ def home_of(tx: Connection, person: Principal, named: str | None) -> Joined:
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
     """Return the caller's membership policy in the organization of a CRN; None for a program.
 
-    Raises:
-        NotFound: the caller is not a member of it.
-
+    Raise `NotFound` if the caller is not a member of it.
     """
     caller = ctx.caller
     if caller is None or caller.account_id is not None:

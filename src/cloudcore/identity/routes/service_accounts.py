@@ -150,10 +150,8 @@ async def create_service_account(
 def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) -> NewGrant:
     """Authorize the policy of a grant, and return it.
 
-    Raises:
-        AccessDenied: the caller may not create such a policy, or not attach it.
-        InvalidInput: the template or its names are unknown, or the policy's name is malformed.
-
+    Raise `AccessDenied` if the caller may not create such a policy, or not attach it;
+    `InvalidInput` if the template or its names are unknown, or the policy's name is malformed.
     """
     name = wanted.policy_name or f"{owner.name}-{wanted.template}"
     if len(name) > _MAX_NAME:

@@ -100,10 +100,8 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
 async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
     """Return an organization of the caller and the user, preferably owned by the caller.
 
-    Raises:
-        AccessDenied: the caller is not a person, or its role there does not allow the action.
-        NotFound: they share no organization.
-
+    Raise `AccessDenied` if the caller is not a person, or its role there does not allow the action;
+    `NotFound` if they share no organization.
     """
     joined = await ctx.database.read(_shared, person_of(ctx), user_id)
     _authorize(ctx, joined, user_id)

@@ -59,9 +59,7 @@ class StoredFile(StoredBytes):
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         """Yield a range through one buffer of 256 KiB.
 
-        Raises:
-            StoreUnavailable: reading failed, or the file has become shorter.
-
+        Raise `StoreUnavailable` if reading failed, or the file has become shorter.
         """
         buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
         self.expect(offset, end - offset)
