@@ -33,7 +33,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import deletion
+from cloudcore.db.rows import deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.iam.audit import AuditEvent
@@ -226,9 +226,7 @@ _ADD_REFUSALS: Final = Statement(
         },
     )
 )
-_FIND: Final = Statement(
-    select(*_COLUMNS).where(_e.owner_id == bindparam("owner_id"), _e.id == bindparam("id"))
-)
+_FIND: Final = Statement(select(*_COLUMNS).where(given(_e.owner_id, _e.id)))
 _FORGET: Final = deletion(_e.occurred_at)
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.resources.rows import Rows
@@ -194,18 +194,15 @@ _t = certificate_texts.c
 _u = certificate_users.c
 _MOST_USERS: Final = 10
 
-_OF_CERTIFICATE: Final = (
-    _i.certificate_id == bindparam("certificate_id"),
-    _i.account_id == bindparam("account_id"),
-)
+_OF_CERTIFICATE: Final = given(_i.certificate_id, _i.account_id)
 _ADD_ISSUE: Final = Statement(insert_new(certificate_issues, certificate_issues.c.keys()))
 _LIST_ISSUES: Final = Statement(
     select(_i.issuer, _i.certificate)
-    .where(*_OF_CERTIFICATE, _i.expires_at > bindparam("now"))
+    .where(_OF_CERTIFICATE, _i.expires_at > bindparam("now"))
     .order_by(_i.expires_at)
 )
 _FORGET_ISSUES: Final = Statement(
-    certificate_issues.delete().where(*_OF_CERTIFICATE, _i.expires_at <= bindparam("now"))
+    certificate_issues.delete().where(_OF_CERTIFICATE, _i.expires_at <= bindparam("now"))
 )
 _ADD_TEXT: Final = Statement(insert_new(certificate_texts, certificate_texts.c.keys()))
 _CLEAR_TEXTS: Final = Statement(
@@ -214,9 +211,7 @@ _CLEAR_TEXTS: Final = Statement(
 _TEXTS: Final = Statement(select(_t.value).where(_t.name == bindparam("name")).order_by(_t.value))
 _ADD_USER: Final = Statement(insert_new(certificate_users, certificate_users.c.keys()))
 _REMOVE_USER: Final = Statement(
-    certificate_users.delete().where(
-        _u.certificate_id == bindparam("certificate_id"), _u.used_by == bindparam("used_by")
-    )
+    certificate_users.delete().where(given(_u.certificate_id, _u.used_by))
 )
 _USERS: Final = Statement(
     page(

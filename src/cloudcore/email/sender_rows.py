@@ -9,6 +9,7 @@ from sqlalchemy import CheckConstraint, Index, bindparam, exists, literal_column
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of, partial_index
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP
@@ -31,19 +32,15 @@ _d = DEDICATED_IP_ROWS.table.c
 _LOCK_POOL: Final = Statement(
     page(
         DEDICATED_IP_ROWS.columns.where(
-            _d.account_id == bindparam("account_id"),
-            _d.region == bindparam("region"),
-            _d.ip_pool_id == bindparam("ip_pool_id"),
+            given(_d.account_id, _d.region, _d.ip_pool_id),
             _d.warmup_status != literal_column("'paused'"),
         ).order_by(_d.id)
     ).with_for_update(of=DEDICATED_IP_ROWS.table)
 )
 _LOCK_ADDRESS: Final = Statement(
-    DEDICATED_IP_ROWS.columns.where(
-        _d.account_id == bindparam("account_id"),
-        _d.region == bindparam("region"),
-        _d.address == bindparam("address"),
-    ).with_for_update(of=DEDICATED_IP_ROWS.table)
+    DEDICATED_IP_ROWS.columns.where(given(_d.account_id, _d.region, _d.address)).with_for_update(
+        of=DEDICATED_IP_ROWS.table
+    )
 )
 _TAKEN: Final = Statement(select(_d.address).where(_d.address.in_(listed("addresses"))))
 _OTHERS: Final = Statement(

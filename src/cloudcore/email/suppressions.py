@@ -18,6 +18,7 @@ from sqlalchemy import bindparam, select
 
 from cloudcore import base64url
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.resources import SUPPRESSION, Suppression, folded
@@ -35,17 +36,14 @@ ROWS: Final = Rows(
 _s = ROWS.table.c
 _REMOVE_EXPIRED: Final = Statement(
     ROWS.table.delete().where(
-        _s.account_id == bindparam("account_id"),
-        _s.region == bindparam("region"),
-        _s.folded == bindparam("folded"),
+        given(_s.account_id, _s.region, _s.folded),
         _s.expires_at <= bindparam("now"),
     )
 )
 
 _WHICH: Final = Statement(
     select(_s.folded).where(
-        _s.account_id == bindparam("account_id"),
-        _s.region == bindparam("region"),
+        given(_s.account_id, _s.region),
         _s.folded.in_(listed("folded")),
         _s.expires_at.is_(None) | (_s.expires_at > bindparam("now")),
     )

@@ -11,6 +11,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.schema import partial_index
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, InvalidInput
@@ -112,8 +113,7 @@ _LIST_DELETED: Final = Statement(
 )
 _ERASE: Final = Statement(
     ROWS.table.delete().where(
-        _q.id == bindparam("id"),
-        _q.account_id == bindparam("account_id"),
+        given(_q.id, _q.account_id),
         _q.deleted_at.is_not(None),
     )
 )

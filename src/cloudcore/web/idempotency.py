@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, deletion
+from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, IdempotencyKeyReused, InvalidInput
@@ -144,13 +144,9 @@ def fingerprint(path: bytes, query: bytes, body: bytes) -> str:
 
 
 _r = idempotency_records.c
-_IS_RECORD: Final = (
-    _r.principal == bindparam("principal"),
-    _r.operation == bindparam("operation"),
-    _r.key == bindparam("key"),
-)
+_IS_RECORD: Final = given(_r.principal, _r.operation, _r.key)
 _IS_OURS: Final = (
-    *_IS_RECORD,
+    _IS_RECORD,
     _r.lease_token == bindparam("lease_token_held"),
     _r.state == text("'in_progress'"),
 )
@@ -166,15 +162,15 @@ _BEGIN: Final = Statement(
 )
 _LOCK: Final = Statement(
     select(_r.fingerprint, _r.lease_until, _r.outcome_sealed, _r.created_at)
-    .where(*_IS_RECORD)
+    .where(_IS_RECORD)
     .with_for_update()
 )
 _TAKE_OVER: Final = Statement(
     update(idempotency_records)
-    .where(*_IS_RECORD)
+    .where(_IS_RECORD)
     .values(lease_token=bindparam("lease_token"), lease_until=bindparam("lease_until"))
 )
-_FORGET: Final = Statement(delete(idempotency_records).where(*_IS_RECORD))
+_FORGET: Final = Statement(delete(idempotency_records).where(_IS_RECORD))
 _COMPLETE: Final = Statement(
     update(idempotency_records)
     .where(*_IS_OURS)

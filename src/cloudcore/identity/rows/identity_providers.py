@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, deletion, find_one, insert_new
+from cloudcore.db.rows import columns, deletion, find_one, given, insert_new
 from cloudcore.db.statement import Statement, page
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import (
@@ -78,11 +78,7 @@ _LIST_ACTIVE: Final = Statement(
 _ADD_SUBJECT: Final = Statement(
     insert_new(provider_subjects, ("provider_id", "subject", "user_id", "created_at"))
 )
-_FIND_SUBJECT: Final = Statement(
-    select(_s.user_id).where(
-        _s.provider_id == bindparam("provider_id"), _s.subject == bindparam("subject")
-    )
-)
+_FIND_SUBJECT: Final = Statement(select(_s.user_id).where(given(_s.provider_id, _s.subject)))
 _OF_PERSON: Final = (
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)

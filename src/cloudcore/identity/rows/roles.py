@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one
+from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
@@ -80,10 +80,7 @@ _LIST_ASSIGNED: Final = Statement(
     select(_r.account_id, _r.id)
     .join(role_assignments, _g.role_id == _r.id)
     .join(accounts, _a.id == _r.account_id)
-    .where(
-        _g.user_id == bindparam("user_id"),
-        _a.organization_id == bindparam("organization_id"),
-    )
+    .where(given(_g.user_id, _a.organization_id))
     .order_by(_r.account_id, _r.id)
 )
 
@@ -210,7 +207,7 @@ _LIST_ASSUMABLE: Final = Statement(
 _IS_ASSIGNED: Final = Statement(
     select(literal_column("1"))
     .select_from(role_assignments)
-    .where(_g.role_id == bindparam("role_id"), _g.user_id == bindparam("user_id"))
+    .where(given(_g.role_id, _g.user_id))
     .with_for_update(read=True)
 )
 
