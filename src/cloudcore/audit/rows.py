@@ -227,7 +227,8 @@ _ADD_REFUSALS: Final = Statement(
     )
 )
 _FIND: Final = Statement(select(*_COLUMNS).where(given(_e.owner_id, _e.id)))
-_FORGET: Final = deletion(_e.occurred_at)
+forget_events: Final = deletion(_e.occurred_at)
+"""Deletes a batch of the events up to a moment."""
 
 
 def _window(*also: ColumnElement[bool]) -> Select[Any]:
@@ -346,11 +347,6 @@ def list_events(
     else:
         edge = tx.row(_EDGE, **place)
     return _cut(found, limit, edge)
-
-
-def forget_events(tx: Connection, before: int) -> int:
-    """Delete a batch of the events up to the moment `before`; return how many."""
-    return tx.execute(_FORGET, before=before)
 
 
 def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:

@@ -170,7 +170,7 @@ _DROP_PUBLICATIONS: Final = Statement(
         _p.id.in_(page(select(_others.c.id).where(_others.c.topic_id == bindparam("topic_id")))),
     )
 )
-_FORGET: Final = deletion(
+forget_publications: Final = deletion(
     _p.ended_at,
     ~exists(
         select(literal_column("1"))
@@ -178,7 +178,9 @@ _FORGET: Final = deletion(
         .where(_d.publication_id == _p.id)
         .correlate(publications)
     ),
+    kept_seconds=KEPT_SECONDS,
 )
+"""Deletes a batch of the publications without deliveries."""
 
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
@@ -282,11 +284,6 @@ def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
     """Drop some messages of a topic with their deliveries; return True if there may be more."""
     ids = {"account_id": account_id, "topic_id": topic_id}
     return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
-
-
-def forget_publications(tx: Connection, now: int) -> int:
-    """Delete a batch of the publications without deliveries; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 def _delivery(row: Row) -> Delivery:

@@ -24,7 +24,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
@@ -132,8 +131,10 @@ _too_old: Final = (
     .scalar_subquery()
 )
 _DROP_OLDEST: Final = Statement(delete(waiting_events).where(_WAIT_FOR, _w.event_id <= _too_old))
-_FORGET_WAITING: Final = deletion(_w.created_at)
-_FORGET_OLD_MISSING: Final = deletion(_m.last_at)
+forget_waiting: Final = deletion(_w.created_at, kept_seconds=WAITING_SECONDS)
+"""Deletes a batch of the events that have waited for `WAITING_SECONDS`."""
+forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
+"""Deletes a batch of old notes of missing topics."""
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
@@ -184,16 +185,6 @@ def list_waiting(tx: Connection, account_id: str, crn: str, limit: int) -> list[
 def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]) -> None:
     """End the wait of events for a topic."""
     tx.execute(_REMOVE_WAITING, account_id=account_id, crn=crn, ids=text_list(ids))
-
-
-def forget_waiting(tx: Connection, now: int) -> int:
-    """Delete a batch of events that have waited for `WAITING_SECONDS`; return how many."""
-    return tx.execute(_FORGET_WAITING, before=now - WAITING_SECONDS * MICROSECONDS)
-
-
-def forget_old_missing(tx: Connection, now: int) -> int:
-    """Delete a batch of old notes of missing topics; return how many."""
-    return tx.execute(_FORGET_OLD_MISSING, before=now - WAITING_SECONDS * MICROSECONDS)
 
 
 ROWS: Final = Rows(

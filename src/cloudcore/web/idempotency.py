@@ -181,7 +181,8 @@ _COMPLETE: Final = Statement(
     )
 )
 _RELEASE: Final = Statement(delete(idempotency_records).where(*_IS_OURS))
-_FORGET_EXPIRED: Final = deletion(_r.created_at)
+forget_expired: Final = deletion(_r.created_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the records older than `KEPT_SECONDS`."""
 
 
 def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
@@ -234,11 +235,6 @@ def complete(connection: Connection, claim: Claim, status: int, sealed: bytes) -
 def release(connection: Connection, claim: Claim) -> None:
     """Delete the claim's record, unless it is completed or taken over."""
     connection.execute(_RELEASE, **claim.scope._asdict(), lease_token_held=claim.lease_token)
-
-
-def forget_expired(connection: Connection, now: int) -> int:
-    """Delete a batch of the records older than `KEPT_SECONDS`; return how many."""
-    return connection.execute(_FORGET_EXPIRED, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 _LOOKS: Final = 100

@@ -216,8 +216,10 @@ _FIND_WAITING: Final = Statement(
         )
     )
 )
-_FORGET: Final = deletion(_m.ended_at)
-_FORGET_CONTENT: Final = deletion(_c.ended_at)
+forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the messages that ended long ago, with their recipients."""
+forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
+"""Deletes a batch of the contents of messages that ended a while ago."""
 _FORGET_RATES: Final = deletion(rates.c.second)
 _counted: Final = insert(rates).values(
     **bound(("account_id", "identity_id", "second")), accepted=literal_column("1")
@@ -318,16 +320,6 @@ def save_source(tx: Connection, changed: Recipient) -> None:
         at=changed.position,
         source=changed.source_ip,
     )
-
-
-def forget(tx: Connection, now: int) -> int:
-    """Delete a batch of the messages that ended long ago, with their recipients."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
-
-
-def forget_content(tx: Connection, now: int) -> int:
-    """Delete a batch of the contents of messages that ended a while ago."""
-    return tx.execute(_FORGET_CONTENT, before=now - CONTENT_KEPT_SECONDS * MICROSECONDS)
 
 
 def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:

@@ -101,7 +101,8 @@ _UNLINK: Final = Statement(
     )
 )
 _SPEND: Final = Statement(insert_new(spent_states, ("state_sha256", "expires_at")))
-_FORGET: Final = deletion(spent_states.c.expires_at)
+forget_states: Final = deletion(spent_states.c.expires_at)
+"""Deletes a batch of the states that have expired."""
 
 
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
@@ -145,8 +146,3 @@ def list_providers_of_person(
 def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:
     """Record that a state was used; return False if it was used before."""
     return tx.execute(_SPEND, state_sha256=state_sha256, expires_at=expires_at) == 1
-
-
-def forget_states(tx: Connection, now: int) -> int:
-    """Delete a batch of the states that have expired; return how many."""
-    return tx.execute(_FORGET, before=now)

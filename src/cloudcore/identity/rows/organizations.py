@@ -175,15 +175,11 @@ INVITATIONS: Final = OwnedRows(
     invitations, Invitation, "invitation", (), owner="organization_id", label="email"
 )
 _REPLACE: Final = Statement(invitations.delete().where(given(_i.organization_id, _i.email)))
-_FORGET: Final = deletion(_i.expires_at)
+forget_invitations: Final = deletion(_i.expires_at)
+"""Deletes a batch of the expired invitations."""
 
 
 def put_invitation(tx: Connection, invitation: Invitation) -> None:
     """Insert an invitation, replacing the organization's earlier one for the address."""
     tx.execute(_REPLACE, organization_id=invitation.organization_id, email=invitation.email)
     INVITATIONS.add(tx, invitation)
-
-
-def forget_invitations(tx: Connection, now: int) -> int:
-    """Delete a batch of the expired invitations; return how many."""
-    return tx.execute(_FORGET, before=now)

@@ -238,7 +238,8 @@ _OPEN: Final = up_to(
 )
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
 """The open sessions of an account's roles; it takes the moment ``now``."""
-_FORGET: Final = deletion(_s.expires_at)
+forget_sessions: Final = deletion(_s.expires_at)
+"""Deletes a batch of the sessions that have expired."""
 _OF_SERVICE: Final = (
     _s.source_crn == bindparam("of_service"),
     _s.session_name == bindparam("of_name"),
@@ -363,11 +364,6 @@ def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
 def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
     """Return the ids of those sessions that are neither expired nor revoked."""
     return frozenset(row[0] for row in tx.rows(_FIND_OPEN, sids=text_list(sids), now=now))
-
-
-def forget_sessions(tx: Connection, before: int) -> int:
-    """Delete a batch of the sessions that expired by `before`; return how many."""
-    return tx.execute(_FORGET, before=before)
 
 
 def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSession | None:
