@@ -35,7 +35,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page, paged
 from cloudcore.iam.audit import AuditEvent
 
 IS_REFUSAL = text("refusal_key IS NOT NULL")
@@ -278,7 +278,7 @@ def _matching(window: Select[Any]) -> Statement:
     )
 
 
-_LIST: Final = Statement(page(_window()))
+_LIST: Final = paged(_window())
 _MATCHING: Final = _matching(_window())
 _OF_RESOURCE: Final = _e.resource == bindparam("resource", type_=_e.resource.type)
 _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))

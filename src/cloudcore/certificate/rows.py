@@ -25,7 +25,7 @@ from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.resources.rows import Rows
 
 _IS_RENEWED: Final = sql("renew_at IS NOT NULL")
@@ -69,32 +69,26 @@ ROWS: Final = Rows(
     missing=CertificateMissing,
 )
 _c = ROWS.table.c
-_LIST_RENEWED: Final = Statement(
-    page(
-        select(_c.account_id, _c.id, _c.renew_at)
-        .where(_c.renew_at <= bindparam("now"), _c.renew_at > bindparam("after"))
-        .order_by(_c.renew_at)
-    )
+_LIST_RENEWED: Final = paged(
+    select(_c.account_id, _c.id, _c.renew_at)
+    .where(_c.renew_at <= bindparam("now"), _c.renew_at > bindparam("after"))
+    .order_by(_c.renew_at)
 )
-_LIST_OVER: Final = Statement(
-    page(
-        select(_c.account_id, _c.id)
-        .where(_IS_ACTIVE, _c.expires_at <= bindparam("now"))
-        .order_by(_c.expires_at)
-    )
+_LIST_OVER: Final = paged(
+    select(_c.account_id, _c.id)
+    .where(_IS_ACTIVE, _c.expires_at <= bindparam("now"))
+    .order_by(_c.expires_at)
 )
-_LIST_ENDING: Final = Statement(
-    page(
-        select(_c.account_id, _c.id)
-        .where(
-            _IS_ACTIVE,
-            _c.source == sql("'uploaded'"),
-            _c.expires_at <= bindparam("until"),
-            _c.expires_at > bindparam("now"),
-            _c.warned_days.is_(None) | (_c.warned_days > bindparam("days")),
-        )
-        .order_by(_c.expires_at)
+_LIST_ENDING: Final = paged(
+    select(_c.account_id, _c.id)
+    .where(
+        _IS_ACTIVE,
+        _c.source == sql("'uploaded'"),
+        _c.expires_at <= bindparam("until"),
+        _c.expires_at > bindparam("now"),
+        _c.warned_days.is_(None) | (_c.warned_days > bindparam("days")),
     )
+    .order_by(_c.expires_at)
 )
 
 
@@ -213,12 +207,8 @@ _ADD_USER: Final = Statement(insert_new(certificate_users, certificate_users.c.k
 _REMOVE_USER: Final = Statement(
     certificate_users.delete().where(given(_u.certificate_id, _u.used_by))
 )
-_USERS: Final = Statement(
-    page(
-        select(_u.used_by)
-        .where(_u.certificate_id == bindparam("certificate_id"))
-        .order_by(_u.used_by)
-    )
+_USERS: Final = paged(
+    select(_u.used_by).where(_u.certificate_id == bindparam("certificate_id")).order_by(_u.used_by)
 )
 
 

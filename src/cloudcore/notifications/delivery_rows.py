@@ -28,7 +28,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, deletion, given, insert_new
 from cloudcore.db.schema import Id, Moment, metadata
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page, paged
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from cloudcore.notifications.topic import (
@@ -115,11 +115,9 @@ _WITH_PUBLICATION: Final = select(
     *(_d.id, _d.subscription_id, _d.account_id, _d.attempts, _d.created_at),
     *(_p[name] for name in Publication._fields),
 ).outerjoin_from(deliveries, publications, _p.id == _d.publication_id)
-_LIST_DUE: Final = Statement(
-    page(
-        _WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.due_at <= bindparam("now")).order_by(
-            _d.due_at, _d.id
-        )
+_LIST_DUE: Final = paged(
+    _WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.due_at <= bindparam("now")).order_by(
+        _d.due_at, _d.id
     )
 )
 _oldest: Final = page(select(_d.id).where(_OF_SUBSCRIPTION).order_by(_d.id)).scalar_subquery()

@@ -23,7 +23,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs.faults import Fault
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown
 from cloudcore.notifications.topic import (
@@ -93,15 +93,13 @@ _LOCK_CONFIRMED_BY: Final = Statement(
         _s.confirmation_hash == bindparam("confirmation_hash")
     ).with_for_update()
 )
-_LIST: Final = Statement(
-    page(SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id))
+_LIST: Final = paged(
+    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id)
 )
-_LIST_ACTIVE: Final = Statement(
-    page(
-        select(_s.id, _s.filter_policy)
-        .where(_OF_TOPIC, _s.active_since <= bindparam("published_at"), _s.id > bindparam("after"))
-        .order_by(_s.id)
-    )
+_LIST_ACTIVE: Final = paged(
+    select(_s.id, _s.filter_policy)
+    .where(_OF_TOPIC, _s.active_since <= bindparam("published_at"), _s.id > bindparam("after"))
+    .order_by(_s.id)
 )
 _IS_HEARD: Final = Statement(
     select(_s.id)

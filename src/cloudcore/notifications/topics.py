@@ -27,7 +27,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown, stored
 from cloudcore.notifications.topic import TOPIC, Topic, TopicMissing, encoded
@@ -112,12 +112,10 @@ _ADD_WAITING: Final = Statement(
     .on_conflict_do_nothing()
 )
 _WAIT_FOR: Final = given(_w.account_id, _w.crn)
-_LIST_WAITING: Final = Statement(
-    page(
-        select(_w.event_id, _w.account_id, _w.type, _w.payload, _w.created_at)
-        .where(_WAIT_FOR)
-        .order_by(_w.event_id)
-    )
+_LIST_WAITING: Final = paged(
+    select(_w.event_id, _w.account_id, _w.type, _w.payload, _w.created_at)
+    .where(_WAIT_FOR)
+    .order_by(_w.event_id)
 )
 _REMOVE_WAITING: Final = Statement(
     delete(waiting_events).where(_WAIT_FOR, _w.event_id.in_(listed("ids")))

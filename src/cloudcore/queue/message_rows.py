@@ -30,7 +30,7 @@ from sqlalchemy import text as sql
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, given
 from cloudcore.db.schema import Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
+from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from cloudcore.queue.queue import Queue
 
 IS_VISIBLE: Final = text("hidden_until IS NULL")
@@ -122,8 +122,8 @@ _OLDEST_VISIBLE: Final = (
     .where(*_VISIBLE, _m.queued_at > bindparam("kept_from"))
     .order_by(_m.position)
 )
-_LOCK_OLDEST: Final = Statement(page(_OLDEST_VISIBLE.with_for_update(skip_locked=True)))
-_FIRST_VISIBLE: Final = Statement(page(_OLDEST_VISIBLE))
+_LOCK_OLDEST: Final = paged(_OLDEST_VISIBLE.with_for_update(skip_locked=True))
+_FIRST_VISIBLE: Final = paged(_OLDEST_VISIBLE)
 _FIRST_HIDDEN: Final = Statement(select(func.min(_m.hidden_until)).where(_IN_QUEUE, IS_HIDDEN))
 _LEASE: Final = Statement(
     update(queue_messages)
@@ -141,12 +141,10 @@ _LOCK_LEASES: Final = Statement(
     .order_by(_m.position)
     .with_for_update()
 )
-_LOCK_DUE: Final = Statement(
-    page(
-        _COLUMNS.where(_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
-        .order_by(_m.hidden_until, _m.position)
-        .with_for_update(skip_locked=True)
-    )
+_LOCK_DUE: Final = paged(
+    _COLUMNS.where(_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
+    .order_by(_m.hidden_until, _m.position)
+    .with_for_update(skip_locked=True)
 )
 _SHOW: Final = Statement(
     update(queue_messages).where(*_LISTED).values(hidden_until=sql("NULL"), lease_token=sql("NULL"))
@@ -155,14 +153,12 @@ _HIDE: Final = Statement(
     update(queue_messages).where(*_LISTED).values(hidden_until=bindparam("lease_end"))
 )
 _DELETE: Final = Statement(delete(queue_messages).where(*_LISTED))
-_OLDEST_AT: Final = Statement(page(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position)))
-_LOCK_EXPIRED: Final = Statement(
-    page(
-        select(_m.id)
-        .where(*_VISIBLE, _m.queued_at <= bindparam("kept_from"))
-        .order_by(_m.position)
-        .with_for_update(skip_locked=True)
-    )
+_OLDEST_AT: Final = paged(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position))
+_LOCK_EXPIRED: Final = paged(
+    select(_m.id)
+    .where(*_VISIBLE, _m.queued_at <= bindparam("kept_from"))
+    .order_by(_m.position)
+    .with_for_update(skip_locked=True)
 )
 _DELETE_PURGED: Final = Statement(
     delete(queue_messages).where(
@@ -176,12 +172,10 @@ _DELETE_PURGED: Final = Statement(
         ),
     )
 )
-_PURGED: Final = Statement(
-    page(
-        select(literal_column("1"))
-        .select_from(queue_messages)
-        .where(_IN_QUEUE, _m.position <= bindparam("purged_through"))
-    )
+_PURGED: Final = paged(
+    select(literal_column("1"))
+    .select_from(queue_messages)
+    .where(_IN_QUEUE, _m.position <= bindparam("purged_through"))
 )
 _USED: Final = Statement(
     select(func.count(), func.coalesce(func.sum(_m.size), literal_column("0"))).where(
@@ -198,9 +192,7 @@ _COUNT_HIDDEN: Final = Statement(
     .select_from(queue_messages)
     .where(_IN_QUEUE, IS_HIDDEN, _NOT_PURGED)
 )
-_FIRST: Final = Statement(
-    page(select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
-)
+_FIRST: Final = paged(select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
 
 
 def add_messages(

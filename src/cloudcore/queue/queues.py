@@ -13,7 +13,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.schema import partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.queue.message_rows import Depth, queue_messages
 from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
@@ -105,11 +105,11 @@ _path = _path.union(
 _IS_ON_PATH: Final = Statement(
     select(literal_column("1")).select_from(_path).where(_path.c.id == bindparam("to_id"))
 )
-_LIST_LIVE: Final = Statement(
-    page(ROWS.columns.where(_q.id > bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id))
+_LIST_LIVE: Final = paged(
+    ROWS.columns.where(_q.id > bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id)
 )
-_LIST_DELETED: Final = Statement(
-    page(select(_q.account_id, _q.id).where(IS_DELETED, _q.id > bindparam("after")).order_by(_q.id))
+_LIST_DELETED: Final = paged(
+    select(_q.account_id, _q.id).where(IS_DELETED, _q.id > bindparam("after")).order_by(_q.id)
 )
 _ERASE: Final = Statement(
     ROWS.table.delete().where(

@@ -33,7 +33,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, columns, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.email.resources import (
     MESSAGE,
     STATUSES,
@@ -208,12 +208,10 @@ WAITING_MESSAGES: Final = Counted(
     up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
 )
 """The unsent messages of an account."""
-_FIND_WAITING: Final = Statement(
-    page(
-        select(_m.id).where(
-            given(_m.account_id, _m.identity_id),
-            IS_WAITING,
-        )
+_FIND_WAITING: Final = paged(
+    select(_m.id).where(
+        given(_m.account_id, _m.identity_id),
+        IS_WAITING,
     )
 )
 forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)

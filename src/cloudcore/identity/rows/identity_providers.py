@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import columns, deletion, find_one, given, insert_new
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import (
     identity_providers,
@@ -72,9 +72,7 @@ IDENTITY_PROVIDERS: Final = OwnedRows(
 _every = columns(identity_providers, IdentityProvider._fields)
 _FIND: Final = Statement(_every.where(_p.id == bindparam("id")))
 _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
-_LIST_ACTIVE: Final = Statement(
-    page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
-)
+_LIST_ACTIVE: Final = paged(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
 _ADD_SUBJECT: Final = Statement(
     insert_new(provider_subjects, ("provider_id", "subject", "user_id", "created_at"))
 )

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, o
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_one, given
-from cloudcore.db.statement import Statement, named, page
+from cloudcore.db.statement import Statement, named, paged
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
 
@@ -185,24 +185,20 @@ _NAMED: Final = Statement(
         or_(_a.id == bindparam("account"), _a.handle == bindparam("account")),
     )
 )
-_ASSIGNED: Final = Statement(
-    page(
-        _where(
-            _r.name == bindparam("name"),
-            _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
-        )
+_ASSIGNED: Final = paged(
+    _where(
+        _r.name == bindparam("name"),
+        _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
     )
 )
 _OF_PERSON: Final = _g.user_id == bindparam("user_id")
-_LIST_ASSUMABLE: Final = Statement(
-    page(
-        select(*COLUMNS)
-        .select_from(role_assignments)
-        .join(roles, _r.id == _g.role_id)
-        .join(accounts, _a.id == _r.account_id)
-        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
-        .order_by(_g.role_id)
-    )
+_LIST_ASSUMABLE: Final = paged(
+    select(*COLUMNS)
+    .select_from(role_assignments)
+    .join(roles, _r.id == _g.role_id)
+    .join(accounts, _a.id == _r.account_id)
+    .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
+    .order_by(_g.role_id)
 )
 _IS_ASSIGNED: Final = Statement(
     select(literal_column("1"))

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, literal_column, null, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import deletion, find_one, insert_new
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
 _c = auth_codes.c
@@ -119,8 +119,8 @@ class LoginHolder(NamedTuple):
 
 
 _ADD: Final = Statement(insert_new(revoked_tokens, ("jti", "expires_at")))
-_IS_REVOKED: Final = Statement(
-    page(select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti")))
+_IS_REVOKED: Final = paged(
+    select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti"))
 )
 forget_revoked_tokens: Final = deletion(_t.expires_at)
 """Deletes a batch of the marks of tokens that have expired."""
