@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from jinja2 import TemplateError, TemplateSyntaxError, meta
 from litestar import delete, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Struct, UnsetType, structs
 from msgspec import field as struct_field
@@ -20,8 +19,8 @@ from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, or_absent
 
 MAX_SUBJECT: Final = 998
@@ -175,9 +174,7 @@ class OneTemplatePreview(ResponseBody):
 
 @post(TEMPLATE.path_of_one + "/preview", status_code=200, opt={"action": "email:PreviewTemplate"})
 async def preview_template(
-    template_id: FromPath[str],
-    data: JSONBody[PreviewTemplate],
-    ctx: NamedDependency[RequestContext],
+    template_id: FromPath[str], data: JSONBody[PreviewTemplate], ctx: Context
 ) -> OneTemplatePreview:
     """Render an email template with these variables; nothing is sent or kept.
 
@@ -197,7 +194,7 @@ def _preview(of: Rendered) -> TemplatePreview:
     status_code=204,
     opt={"action": TEMPLATE.action("delete"), "malformed_id": 400},
 )
-async def delete_template(template_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_template(template_id: FromPath[str], ctx: Context) -> None:
     """Delete an email template. One that does not exist is deleted already, which is a success.
 
     Messages that were accepted with it are sent as they were rendered then.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
@@ -30,9 +29,9 @@ from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
 from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.wire import RequestBody, ResponseBody
 
 
@@ -100,7 +99,7 @@ EGRESS_ONLY_GATEWAYS: Final = Methods(
 async def attach_internet_gateway(
     internet_gateway_id: FromPath[str],
     data: JSONBody[AttachInternetGateway],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[NetworkNeeds],
 ) -> Reply[ResponseBody]:
     """Attach an internet gateway to a VPC, which has one at most."""
@@ -121,9 +120,7 @@ async def attach_internet_gateway(
 )
 @answers_one(INTERNET_GATEWAYS)
 async def detach_internet_gateway(
-    internet_gateway_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[NetworkNeeds],
+    internet_gateway_id: FromPath[str], ctx: Context, needs: Needs[NetworkNeeds]
 ) -> Reply[ResponseBody]:
     """Detach an internet gateway from its VPC.
 

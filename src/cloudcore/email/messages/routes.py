@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from litestar import get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
@@ -33,7 +32,7 @@ from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -76,9 +75,7 @@ class SendMessage(RequestBody):
 )
 @answers_one(MESSAGES)
 async def send_message(
-    data: JSONBody[SendMessage],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[EmailNeeds],
+    data: JSONBody[SendMessage], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Reply[ResponseBody]:
     """Accept a message, which is then sent to each recipient by itself.
 
@@ -113,9 +110,7 @@ async def send_message(
 
 @get(MESSAGE.path_of_one, opt={"action": MESSAGE.action("get")})
 @answers_one(MESSAGES)
-async def get_message(
-    message_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a message, with what became of each recipient.
 
     What it says is kept for seven days after nothing of it waits to be sent, the rest for thirty.

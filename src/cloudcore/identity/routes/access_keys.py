@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -24,6 +23,7 @@ from cloudcore.identity.rows.service_accounts import (
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import (
@@ -124,9 +124,7 @@ _NEW: Final = Answers(NewAccessKeyRecord, "access_key", new_key_record, noun="ne
 
 @_NEW.creates(_PATH, "iam:CreateAccessKey")
 async def create_access_key(
-    service_account_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    data: JSONBody[CreateAccessKey | None] = None,
+    service_account_id: FromPath[str], ctx: Context, data: JSONBody[CreateAccessKey | None] = None
 ) -> Reply[ResponseBody]:
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -141,7 +139,7 @@ async def create_access_key(
 
 @_KEY.lists(_PATH, "iam:ListAccessKeys")
 async def list_service_account_keys(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    service_account_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -150,7 +148,7 @@ async def list_service_account_keys(
 
 @_KEY.gets(_PATH + "/{key_id:str}", "iam:GetAccessKey")
 async def get_access_key(
-    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -163,7 +161,7 @@ async def update_access_key(
     service_account_id: FromPath[str],
     key_id: FromPath[str],
     data: JSONBody[UpdateAccessKey],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Activate or deactivate an access key, or change its description or its end.
 
@@ -186,7 +184,7 @@ async def update_access_key(
 
 @deletes(_PATH + "/{key_id:str}", "iam:DeleteAccessKey", **CHECKED)
 async def delete_access_key(
-    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -26,6 +25,7 @@ from cloudcore.identity.rows.identity_providers import (
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
@@ -162,9 +162,7 @@ def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> di
     _PATH, "iam:CreateIdentityProvider", resource_policy=membership_policy, statuses=(404, 409)
 )
 async def create_identity_provider(
-    organization_id: FromPath[str],
-    data: JSONBody[CreateProvider],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], data: JSONBody[CreateProvider], ctx: Context
 ) -> Reply[ResponseBody]:
     """Let the organization's people sign in at an OpenID Connect provider.
 
@@ -192,9 +190,7 @@ async def create_identity_provider(
 
 
 @_PROVIDER.lists(_PATH, "iam:ListIdentityProviders", NamedPageQuery)
-async def list_identity_providers(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_identity_providers(organization_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
     rows, owner = IDENTITY_PROVIDERS, organization_id
@@ -203,9 +199,7 @@ async def list_identity_providers(
 
 @_PROVIDER.gets(_PATH + "/{provider_id:str}", "iam:GetIdentityProvider")
 async def get_identity_provider(
-    organization_id: FromPath[str],
-    provider_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], provider_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return an identity provider."""
     await authorized(ctx, organization_id)
@@ -218,7 +212,7 @@ async def update_identity_provider(
     organization_id: FromPath[str],
     provider_id: FromPath[str],
     data: JSONBody[UpdateProvider],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Change an identity provider."""
     await authorized(ctx, organization_id)
@@ -235,9 +229,7 @@ async def update_identity_provider(
 
 @deletes(_PATH + "/{provider_id:str}", "iam:DeleteIdentityProvider")
 async def delete_identity_provider(
-    organization_id: FromPath[str],
-    provider_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], provider_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete an identity provider.
 

@@ -9,7 +9,6 @@ from typing import Annotated, Final
 from uuid import UUID
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -27,6 +26,7 @@ from cloudcore.identity.rights.simulation import (
 from cloudcore.identity.routes.common import Document, parse_crn
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.resource_names import Crn, parse_uuid
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
@@ -78,9 +78,7 @@ class OneSimulation(ResponseBody):
     status_code=200,
     opt={"action": "iam:SimulatePolicy", "statuses": (404,)},
 )
-async def simulate_policy(
-    data: JSONBody[SimulatePolicy], ctx: NamedDependency[RequestContext]
-) -> OneSimulation:
+async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSimulation:
     """Tell whether a principal may do actions on a resource, and which statements decide.
 
     The caller needs `iam:SimulatePolicy` on the principal (on its own account, if the principal is

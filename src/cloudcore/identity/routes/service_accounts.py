@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -34,6 +33,7 @@ from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
 from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
 from cloudcore.resource_names import Uuid, check_name
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
@@ -109,7 +109,7 @@ _ONE: Final = "/v1/service-accounts/{service_account_id:str}"
     opt={"action": "iam:CreateServiceAccount", "idempotent": True},
 )
 async def create_service_account(
-    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreateServiceAccount], ctx: Context
 ) -> Reply[NewServiceAccount]:
     """Create a service account, which may do nothing until a policy is attached to it.
 
@@ -183,9 +183,7 @@ def _new_key(
 
 @_SERVICE_ACCOUNT.updates(_ONE, "iam:UpdateServiceAccount", **CHECKED)
 async def update_service_account(
-    service_account_id: FromPath[str],
-    data: JSONBody[UpdateServiceAccount],
-    ctx: NamedDependency[RequestContext],
+    service_account_id: FromPath[str], data: JSONBody[UpdateServiceAccount], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change a service account; while it is suspended, its keys and tokens do not work."""
     found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -200,23 +198,19 @@ async def update_service_account(
 
 
 @_SERVICE_ACCOUNT.lists("/v1/service-accounts", "iam:ListServiceAccounts", NamedPageQuery)
-async def list_account_service_accounts(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_account_service_accounts(ctx: Context) -> ResponseBody:
     """List service accounts by name."""
     return await _SERVICE_ACCOUNT.page_of_account(ctx, SERVICE_ACCOUNTS)
 
 
 @_SERVICE_ACCOUNT.gets(_ONE, "iam:GetServiceAccount")
-async def get_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_service_account(service_account_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a service account."""
     return _SERVICE_ACCOUNT.one(await authorized(ctx, SERVICE_ACCOUNTS, service_account_id))
 
 
 @deletes(_ONE, "iam:DeleteServiceAccount", **CHECKED)
-async def delete_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_service_account(service_account_id: FromPath[str], ctx: Context) -> None:
     """Delete a service account with its access keys; its tokens end at once."""
     found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_service_account, found.account_id, found.id)

@@ -34,7 +34,7 @@ from cloudcore.storage.s3.object_headers import (
     read_attributes,
     read_conditions,
 )
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.request_state import request_state_of
@@ -173,7 +173,7 @@ async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, 
 
 
 @get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})
-async def list_objects(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> ManyObjects:
+async def list_objects(bucket: FromPath[str], ctx: Context) -> ManyObjects:
     """List objects in the order of the bytes of their keys.
 
     The list is not counted. `marker` is that of the page before.
@@ -219,7 +219,7 @@ async def list_objects(bucket: FromPath[str], ctx: NamedDependency[RequestContex
 async def get_object(
     bucket: FromPath[str],
     key: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> StreamReply:
@@ -261,7 +261,7 @@ async def put_object(
     bucket: FromPath[str],
     key: FromPath[str],
     stream: NamedDependency[RequestStream],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> OneObject:
@@ -313,7 +313,7 @@ async def put_object(
 async def delete_object(
     bucket: FromPath[str],
     key: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> None:
