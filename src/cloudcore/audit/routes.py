@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.audit import rows
 from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput, NotFound, invalid_field
 from cloudcore.resource_names import Crn, Uuid, UuidParameter
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ActingSource
@@ -164,10 +164,10 @@ def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
     if text in ("", "*") or text.startswith(_CRN):
         return text
     if query.organization_id is not None:
-        raise InvalidInput(
-            "resource: events of an organization are found by the CRN of a resource",
-            field="resource",
-            reason="malformed_crn",
+        raise invalid_field(
+            "resource",
+            "events of an organization are found by the CRN of a resource",
+            "malformed_crn",
         )
     return needs.named_resource(owner_id, text)
 

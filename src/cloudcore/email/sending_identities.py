@@ -13,7 +13,7 @@ from cloudcore.email.messages import rows
 from cloudcore.email.resources import SendingIdentity, normal, record_name, selector_of
 from cloudcore.email.sender_rows import IDENTITY_ROWS
 from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
@@ -151,4 +151,4 @@ def signer_of(tx: Connection, identity: SendingIdentity) -> SendingIdentity | No
 
 
 def _unverified(words: str) -> InvalidInput:
-    return InvalidInput(f"from: {words}", field="from", reason="not_verified")
+    return invalid_field("from", words, "not_verified")

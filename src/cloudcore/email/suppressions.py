@@ -22,7 +22,7 @@ from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.resources import SUPPRESSION, Suppression, folded
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Uuid
 from cloudcore.resources.bodies import Composite
@@ -61,7 +61,7 @@ def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
     """Refuse an expiry in the past; bring the address of a new one into canonical form."""
     is_new = old is None or new.expires_at != old.expires_at
     if is_new and new.expires_at is not None and new.expires_at <= now:
-        raise InvalidInput("expires_at: is past", field="expires_at", reason="out_of_range")
+        raise invalid_field("expires_at", "is past", "out_of_range")
     return structs.replace(new, folded=folded(new.address)) if old is None else new
 
 

@@ -15,7 +15,7 @@ from msgspec import field as struct_field
 
 from cloudcore.email import template_language as language
 from cloudcore.email.resources import TEMPLATE, Template
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput, NotFound, invalid_field
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
 from cloudcore.threads import DOCUMENTS
@@ -110,9 +110,7 @@ def _rendered(struct_field: str, source: str, variables: Mapping[str, Any], most
         words = f"variables: the {struct_field} needs {name}, which is not there"
         raise InvalidInput(words, field="variables", reason="missing", variable=name) from None
     except language.TooMuch as error:
-        raise InvalidInput(
-            f"{struct_field}: {error}", field=struct_field, reason="out_of_range"
-        ) from None
+        raise invalid_field(struct_field, str(error), "out_of_range") from None
     except _FAILURES as error:
         words = f"{struct_field}: with these variables it fails: {error}"
         raise InvalidInput(words, field=struct_field, reason="malformed") from None
@@ -131,7 +129,7 @@ ROWS: Final = Rows(TEMPLATE)
 def _check(new: Template, old: Template | None, _now: int) -> Template:
     """Refuse a template that cannot be rendered; find its variables."""
     if new.html is None and new.text is None:
-        raise InvalidInput("text: needed, or html", field="text", reason="missing")
+        raise invalid_field("text", "needed, or html", "missing")
     sources = (new.subject, new.html, new.text)
     if old is not None and sources == (old.subject, old.html, old.text):
         return new

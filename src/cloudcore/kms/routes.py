@@ -17,7 +17,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct, field
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.kms import services
 from cloudcore.kms.key import KEY, Description, Key, KeyName, KeySpec, KeyUsage
 from cloudcore.kms.needs import KmsNeeds
@@ -363,11 +363,7 @@ def _decoded(field: str, text: str, most: int) -> bytes:
     except (binascii.Error, ValueError):
         value = b""
     if not value or _encoded(value) != text:
-        raise InvalidInput(
-            f"{field}: base64 with padding (RFC 4648, section 4) of at least one byte",
-            field=field,
-            reason="malformed",
-        )
+        raise invalid_field(field, "base64 with padding (RFC 4648, section 4) of at least one byte")
     if len(value) > most:
-        raise InvalidInput(f"{field}: at most {most} bytes", field=field, reason="out_of_range")
+        raise invalid_field(field, f"at most {most} bytes", "out_of_range")
     return value

@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import given
 from cloudcore.db.schema import partial_index
 from cloudcore.db.statement import Statement, paged
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.queue.message_rows import Depth, queue_messages
 from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
 from cloudcore.resources.bodies import Composite
@@ -175,7 +175,7 @@ def _check_sending(tx: Connection, queue: Queue) -> None:
 
 
 def _refusal(words: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{_FIELD}: {words}", field=_FIELD, reason=reason)
+    return invalid_field(_FIELD, words, reason)
 
 
 async def _redrive(ctx: RequestContext, given: GivenRedrivePolicy | None) -> Mapping[str, object]:

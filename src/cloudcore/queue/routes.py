@@ -13,7 +13,7 @@ from litestar import get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.queue import message_rows, messages
 from cloudcore.queue.message_rows import Message
 from cloudcore.queue.messages import FailedLease, NewMessage, lease_id
@@ -253,13 +253,13 @@ def _new_messages(data: SendMessages) -> list[NewMessage]:
     """Return the messages of a request, checked."""
     if data.messages is None:
         if data.body is None:
-            raise InvalidInput("body: is required", field="body", reason="missing")
+            raise invalid_field("body", "is required", "missing")
         return [_new("", data.body, data.attributes, data.delay_seconds)]
     if data.body is not None or data.attributes or data.delay_seconds is not None:
-        raise InvalidInput(
-            "messages: either one message, or several in messages; they have their own fields",
-            field="messages",
-            reason="ambiguous",
+        raise invalid_field(
+            "messages",
+            "either one message, or several in messages; they have their own fields",
+            "ambiguous",
         )
     return [
         _new(f"messages[{place}].", each.body, each.attributes, each.delay_seconds)

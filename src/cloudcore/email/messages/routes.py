@@ -29,7 +29,7 @@ from cloudcore.email.messages.submission import Draft, accept, check_recipients
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Context, Needs
@@ -171,12 +171,12 @@ def _drafted(
 
 def _written(data: SendMessage) -> Rendered:
     if data.subject is None:
-        raise InvalidInput("subject: needed, or a template", field="subject", reason="missing")
+        raise invalid_field("subject", "needed, or a template", "missing")
     if data.html is None and data.text is None:
-        raise InvalidInput("text: needed, or html or a template", field="text", reason="missing")
+        raise invalid_field("text", "needed, or html or a template", "missing")
     check_line(data.subject, "subject")
     if not data.subject.strip():
-        raise InvalidInput("subject: it is empty", field="subject", reason="out_of_range")
+        raise invalid_field("subject", "it is empty", "out_of_range")
     return Rendered(data.subject, data.html, data.text)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.answers import Answers, deletes
@@ -89,10 +89,10 @@ def end_of(expires_at: datetime | None, now: int) -> int | None:
         return None
     end = moment_of(expires_at)
     if not now < end <= LAST_MOMENT:
-        raise InvalidInput(
-            "expires_at: a moment in the future; to end a key now, make it inactive or delete it",
-            field="expires_at",
-            reason="out_of_range",
+        raise invalid_field(
+            "expires_at",
+            "a moment in the future; to end a key now, make it inactive or delete it",
+            "out_of_range",
         )
     return end
 

@@ -11,7 +11,7 @@ import msgspec
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth.pages import redirect_uri
 from cloudcore.identity.routes.answers import Answers, deletes
@@ -128,7 +128,7 @@ def _scopes(scopes: Sequence[str]) -> str:
         if not _SCOPE.fullmatch(scope):
             field = f"scopes[{index}]"
             words = "a scope is printable ASCII without space, quote or backslash"
-            raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+            raise invalid_field(field, words)
     return " ".join(dict.fromkeys(("openid", *scopes)))
 
 
@@ -137,7 +137,7 @@ def _domains(domains: Sequence[str]) -> str:
         if not _DOMAIN.fullmatch(domain.lower()):
             field = f"email_domains[{index}]"
             words = "this is no domain such as example.com"
-            raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+            raise invalid_field(field, words)
     return " ".join(dict.fromkeys(domain.lower() for domain in domains))
 
 

@@ -9,7 +9,7 @@ from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.access_keys import (
     CreateAccessKey,
@@ -155,10 +155,10 @@ def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) 
     """
     name = wanted.policy_name or f"{owner.name}-{wanted.template}"
     if len(name) > _MAX_NAME:
-        raise InvalidInput(
-            f"grants: the policy would be called {name}, which is too long; give a policy_name",
-            field="grants",
-            reason="policy_name_needed",
+        raise invalid_field(
+            "grants",
+            f"the policy would be called {name}, which is too long; give a policy_name",
+            "policy_name_needed",
         )
     document = document_of(ctx, wanted.template, wanted.names)
     check_name(name)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.identity.oidc.provider import check_url
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import JOINED
@@ -34,9 +34,9 @@ def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
     try:
         check_url(issuer, internal_origins)
     except ValueError as error:
-        raise InvalidInput(f"issuer: {error}", field="issuer", reason="not_allowed") from None
+        raise invalid_field("issuer", str(error), "not_allowed") from None
     if urlsplit(issuer).query or issuer.endswith("?"):
-        raise InvalidInput("issuer: it has a query", field="issuer", reason="malformed")
+        raise invalid_field("issuer", "it has a query")
     return issuer
 
 

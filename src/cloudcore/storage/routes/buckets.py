@@ -10,7 +10,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, check_tags
@@ -186,9 +186,7 @@ async def create_bucket(
     check_bucket_name(data.name)
     check_tags(data.tags)
     if data.region not in (None, region):
-        raise InvalidInput(
-            f"region: must be this region, {region}", field="region", reason="foreign_region"
-        )
+        raise invalid_field("region", f"must be this region, {region}", "foreign_region")
     ctx.authorize(BUCKET.crn(region, account_id, data.name))
     key_id = await _key_to_bind(ctx, needs, data.kms_key)
     now = ctx.clock()
