@@ -28,7 +28,7 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.services import CERTIFICATES
 from cloudcore.errors import NotFound
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import answers_one, custom_method
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
@@ -155,12 +155,7 @@ async def upload_certificate(
     )
 
 
-@post(
-    CERTIFICATE.path_of_one + "/revoke",
-    status_code=202,
-    opt={"action": "certificate:RevokeCertificate", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(CERTIFICATES)
+@custom_method(CERTIFICATES, "revoke", "certificate:RevokeCertificate", status=202, statuses=(409,))
 async def revoke_certificate(
     certificate_id: FromPath[str], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
@@ -171,12 +166,9 @@ async def revoke_certificate(
     )
 
 
-@post(
-    CERTIFICATE.path_of_one + "/challenges/recheck",
-    status_code=202,
-    opt={"action": "certificate:RecheckChallenges", "idempotent": True, "statuses": (409,)},
+@custom_method(
+    CERTIFICATES, "challenges/recheck", "certificate:RecheckChallenges", status=202, statuses=(409,)
 )
-@answers_one(CERTIFICATES)
 async def recheck_challenges(certificate_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Look at the records of the domains now; a certificate that failed is tried anew."""
     found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()

@@ -24,7 +24,7 @@ from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import answers_one, custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -102,23 +102,13 @@ async def request_dedicated_ip(
     return await ctx.commit(request, new, needs.dedicated_ips, wrap=wrap, location=location)
 
 
-@post(
-    DEDICATED_IP.path_of_one + "/pause",
-    status_code=200,
-    opt={"action": "email:PauseDedicatedIP", "idempotent": True},
-)
-@answers_one(DEDICATED_IP_METHODS)
+@custom_method(DEDICATED_IP_METHODS, "pause", "email:PauseDedicatedIP")
 async def pause_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Let no more mail be accepted for a dedicated IP; what waits already leaves from it."""
     return await _changed(ctx, dedicated_ip_id, "paused")
 
 
-@post(
-    DEDICATED_IP.path_of_one + "/resume",
-    status_code=200,
-    opt={"action": "email:ResumeDedicatedIP", "idempotent": True},
-)
-@answers_one(DEDICATED_IP_METHODS)
+@custom_method(DEDICATED_IP_METHODS, "resume", "email:ResumeDedicatedIP")
 async def resume_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Go on with a dedicated IP that is paused; what bounced before is forgotten.
 

@@ -13,7 +13,7 @@ from cloudcore.email.identity_verification import CONFIRM_PATH, BadToken, confir
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.email.sending_identities import IDENTITIES, verify
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.link_pages import (
@@ -28,12 +28,7 @@ from cloudcore.web.link_pages import (
 from cloudcore.wire import ResponseBody
 
 
-@post(
-    SENDING_IDENTITY.path_of_one + "/verify",
-    status_code=202,
-    opt={"action": "email:VerifyIdentity", "idempotent": True, "statuses": (409, 429)},
-)
-@answers_one(IDENTITIES)
+@custom_method(IDENTITIES, "verify", "email:VerifyIdentity", status=202, statuses=(409, 429))
 async def verify_identity(identity_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Look for the record of a domain now, or send an address a new link.
 

@@ -27,7 +27,7 @@ from cloudcore.kms.services import RotatedMeanwhile
 from cloudcore.kms.vault import OVERHEAD
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import answers_one, custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -123,23 +123,13 @@ async def create_key(
     )
 
 
-@post(
-    KEY.path_of_one + "/enable",
-    status_code=200,
-    opt={"action": "kms:EnableKey", "idempotent": True},
-)
-@answers_one(KEYS)
+@custom_method(KEYS, "enable", "kms:EnableKey")
 async def enable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Enable a disabled key; an enabled one stays as it is."""
     return await _commit_state(ctx, services.enable_key, key_id)
 
 
-@post(
-    KEY.path_of_one + "/disable",
-    status_code=200,
-    opt={"action": "kms:DisableKey", "idempotent": True},
-)
-@answers_one(KEYS)
+@custom_method(KEYS, "disable", "kms:DisableKey")
 async def disable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Disable a key: nothing is encrypted or decrypted with it until it is enabled."""
     return await _commit_state(ctx, services.disable_key, key_id)
@@ -169,24 +159,14 @@ async def delete_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]
     return await ctx.commit(services.schedule_deletion, key, days, ctx.clock(), wrap=KEYS.one)
 
 
-@post(
-    KEY.path_of_one + "/cancel-deletion",
-    status_code=200,
-    opt={"action": "kms:CancelKeyDeletion", "idempotent": True},
-)
-@answers_one(KEYS)
+@custom_method(KEYS, "cancel-deletion", "kms:CancelKeyDeletion")
 async def cancel_key_deletion(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Cancel the deletion of a key, which is disabled then: enable it to use it again."""
     key = await KEYS.authorized(ctx, key_id)
     return await ctx.commit(services.cancel_deletion, key, ctx.clock(), wrap=KEYS.one)
 
 
-@post(
-    KEY.path_of_one + "/rotate",
-    status_code=200,
-    opt={"action": "kms:RotateKey", "idempotent": True},
-)
-@answers_one(KEYS)
+@custom_method(KEYS, "rotate", "kms:RotateKey")
 async def rotate_key(
     key_id: FromPath[str], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[ResponseBody]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
@@ -18,7 +17,6 @@ from cloudcore.network.needs import (
     with_checked_rules,
 )
 from cloudcore.network.resources import (
-    INTERNET_GATEWAY,
     VPC,
     EgressOnlyGateway,
     InternetGateway,
@@ -28,7 +26,7 @@ from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
 from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply
@@ -90,12 +88,7 @@ EGRESS_ONLY_GATEWAYS: Final = Methods(
 )
 
 
-@post(
-    INTERNET_GATEWAY.path_of_one + "/attach",
-    status_code=200,
-    opt={"action": "network:AttachInternetGateway", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(INTERNET_GATEWAYS)
+@custom_method(INTERNET_GATEWAYS, "attach", "network:AttachInternetGateway", statuses=(409,))
 async def attach_internet_gateway(
     internet_gateway_id: FromPath[str],
     data: JSONBody[AttachInternetGateway],
@@ -113,12 +106,7 @@ async def attach_internet_gateway(
     )
 
 
-@post(
-    INTERNET_GATEWAY.path_of_one + "/detach",
-    status_code=200,
-    opt={"action": "network:DetachInternetGateway", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(INTERNET_GATEWAYS)
+@custom_method(INTERNET_GATEWAYS, "detach", "network:DetachInternetGateway", statuses=(409,))
 async def detach_internet_gateway(
     internet_gateway_id: FromPath[str], ctx: Context, needs: Needs[NetworkNeeds]
 ) -> Reply[ResponseBody]:

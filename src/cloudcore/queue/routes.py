@@ -21,7 +21,7 @@ from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
 from cloudcore.resource_names import Uuid
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import answers_one, custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -149,12 +149,7 @@ async def get_queue(queue_id: FromPath[str], ctx: Context) -> ResponseBody:
     return QUEUES.one(queue, depth=depth_of(depth, now))
 
 
-@post(
-    QUEUE.path_of_one + "/purge",
-    status_code=200,
-    opt={"action": "queue:PurgeQueue", "idempotent": True},
-)
-@answers_one(QUEUES)
+@custom_method(QUEUES, "purge", "queue:PurgeQueue")
 async def purge_queue(queue_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Delete all messages that were sent before, also those that are leased."""
     queue = await QUEUES.authorized(ctx, queue_id)

@@ -87,6 +87,18 @@ def answers_one(of: Methods[Any]) -> Callable[[H], H]:
     return decorated
 
 
+def custom_method(
+    of: Methods[Any], name: str, action: str, *, status: int = 200, statuses: tuple[int, ...] = ()
+) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
+    """Return the decorator of a custom method: a repeatable POST that answers one of a resource.
+
+    Its path is that of the resource, with `name` at the end.
+    """
+    opt = {"action": action, "idempotent": True, **({"statuses": statuses} if statuses else {})}
+    register = post(f"{of.of.path_of_one}/{name}", status_code=status, opt=opt)
+    return lambda handler: register(answers_one(of)(handler))
+
+
 def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
     """Return a handler that the framework sees with the name and the types of its resource."""
     types: dict[str, Any] = {"ctx": Context}

@@ -24,7 +24,7 @@ from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import answers_one, custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -112,23 +112,13 @@ async def create_cluster(
     return await ctx.commit(clusters.create, new, terms, right_to, wrap=wrap, location=location)
 
 
-@post(
-    _ONE + "/start",
-    status_code=202,
-    opt={"action": "database:StartCluster", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(METHODS)
+@custom_method(METHODS, "start", "database:StartCluster", status=202, statuses=(409,))
 async def start_cluster(cluster_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Start a cluster that is run here; one that runs stays as it is."""
     return await _set_wanted(cluster_id, ctx, is_wanted=True)
 
 
-@post(
-    _ONE + "/stop",
-    status_code=202,
-    opt={"action": "database:StopCluster", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(METHODS)
+@custom_method(METHODS, "stop", "database:StopCluster", status=202, statuses=(409,))
 async def stop_cluster(cluster_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Stop a cluster that is run here; its data stay."""
     return await _set_wanted(cluster_id, ctx, is_wanted=False)
