@@ -32,10 +32,8 @@ from cloudcore.web.bodies import ResourceRef
 def check_vip(vip: str, ranges: Ranges) -> None:
     """Check that load balancers can have an address.
 
-    Raises:
-        Conflict: the operator has given no addresses to load balancers.
-        InvalidInput: it is outside them; an empty one stands for any.
-
+    Raise `Conflict` if the operator has given no addresses to load balancers, `InvalidInput` if it
+    is outside them; an empty one stands for any.
     """
     if not ranges:
         raise Conflict(
@@ -51,9 +49,7 @@ def check_vip(vip: str, ranges: Ranges) -> None:
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
     """Reserve the requested address of a load balancer, or a free one; return it.
 
-    Raises:
-        Conflict: it is taken, or none is free.
-
+    Raise `Conflict` if it is taken, or none is free.
     """
     if found.vip:
         if not rows.reserve(tx, found, found.vip):

@@ -143,9 +143,7 @@ def _asked(
 ) -> UsageSelection:
     """Return what a query asks for.
 
-    Raises:
-        InvalidInput: there is no such SKU, or the time is none.
-
+    Raise `InvalidInput` if there is no such SKU, or the time is none.
     """
     if query.sku and query.sku not in skus:
         raise InvalidInput(

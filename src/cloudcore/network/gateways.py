@@ -126,10 +126,8 @@ def attach(
 ) -> InternetGateway:
     """Attach an internet gateway to a VPC.
 
-    Raises:
-        NotFound: the gateway or the VPC was deleted meanwhile.
-        Conflict: the gateway is attached to another VPC, or the VPC has another gateway.
-
+    Raise `NotFound` if the gateway or the VPC was deleted meanwhile, `Conflict` if the gateway is
+    attached to another VPC, or the VPC has another gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is not None and old.vpc.id == vpc.id:
@@ -154,10 +152,8 @@ def detach(
 ) -> InternetGateway:
     """Detach an internet gateway from its VPC.
 
-    Raises:
-        NotFound: it was deleted meanwhile.
-        Conflict: the VPC has an egress-only gateway, or a route leads to it.
-
+    Raise `NotFound` if it was deleted meanwhile, `Conflict` if the VPC has an egress-only gateway,
+    or a route leads to it.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is None:

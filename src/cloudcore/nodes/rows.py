@@ -153,9 +153,7 @@ PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
 def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
     """Register this machine, when a process of it starts.
 
-    Raises:
-        Conflict: a machine with another folder has its name.
-
+    Raise `Conflict` if a machine with another folder has its name.
     """
     found = _find(tx, node.name)
     if found is not None and found.identity != identity and not _is_late(found, now):
