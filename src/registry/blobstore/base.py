@@ -173,9 +173,7 @@ class BlobReader(Protocol):
         visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
         when it is flushed or committed.
 
-        Raises:
-            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
-
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
         """
         ...
 
@@ -194,9 +192,7 @@ class BlobReader(Protocol):
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check that an object exists with `stored_size` bytes, without opening it.
 
-        Raises:
-            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
-
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
         """
         ...
 
@@ -410,8 +406,6 @@ class BlobLinks(Protocol):
     async def link(self, object_id: str, stored_size: int) -> str:
         """Return a URL of an object after checking that it exists with `stored_size` bytes.
 
-        Raises:
-            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `BlobReader.check`.
-
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `BlobReader.check` does.
         """
         ...

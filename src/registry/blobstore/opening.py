@@ -109,9 +109,7 @@ async def _opened(make: Callable[[], FileStore]) -> AsyncIterator[FileStore]:
 def make_folders(settings: Settings) -> None:
     """Create the folders of the stores before the workers open it. Blocks.
 
-    Raises:
-        OSError: as `open_store`.
-
+    Raise `OSError` as `open_store` does.
     """
     if not settings.store.store_s3_bucket:
         DiskFiles(settings.blobs).close()

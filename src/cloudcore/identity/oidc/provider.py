@@ -60,12 +60,7 @@ class ProviderClient:
         self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a URL.
-
-        Raises:
-            ProviderFailed.
-
-        """
+        """Return the JSON object at a URL; raise `ProviderFailed`."""
         status, answer = await self._ask("GET", url, headers or {}, None)
         if status != 200:
             raise ProviderFailed(f"{url} answered with status {status}")
@@ -76,9 +71,7 @@ class ProviderClient:
     ) -> tuple[int, dict[str, Any]]:
         """Send a form; return the status and the JSON object of the answer.
 
-        Raises:
-            ProviderFailed.
-
+        Raise `ProviderFailed`.
         """
         encoded = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, encoded, urlencode(form).encode())

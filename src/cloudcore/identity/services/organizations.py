@@ -42,12 +42,7 @@ from cloudcore.web.context import RequestContext
 
 
 def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
-    """Refuse a person who may not create an organization on this install.
-
-    Raises:
-        AccessDenied.
-
-    """
+    """Refuse a person who may not create an organization on this install; raise `AccessDenied`."""
     founders = ctx.settings.founders
     if founders == "anyone" or (founders == "owners" and count_owned(tx, user_id)):
         return
@@ -57,9 +52,7 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
     """Refuse a caller who may not create an account in the `joined` organization, if any.
 
-    Raises:
-        AccessDenied.
-
+    Raise `AccessDenied`.
     """
     founders = ctx.settings.founders
     is_owner = joined is not None and joined.role == "owner"

@@ -171,9 +171,7 @@ class AccessTokens:
 
         The caller checks revocation and the principal's existence.
 
-        Raises:
-            Unauthenticated.
-
+        Raise `Unauthenticated`.
         """
         payload = self._verified.payload(token)
         return verified_claims(payload, AccessClaims, self._issuer, API, self._clock())

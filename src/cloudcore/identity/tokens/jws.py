@@ -108,9 +108,7 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
 
     The key determines the algorithm; a token whose header names another is refused.
 
-    Raises:
-        Unauthenticated.
-
+    Raise `Unauthenticated`.
     """
     parts = _TOKEN.fullmatch(token)
     if parts is None:

@@ -121,9 +121,7 @@ def open_stored(folder: int, path: str, size: int | None = None) -> StoredFile:
 def open_cached(folder: int, path: str, size: int | None = None) -> StoredFile | None:
     """Open a file as `open_stored` does; return None if that might wait for the disk.
 
-    Raises:
-        ObjectDamaged, StoreUnavailable: as `open_stored`.
-
+    Raise `ObjectDamaged` or `StoreUnavailable` as `open_stored` does.
     """
     descriptor = disk_io.open_cached(folder, path, _READ)
     return None if descriptor is None else _opened(descriptor, size)
@@ -145,9 +143,7 @@ def _opened(descriptor: int, size: int | None) -> StoredFile:
 def check_stored(folder: int, path: str, size: int) -> None:
     """Check that the file `path` below a folder descriptor exists with `size` bytes.
 
-    Raises:
-        ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open_stored`.
-
+    Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open_stored` does.
     """
     try:
         there = os.stat(path, dir_fd=folder, follow_symlinks=False)
