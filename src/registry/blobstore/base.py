@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from cloudcore.serving.asgi import FileRegion
 from registry.blobstore.sweeper import BlobSweeper
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
@@ -76,14 +77,6 @@ class DataKey:
     def __post_init__(self) -> None:
         if len(self.plaintext) != _KEY_BYTES:
             raise ValueError(f"a data key has {_KEY_BYTES} bytes")
-
-
-class FileRegion(NamedTuple):
-    """A range of bytes in an open file, for ``sendfile``."""
-
-    descriptor: int
-    offset: int
-    count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
 
 
 class OpenObject(Protocol):

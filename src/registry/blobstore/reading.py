@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from registry.blobstore.base import FileRegion, OpenObject, StagedDropped
+from cloudcore.serving.asgi import FileRegion
+from registry.blobstore.base import OpenObject, StagedDropped
 from registry.blobstore.staging import checked_range
 from registry.blobstore.threads import Runner
 

@@ -38,7 +38,7 @@ from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.request_state import request_state_of
-from cloudcore.web.streams import FileRange, RequestStream, StreamReply
+from cloudcore.web.streams import RequestStream, StreamReply
 from cloudcore.web.strict_json import decode
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -350,8 +350,7 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     opened = await object_reads.open_to_send(needs, asked)
     region = opened.file_region()
     if region is not None:
-        body = FileRange(region.descriptor, region.offset, region.count)
-        return StreamReply(body, status=status, headers=headers, close=opened.aclose)
+        return StreamReply(region, status=status, headers=headers, close=opened.aclose)
     return StreamReply(
         object_reads.parts_of(opened),
         status=status,

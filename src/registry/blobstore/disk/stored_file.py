@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.base import FileRegion, ObjectDamaged, ObjectUnknown
+from cloudcore.serving.asgi import FileRegion
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.disk_io import disk_errors, unavailable
 from registry.blobstore.reading import BlockingObject, StoredBytes

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.base import FileRegion
+from cloudcore.serving.asgi import FileRegion
 from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.errors import StoreUnavailable
 
