@@ -25,7 +25,6 @@ from cloudcore.iam.principal import Founders, Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import LoginPermission, Permissions
-from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows import organizations
 from cloudcore.identity.rows.accounts import new_account
 from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
@@ -33,6 +32,7 @@ from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User
+from cloudcore.identity.runtime import HANDLERS
 from cloudcore.identity.services.accounts import Founder, found_account, no_addition
 from cloudcore.identity.services.policies import attach_policy, create_policy
 from cloudcore.identity.services.service_accounts import create_service_account

@@ -17,10 +17,11 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.serving.asgi import FileRegion
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.http.request_cycle import RequestCycle
 from cloudcore.web.context import RequestContext
-from cloudcore.web.streams import FileRange, RequestStream, StreamReply
+from cloudcore.web.streams import RequestStream, StreamReply
 from cloudcore.wire import ResponseBody
 from tests.things import Weather
 
@@ -123,7 +124,7 @@ def file_routes(shelf: Shelf) -> list[HTTPRouteHandler]:  # noqa: C901 - one fun
             shelf.ended.set()
 
         return StreamReply(
-            FileRange(descriptor, 0, path.stat().st_size),
+            FileRegion(descriptor, 0, path.stat().st_size),
             headers=[(b"content-type", b"application/octet-stream"), (b"x-kept", b"1")],
             close=close,
         )
@@ -214,7 +215,7 @@ def file_routes(shelf: Shelf) -> list[HTTPRouteHandler]:  # noqa: C901 - one fun
     @get("/v1/unasked-streams/{key:str}", opt={"action": "test:GetThing", "tail": "key"})
     async def unasked_reply(key: FromPath[str]) -> StreamReply:
         """Forget to ask for permission before answering."""
-        return StreamReply(FileRange(os.open(os.devnull, os.O_RDONLY), 0, 0))
+        return StreamReply(FileRegion(os.open(os.devnull, os.O_RDONLY), 0, 0))
 
     return [
         put_file, get_file, delete_file, count_file, get_parts, unasked_stream, unasked_reply,

@@ -42,9 +42,8 @@ class Keyring:
     def open(self, sealed: bytes, context: str) -> bytes:
         """Open a value sealed for `context`.
 
-        Raises:
-            KeyringError: it was sealed with another key or for another context, or was changed.
-
+        Raise `KeyringError` if it was sealed with another key or for another context, or was
+        changed.
         """
         if sealed[:1] != _VERSION or len(sealed) < 1 + _NONCE_BYTES:
             raise KeyringError("the value was sealed in a format that this version does not know")
@@ -89,9 +88,7 @@ def create_root_key(path: Path) -> None:
 def load_keyring(path: Path) -> Keyring:
     """Load the keyring of the root key in `path`.
 
-    Raises:
-        KeyringError: the file cannot be read, or users other than its owner can read it.
-
+    Raise `KeyringError` if the file cannot be read, or users other than its owner can read it.
     """
     try:
         mode = path.stat().st_mode

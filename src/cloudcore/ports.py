@@ -114,9 +114,7 @@ class Opening:
     async def get(self, port: PortType[T]) -> T:
         """Return the implementation of a port.
 
-        Raises:
-            PortMissing: it is not offered, or depends on itself.
-
+        Raise `PortMissing` if it is not offered, or depends on itself.
         """
         make = self._offers.get(port)
         if make is None or port.name in self._asking:
@@ -129,9 +127,7 @@ class Opening:
     async def needs_of(self, family: NeedsOpener[T]) -> T:
         """Return the needs of a family.
 
-        Raises:
-            PortMissing: it asks for a port that nothing offers.
-
+        Raise `PortMissing` if it asks for a port that nothing offers.
         """
         return await self._once(family.name, f"the family {family.name}", family.open)
 

@@ -68,9 +68,7 @@ class Crn(NamedTuple):
     def parse(cls, text: str) -> Crn:
         """Parse `text`.
 
-        Raises:
-            InvalidInput: it is not a CRN (``reason`` is ``malformed_crn``).
-
+        Raise `InvalidInput` if it is not a CRN (``reason`` is ``malformed_crn``).
         """
         parts = text.split(":", 4)
         kind, slash, name = parts[-1].partition("/")

@@ -43,9 +43,7 @@ class FairQueue(Generic[T]):
     def take(self) -> T:
         """Take the longest waiting of the account whose turn it is, which then becomes the last.
 
-        Raises:
-            KeyError: nothing waits.
-
+        Raise `KeyError` if nothing waits.
         """
         account_id, line = self._lines.popitem(last=False)
         taken = line.popleft()

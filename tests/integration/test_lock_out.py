@@ -8,8 +8,8 @@ from typing import Any, Final
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.rights.lock_out import check_lock_out
-from cloudcore.identity.routes.handlers import HANDLERS
 from cloudcore.identity.rows.roles import ASSIGNMENTS, Assignment
+from cloudcore.identity.runtime import HANDLERS
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
 from tests.integration.served_world import Served

@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from registry.blobstore.base import DataKey, FileRegion, OpenObject, StagedDropped
+from cloudcore.serving.asgi import FileRegion
+from registry.blobstore.base import DataKey, OpenObject, StagedDropped
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.services.pull_through.feed import KEPT_PARTS, Stage, StagedParts

@@ -7,16 +7,15 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.audit import rows
 from cloudcore.audit.log import AuditNeeds
 from cloudcore.audit.rows import AuditFilter, AuditRow
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput, NotFound, invalid_field
 from cloudcore.resource_names import Crn, Uuid, UuidParameter
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ActingSource
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
@@ -141,9 +140,7 @@ def _filter(
 ) -> AuditFilter:
     """Return what a query asks for.
 
-    Raises:
-        InvalidInput: its action can be in no event, or its resource is malformed.
-
+    Raise `InvalidInput` if its action can be in no event, or its resource is malformed.
     """
     for name, text in (("action", query.action), ("resource", query.resource)):
         if "*" in text[:-1]:
@@ -167,18 +164,16 @@ def _resource(needs: AuditNeeds, owner_id: str, query: AuditSelection) -> str:
     if text in ("", "*") or text.startswith(_CRN):
         return text
     if query.organization_id is not None:
-        raise InvalidInput(
-            "resource: events of an organization are found by the CRN of a resource",
-            field="resource",
-            reason="malformed_crn",
+        raise invalid_field(
+            "resource",
+            "events of an organization are found by the CRN of a resource",
+            "malformed_crn",
         )
     return needs.named_resource(owner_id, text)
 
 
 @get(PATH, opt={"action": "audit:ListAuditEvents", "query": AuditQuery, "statuses": (404,)})
-async def list_audit_events(
-    ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
-) -> ManyAuditEvents:
+async def list_audit_events(ctx: Context, needs: Needs[AuditNeeds]) -> ManyAuditEvents:
     """List the account's events, newest first: each change, sign-in and refusal.
 
     An owner of an organization lists the events of that, with `organization_id`. Refusals are
@@ -208,9 +203,7 @@ async def list_audit_events(
         "statuses": (404,),
     },
 )
-async def export_audit_events(
-    ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
-) -> StreamReply:
+async def export_audit_events(ctx: Context, needs: Needs[AuditNeeds]) -> StreamReply:
     """Send all events that match the filter as JSON lines, newest first."""
     query = ctx.query(AuditSelection)
     owner_id = await _owner(ctx, needs, query.organization_id)
@@ -223,7 +216,7 @@ async def export_audit_events(
     opt={"action": "audit:GetAuditEvent", "query": AuditScope},
 )
 async def get_audit_event(
-    event_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[AuditNeeds]
+    event_id: FromPath[str], ctx: Context, needs: Needs[AuditNeeds]
 ) -> OneAuditEvent:
     """Return an event of the account, or of an organization of the caller's."""
     owner_id = await _owner(ctx, needs, ctx.query(AuditScope).organization_id)

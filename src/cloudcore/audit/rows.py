@@ -33,9 +33,9 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import deletion
+from cloudcore.db.rows import deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page, paged
 from cloudcore.iam.audit import AuditEvent
 
 IS_REFUSAL = text("refusal_key IS NOT NULL")
@@ -226,10 +226,9 @@ _ADD_REFUSALS: Final = Statement(
         },
     )
 )
-_FIND: Final = Statement(
-    select(*_COLUMNS).where(_e.owner_id == bindparam("owner_id"), _e.id == bindparam("id"))
-)
-_FORGET: Final = deletion(_e.occurred_at)
+_FIND: Final = Statement(select(*_COLUMNS).where(given(_e.owner_id, _e.id)))
+forget_events: Final = deletion(_e.occurred_at)
+"""Deletes a batch of the events up to a moment."""
 
 
 def _window(*also: ColumnElement[bool]) -> Select[Any]:
@@ -279,7 +278,7 @@ def _matching(window: Select[Any]) -> Statement:
     )
 
 
-_LIST: Final = Statement(page(_window()))
+_LIST: Final = paged(_window())
 _MATCHING: Final = _matching(_window())
 _OF_RESOURCE: Final = _e.resource == bindparam("resource", type_=_e.resource.type)
 _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
@@ -348,11 +347,6 @@ def list_events(
     else:
         edge = tx.row(_EDGE, **place)
     return _cut(found, limit, edge)
-
-
-def forget_events(tx: Connection, before: int) -> int:
-    """Delete a batch of the events up to the moment `before`; return how many."""
-    return tx.execute(_FORGET, before=before)
 
 
 def _cut(rows: list[AuditRow], limit: int, edge: Row | None) -> AuditPage:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cryptography import x509
 from litestar import Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field, structs
 
@@ -29,9 +28,9 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.services import CERTIFICATES
 from cloudcore.errors import NotFound
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.routes import answers_one
+from cloudcore.resources.routes import answers_one, custom_method
 from cloudcore.threads import DOCUMENTS
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -101,9 +100,7 @@ class ExportedKey(ResponseBody):
 )
 @answers_one(CERTIFICATES)
 async def create_certificate(
-    data: JSONBody[CreateCertificate],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[CertificateNeeds],
+    data: JSONBody[CreateCertificate], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
     """Let the platform's authority issue a certificate, and renew it from then on."""
     new = _new(ctx, data, status="issuing", source="acme", issuer=needs.issuers.current.name)
@@ -134,9 +131,7 @@ async def create_certificate(
 )
 @answers_one(CERTIFICATES)
 async def upload_certificate(
-    data: JSONBody[UploadCertificate],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[CertificateNeeds],
+    data: JSONBody[UploadCertificate], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
     """Keep a certificate of another authority, with its key. It is not renewed."""
     new = _new(ctx, data, status="active", source="uploaded")
@@ -160,16 +155,9 @@ async def upload_certificate(
     )
 
 
-@post(
-    CERTIFICATE.path_of_one + "/revoke",
-    status_code=202,
-    opt={"action": "certificate:RevokeCertificate", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(CERTIFICATES)
+@custom_method(CERTIFICATES, "revoke", "certificate:RevokeCertificate", status=202, statuses=(409,))
 async def revoke_certificate(
-    certificate_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[CertificateNeeds],
+    certificate_id: FromPath[str], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
     """Revoke a certificate; the answer shows it as it was, and a GET `revoked` when it is."""
     found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()
@@ -178,15 +166,10 @@ async def revoke_certificate(
     )
 
 
-@post(
-    CERTIFICATE.path_of_one + "/challenges/recheck",
-    status_code=202,
-    opt={"action": "certificate:RecheckChallenges", "idempotent": True, "statuses": (409,)},
+@custom_method(
+    CERTIFICATES, "challenges/recheck", "certificate:RecheckChallenges", status=202, statuses=(409,)
 )
-@answers_one(CERTIFICATES)
-async def recheck_challenges(
-    certificate_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def recheck_challenges(certificate_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Look at the records of the domains now; a certificate that failed is tried anew."""
     found, now = await CERTIFICATES.authorized(ctx, certificate_id), ctx.clock()
     return await ctx.commit(services.recheck_challenges, found, now, wrap=CERTIFICATES.at(now))
@@ -199,9 +182,7 @@ async def recheck_challenges(
     response_headers={"Cache-Control": "no-store"},
 )
 async def export_private_key(
-    certificate_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[CertificateNeeds],
+    certificate_id: FromPath[str], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ExportedKey]:
     """Return a copy of the private key that was made here, once per key (then 409).
 
@@ -236,7 +217,7 @@ _KEPT_SECONDS: Final = 3600
 
 
 @get(AUTHORITIES + "/root", opt={"action": None, "public": True, "media_types": (PEM,)})
-async def get_root(ctx: NamedDependency[RequestContext]) -> Response[bytes]:
+async def get_root(ctx: Context) -> Response[bytes]:
     """Return the root certificates in PEM, which clients are to trust; after 15 years two."""
     found = await ctx.database.read(embedded.list_authorities)
     now = ctx.clock()
@@ -248,9 +229,7 @@ async def get_root(ctx: NamedDependency[RequestContext]) -> Response[bytes]:
 
 
 @get(_AUTHORITY_PATH + "/certificate", opt={"action": None, "public": True, "media_types": (DER,)})
-async def get_authority_certificate(
-    authority_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Response[bytes]:
+async def get_authority_certificate(authority_id: FromPath[str], ctx: Context) -> Response[bytes]:
     """Return the certificate of an authority in DER (RFC 5280 §4.2.2.1)."""
     return _answer((await _authority(ctx, authority_id)).certificate, DER)
 
@@ -259,9 +238,7 @@ async def get_authority_certificate(
     _AUTHORITY_PATH + "/revocation-list",
     opt={"action": None, "public": True, "media_types": (LIST,)},
 )
-async def get_revocation_list(
-    authority_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Response[bytes]:
+async def get_revocation_list(authority_id: FromPath[str], ctx: Context) -> Response[bytes]:
     """Return what an authority has revoked, in DER (RFC 5280 §5); it is signed daily."""
     return _answer((await _authority(ctx, authority_id)).revocation_list, LIST)
 

@@ -23,9 +23,9 @@ from sqlalchemy import text as sql
 
 from cloudcore.certificate.certificate import CERTIFICATE, CertificateMissing
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import insert_new
+from cloudcore.db.rows import given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.resources.rows import Rows
 
 _IS_RENEWED: Final = sql("renew_at IS NOT NULL")
@@ -69,32 +69,26 @@ ROWS: Final = Rows(
     missing=CertificateMissing,
 )
 _c = ROWS.table.c
-_LIST_RENEWED: Final = Statement(
-    page(
-        select(_c.account_id, _c.id, _c.renew_at)
-        .where(_c.renew_at <= bindparam("now"), _c.renew_at > bindparam("after"))
-        .order_by(_c.renew_at)
-    )
+_LIST_RENEWED: Final = paged(
+    select(_c.account_id, _c.id, _c.renew_at)
+    .where(_c.renew_at <= bindparam("now"), _c.renew_at > bindparam("after"))
+    .order_by(_c.renew_at)
 )
-_LIST_OVER: Final = Statement(
-    page(
-        select(_c.account_id, _c.id)
-        .where(_IS_ACTIVE, _c.expires_at <= bindparam("now"))
-        .order_by(_c.expires_at)
-    )
+_LIST_OVER: Final = paged(
+    select(_c.account_id, _c.id)
+    .where(_IS_ACTIVE, _c.expires_at <= bindparam("now"))
+    .order_by(_c.expires_at)
 )
-_LIST_ENDING: Final = Statement(
-    page(
-        select(_c.account_id, _c.id)
-        .where(
-            _IS_ACTIVE,
-            _c.source == sql("'uploaded'"),
-            _c.expires_at <= bindparam("until"),
-            _c.expires_at > bindparam("now"),
-            _c.warned_days.is_(None) | (_c.warned_days > bindparam("days")),
-        )
-        .order_by(_c.expires_at)
+_LIST_ENDING: Final = paged(
+    select(_c.account_id, _c.id)
+    .where(
+        _IS_ACTIVE,
+        _c.source == sql("'uploaded'"),
+        _c.expires_at <= bindparam("until"),
+        _c.expires_at > bindparam("now"),
+        _c.warned_days.is_(None) | (_c.warned_days > bindparam("days")),
     )
+    .order_by(_c.expires_at)
 )
 
 
@@ -194,18 +188,15 @@ _t = certificate_texts.c
 _u = certificate_users.c
 _MOST_USERS: Final = 10
 
-_OF_CERTIFICATE: Final = (
-    _i.certificate_id == bindparam("certificate_id"),
-    _i.account_id == bindparam("account_id"),
-)
+_OF_CERTIFICATE: Final = given(_i.certificate_id, _i.account_id)
 _ADD_ISSUE: Final = Statement(insert_new(certificate_issues, certificate_issues.c.keys()))
 _LIST_ISSUES: Final = Statement(
     select(_i.issuer, _i.certificate)
-    .where(*_OF_CERTIFICATE, _i.expires_at > bindparam("now"))
+    .where(_OF_CERTIFICATE, _i.expires_at > bindparam("now"))
     .order_by(_i.expires_at)
 )
 _FORGET_ISSUES: Final = Statement(
-    certificate_issues.delete().where(*_OF_CERTIFICATE, _i.expires_at <= bindparam("now"))
+    certificate_issues.delete().where(_OF_CERTIFICATE, _i.expires_at <= bindparam("now"))
 )
 _ADD_TEXT: Final = Statement(insert_new(certificate_texts, certificate_texts.c.keys()))
 _CLEAR_TEXTS: Final = Statement(
@@ -214,16 +205,10 @@ _CLEAR_TEXTS: Final = Statement(
 _TEXTS: Final = Statement(select(_t.value).where(_t.name == bindparam("name")).order_by(_t.value))
 _ADD_USER: Final = Statement(insert_new(certificate_users, certificate_users.c.keys()))
 _REMOVE_USER: Final = Statement(
-    certificate_users.delete().where(
-        _u.certificate_id == bindparam("certificate_id"), _u.used_by == bindparam("used_by")
-    )
+    certificate_users.delete().where(given(_u.certificate_id, _u.used_by))
 )
-_USERS: Final = Statement(
-    page(
-        select(_u.used_by)
-        .where(_u.certificate_id == bindparam("certificate_id"))
-        .order_by(_u.used_by)
-    )
+_USERS: Final = paged(
+    select(_u.used_by).where(_u.certificate_id == bindparam("certificate_id")).order_by(_u.used_by)
 )
 
 

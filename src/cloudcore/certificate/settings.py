@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from litestar import get, patch
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, UnsetType
 from sqlalchemy import bindparam, select
@@ -16,6 +15,7 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound
 from cloudcore.db.statement import Statement
 from cloudcore.resource_names import Crn
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -82,16 +82,14 @@ def _authorize(ctx: RequestContext) -> str:
 
 
 @get(_PATH, opt={"action": "certificate:GetCertificateSettings"})
-async def get_certificate_settings(
-    ctx: NamedDependency[RequestContext],
-) -> OneCertificateSettings:
+async def get_certificate_settings(ctx: Context) -> OneCertificateSettings:
     """Return the account's settings of certificates."""
     return OneCertificateSettings(await ctx.database.read(find_settings, _authorize(ctx)))
 
 
 @patch(_PATH, opt={"action": "certificate:UpdateCertificateSettings"})
 async def update_certificate_settings(
-    data: JSONBody[UpdateCertificateSettings], ctx: NamedDependency[RequestContext]
+    data: JSONBody[UpdateCertificateSettings], ctx: Context
 ) -> Reply[OneCertificateSettings]:
     """Change the account's settings of certificates."""
     account_id = _authorize(ctx)

@@ -67,9 +67,7 @@ class Images(Protocol):
         It is ``<name>``, of the account itself, or ``<account>/<name>``, with or without the host
         by which clients reach this install, and a tag (``latest`` without one) or digest.
 
-        Raises:
-            InvalidInput: it is malformed, or names another install.
-
+        Raise `InvalidInput` if it is malformed, or names another install.
         """
         ...
 
@@ -80,22 +78,17 @@ class Images(Protocol):
         read again; the rights are checked each time. To run the same image again, append the digest
         to the reference: ``<name>:<tag>@<digest>``.
 
-        Raises:
-            ImageRefused: there is no such image, the role may not get it, it is not for this
-                machine, or its contents are refused.
-            Unavailable: the image store or the machine's disk is not available now.
-
+        Raise `ImageRefused` if there is no such image, the role may not get it, it is not for this
+        machine, or its contents are refused; `Unavailable` if the image store or the machine's disk
+        is not available now.
         """
         ...
 
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
         """Check that a role of the account, or an unauthenticated client, may still get an image.
 
-        It does not check that the image still exists.
-
-        Raises:
-            ImageRefused: the account or the role is gone or suspended, or may not get it.
-
+        It does not check that the image still exists. Raise `ImageRefused` if the account or the
+        role is gone or suspended, or may not get it.
         """
         ...
 

@@ -178,9 +178,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
     """Check a new or changed pool: its command and environment must be possible for a program.
 
-    Raises:
-        InvalidInput: they are not; the field is named.
-
+    Raise `InvalidInput` if they are not; the field is named.
     """
     check_words(new.command)
     check_environment(new.environment)

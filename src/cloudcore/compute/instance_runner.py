@@ -74,10 +74,8 @@ class InstanceRunner:
 
         The pool's right to it was checked at most `RIGHT_SECONDS` ago.
 
-        Raises:
-            ImageRefused: it is gone, or may not be fetched any more.
-            PlatformError: the platform cannot do it now.
-
+        Raise `ImageRefused` if it is gone, or may not be fetched any more; `PlatformError` if the
+        platform cannot do it now.
         """
         images, now = self._needs.images, self._needs.clock()
         image = _Image(pool.id, instance.image, instance.image_digest)
@@ -95,10 +93,8 @@ class InstanceRunner:
     async def bring_up(self, pool: InstancePool, instance: Instance, root: ImageRoot) -> None:
         """Start an instance with its network and its credentials, and then its program.
 
-        Raises:
-            SandboxFailed: it cannot be started.
-            PlatformError: the platform cannot do it now.
-
+        Raise `SandboxFailed` if it cannot be started, `PlatformError` if the platform cannot do it
+        now.
         """
         needs, driver, version = self._needs, self._driver, instance.version
         of_vpc = pool.vpc_id if instance.interface_id is not None else None

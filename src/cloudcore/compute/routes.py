@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Annotated, Final
 
 from litestar import Response, delete, get, patch, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
@@ -21,9 +20,9 @@ from cloudcore.errors import InvalidInput, NotFound, Unavailable
 from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -62,9 +61,7 @@ class LogsQuery(Struct, kw_only=True):
 )
 @answers_one(INSTANCE_POOLS)
 async def create_instance_pool(
-    data: JSONBody[CreateInstancePool],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ComputeNeeds],
+    data: JSONBody[CreateInstancePool], ctx: Context, needs: Needs[ComputeNeeds]
 ) -> Reply[ResponseBody]:
     """Create an instance pool, whose instances are started by and by.
 
@@ -84,7 +81,7 @@ async def create_instance_pool(
 async def update_instance_pool(
     instance_pool_id: FromPath[str],
     data: JSONBody[UpdateInstancePool],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[ComputeNeeds],
 ) -> Reply[ResponseBody]:
     """Change an instance pool.
@@ -102,9 +99,7 @@ async def update_instance_pool(
 
 
 @delete(INSTANCE_POOL.path_of_one, status_code=204, opt={"action": INSTANCE_POOL.action("delete")})
-async def delete_instance_pool(
-    instance_pool_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_instance_pool(instance_pool_id: FromPath[str], ctx: Context) -> None:
     """End every instance of a pool, also those that are being started, and delete the pool.
 
     Again, it is 204 too, for a day after the pool is gone.
@@ -123,9 +118,7 @@ async def delete_instance_pool(
 
 
 @get(_INSTANCES, opt={"action": "compute:ListInstances", "query": PageQuery})
-async def list_instances(
-    instance_pool_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyInstances:
+async def list_instances(instance_pool_id: FromPath[str], ctx: Context) -> ManyInstances:
     """List the instances of a pool, oldest first."""
     pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     found, meta = await read_page(
@@ -142,9 +135,7 @@ async def list_instances(
 
 @get(_INSTANCES + "/{instance_id:str}", opt={"action": "compute:GetInstance"})
 async def get_instance(
-    instance_pool_id: FromPath[str],
-    instance_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    instance_pool_id: FromPath[str], instance_id: FromPath[str], ctx: Context
 ) -> OneInstance:
     """Return an instance of a pool."""
     pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
@@ -160,7 +151,7 @@ async def get_instance(
 async def get_instance_logs(
     instance_pool_id: FromPath[str],
     instance_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[ComputeNeeds],
 ) -> Response[bytes]:
     """Return the end of what the program of an instance wrote, as it wrote it.

@@ -20,7 +20,7 @@ from cloudcore.compute.instance_pool import (
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import deletion
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import IS_DELETED, Rows
@@ -58,8 +58,8 @@ _OF_POOL: Final = (
 )
 POOLS_ON: Final = OnNode(POOLS)
 INSTANCES_ON: Final = OnNode(INSTANCE_ROWS)
-_INSTANCES_OF: Final = Statement(
-    page(INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > bindparam("after")).order_by(_i.id))
+_INSTANCES_OF: Final = paged(
+    INSTANCE_ROWS.columns.where(*_OF_POOL, _i.id > bindparam("after")).order_by(_i.id)
 )
 _COUNT_OF: Final = Statement(select(func.count()).select_from(_i.id.table).where(*_OF_POOL))
 _DELETED: Final = Statement(

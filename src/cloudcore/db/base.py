@@ -43,9 +43,7 @@ class Connection(Protocol):
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         """Run a statement and return the number of rows changed.
 
-        Raises:
-            ConstraintViolated: a key, unique index or check failed; the whole change fails.
-
+        Raise `ConstraintViolated` if a key, unique index or check failed; the whole change fails.
         """
         ...
 
@@ -129,11 +127,8 @@ class Database(Protocol):
         """Run `change` in its own transaction and return its result once it is durable.
 
         An exception of `change` rolls it back and is raised here. Conflicts between writers
-        (PostgreSQL: deadlock, serialization) are retried.
-
-        Raises:
-            OutcomeUnknown: the change may be committed or not.
-
+        (PostgreSQL: deadlock, serialization) are retried. Raise `OutcomeUnknown` if the change may
+        be committed or not.
         """
         ...
 

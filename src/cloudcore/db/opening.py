@@ -20,15 +20,12 @@ def open_database(
 ) -> Database:
     """Open the migrated database at `url`; call this on the event loop's thread.
 
-    Threads and connections do not survive a fork: open it in each process.
-    `url` is ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
+    Threads and connections do not survive a fork: open it in each process. `url` is
+    ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
     PostgreSQL, they know of each other's commits by it. Once `stopping` is set, a server that is
-    away is waited for no more. `count` is called with keys and amounts of what is counted.
-
-    Raises:
-        Unavailable: the database cannot be reached.
-
+    away is waited for no more. `count` is called with keys and amounts of what is counted. Raise
+    `Unavailable` if the database cannot be reached.
     """
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver

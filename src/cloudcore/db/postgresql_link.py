@@ -138,11 +138,8 @@ class _Looks:
         """Return False if a process of the server works on nothing.
 
         `since` when the asking connection has heard nothing, by the monotonic clock: if another
-        look failed after that, this one would, too.
-
-        Raises:
-            ServerSilent: the server does not say.
-
+        look failed after that, this one would, too. Raise `ServerSilent` if the server does not
+        say.
         """
         with self._lock:
             if self._silent_at > since:

@@ -45,9 +45,7 @@ class HeldLock:
     def check(self) -> None:
         """Check that the lock was held until now. Blocks.
 
-        Raises:
-            LockLost: it may have been lost.
-
+        Raise `LockLost` if it may have been lost.
         """
         try:
             self._raw.execute("SELECT 1")
@@ -67,10 +65,8 @@ class SharedLock:
     def shared(self) -> Iterator[None]:
         """Hold it shared in the block; a connection that breaks does not end the block.
 
-        Raises:
-            LockTaken: another process holds it exclusively, or waits for that.
-            Unavailable: the database cannot be reached.
-
+        Raise `LockTaken` if another process holds it exclusively, or waits for that; `Unavailable`
+        if the database cannot be reached.
         """
         with self._taken(_TRY_SHARED):
             yield
@@ -79,10 +75,7 @@ class SharedLock:
     def alone(self) -> Iterator[HeldLock]:
         """Hold it exclusively in the block, if no other process has it now.
 
-        Raises:
-            LockTaken: others hold it.
-            Unavailable: the database cannot be reached.
-
+        Raise `LockTaken` if others hold it, `Unavailable` if the database cannot be reached.
         """
         with self._taken(_TRY_ALONE) as held:
             yield held
@@ -91,12 +84,8 @@ class SharedLock:
     def alone_within(self, patience_seconds: float) -> Iterator[HeldLock]:
         """Wait until no other process has it, then hold it exclusively in the block.
 
-        Meanwhile others that want to share it are refused, so that the wait ends.
-
-        Raises:
-            LockTaken: others hold it after `patience_seconds`.
-            Unavailable: the database cannot be reached.
-
+        Meanwhile others that want to share it are refused, so that the wait ends. Raise `LockTaken`
+        if others hold it after `patience_seconds`, `Unavailable` if the database cannot be reached.
         """
         milliseconds = max(1, round(patience_seconds * 1000))
         with self._connected() as raw:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import (
     BindParameter,
+    ClauseElement,
     ColumnElement,
     Integer,
     Select,
@@ -23,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import Insert, insert
 
+from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 
@@ -114,11 +116,20 @@ Forget = Callable[[Connection, int], int]
 
 
 class Sweep(Statement):
-    """Deletes rows whose time is over, of whatever account."""
+    """Deletes rows whose time is over, of whatever account; a `Forget`."""
+
+    def __init__(self, construct: ClauseElement, kept_seconds: int) -> None:
+        """Make the statement; rows are kept for these seconds after their moment."""
+        super().__init__(construct)
+        self._kept = kept_seconds * MICROSECONDS
+
+    def __call__(self, tx: Connection, now: int) -> int:
+        """Delete a batch of the rows whose time is over by `now`; return how many."""
+        return tx.execute(self, before=now - self._kept)
 
 
-def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Sweep:
-    """Return the statement that deletes the `BATCH` rows with the earliest `moment`.
+def deletion(moment: Column[Any], *also: ColumnElement[bool], kept_seconds: int = 0) -> Sweep:
+    """Return the deletion of the `BATCH` rows with the earliest `moment`.
 
     Only rows with a moment up to ``:before`` are deleted, and only those that are `also` so. An
     index should begin with the moment.
@@ -136,7 +147,7 @@ def deletion(moment: Column[Any], *also: ColumnElement[bool]) -> Sweep:
     # Again for a row that another transaction has changed meanwhile; the sum keeps the planner from
     # reading the moment's index twice.
     is_due = moment + ZERO <= before
-    return Sweep(table.delete().where(key.in_(oldest), is_due, *also))
+    return Sweep(table.delete().where(key.in_(oldest), is_due, *also), kept_seconds)
 
 
 async def forget_all(database: Database, forget: Forget, now: int) -> int:

@@ -88,9 +88,7 @@ class SqliteDatabase(ChangesByThread):
     def __init__(self, path: Path, count: Count = count_nothing) -> None:
         """Open the migrated database at `path`.
 
-        Raises:
-            Unavailable: the file is absent, or cannot be read and written.
-
+        Raise `Unavailable` if the file is absent, or cannot be read and written.
         """
         super().__init__(count)
         try:

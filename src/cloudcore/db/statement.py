@@ -198,6 +198,11 @@ def page(query: Select[Any]) -> Select[Any]:
     return _limited(query, bindparam("limit"))
 
 
+def paged(query: Select[Any]) -> Statement:
+    """Return the statement of a query that is limited to ``:limit`` rows."""
+    return Statement(page(query))
+
+
 def page_planned_once(query: Select[Any]) -> Select[Any]:
     """Limit `query` to ``:limit`` rows; its conditions should be `unseen` too."""
     return _limited(query, unseen("limit", BigInteger()))

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Final
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
@@ -25,8 +24,8 @@ from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
-from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -75,9 +74,7 @@ DEDICATED_IP_METHODS: Final = Methods(
 )
 @answers_one(DEDICATED_IP_METHODS)
 async def request_dedicated_ip(
-    data: JSONBody[RequestDedicatedIP],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[EmailNeeds],
+    data: JSONBody[RequestDedicatedIP], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Reply[ResponseBody]:
     """Get an address of the operator's inventory that no other account sends from.
 
@@ -105,28 +102,14 @@ async def request_dedicated_ip(
     return await ctx.commit(request, new, needs.dedicated_ips, wrap=wrap, location=location)
 
 
-@post(
-    DEDICATED_IP.path_of_one + "/pause",
-    status_code=200,
-    opt={"action": "email:PauseDedicatedIP", "idempotent": True},
-)
-@answers_one(DEDICATED_IP_METHODS)
-async def pause_dedicated_ip(
-    dedicated_ip_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(DEDICATED_IP_METHODS, "pause", "email:PauseDedicatedIP")
+async def pause_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Let no more mail be accepted for a dedicated IP; what waits already leaves from it."""
     return await _changed(ctx, dedicated_ip_id, "paused")
 
 
-@post(
-    DEDICATED_IP.path_of_one + "/resume",
-    status_code=200,
-    opt={"action": "email:ResumeDedicatedIP", "idempotent": True},
-)
-@answers_one(DEDICATED_IP_METHODS)
-async def resume_dedicated_ip(
-    dedicated_ip_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(DEDICATED_IP_METHODS, "resume", "email:ResumeDedicatedIP")
+async def resume_dedicated_ip(dedicated_ip_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Go on with a dedicated IP that is paused; what bounced before is forgotten.
 
     The days of its warm-up went on meanwhile.

@@ -6,7 +6,6 @@ from html import escape
 from typing import Any
 
 from litestar import Request, Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.db.base import Connection
@@ -14,8 +13,8 @@ from cloudcore.email.identity_verification import CONFIRM_PATH, BadToken, confir
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import CONFIRM, SENDING_IDENTITY, SendingIdentity
 from cloudcore.email.sending_identities import IDENTITIES, verify
-from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.resources.routes import custom_method
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.link_pages import (
     FOR_LINKS,
@@ -29,15 +28,8 @@ from cloudcore.web.link_pages import (
 from cloudcore.wire import ResponseBody
 
 
-@post(
-    SENDING_IDENTITY.path_of_one + "/verify",
-    status_code=202,
-    opt={"action": "email:VerifyIdentity", "idempotent": True, "statuses": (409, 429)},
-)
-@answers_one(IDENTITIES)
-async def verify_identity(
-    identity_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(IDENTITIES, "verify", "email:VerifyIdentity", status=202, statuses=(409, 429))
+async def verify_identity(identity_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Look for the record of a domain now, or send an address a new link.
 
     The link before is no longer valid. An address that is verified is refused (409).
@@ -65,9 +57,7 @@ async def show_identity_confirmation(request: Request[Any, Any, Any]) -> Respons
     opt={"action": None, "public": True, "form": LinkForm, "pages": (200, 400)},
 )
 async def confirm_identity(
-    request: Request[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[EmailNeeds],
+    request: Request[Any, Any, Any], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Response[str]:
     """Confirm an address, as the page's button asks."""
     token = token_of(await request.body())

@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal, get_args
 
 from msgspec import Meta, field
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.metering.sku import Sku
 from cloudcore.resources.resource import (
     Filter,
@@ -121,9 +121,7 @@ class SendingIdentity(Worked, frozen=True, kw_only=True):
 def normal(value: str, kind: Kind) -> str:
     """Return an address or a domain in canonical form: in lower case, the domain in ASCII.
 
-    Raises:
-        InvalidInput: mail cannot be from it (RFC 5321, RFC 5890).
-
+    Raise `InvalidInput` if mail cannot be from it (RFC 5321, RFC 5890).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -134,7 +132,7 @@ def normal(value: str, kind: Kind) -> str:
         words = f"value: it is no {kind} of mail: {error}"
         raise InvalidInput(words, field="value", reason="malformed") from None
     if "=?" in found.local_part:  # the mail library would read an encoded word (RFC 2047)
-        raise InvalidInput("value: it has =?", field="value", reason="malformed")
+        raise invalid_field("value", "it has =?")
     domain = found.ascii_domain.lower()
     return domain if kind == "domain" else f"{found.local_part}@{domain}".lower()
 
@@ -206,16 +204,14 @@ class Suppression(Record, frozen=True, kw_only=True):
 def folded(address: str) -> str:
     """Return an address in canonical form: in lower case, its domain in ASCII.
 
-    Raises:
-        InvalidInput: mail cannot go to it (RFC 5321, RFC 5890).
-
+    Raise `InvalidInput` if mail cannot go to it (RFC 5321, RFC 5890).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
     try:
         found = validate_email(address, allow_smtputf8=False, check_deliverability=False)
     except EmailNotValidError as error:
-        raise InvalidInput(f"address: {error}", field="address", reason="malformed") from None
+        raise invalid_field("address", str(error)) from None
     return f"{found.local_part}@{found.ascii_domain}".lower()
 
 

@@ -9,8 +9,9 @@ from sqlalchemy import CheckConstraint, Index, bindparam, exists, literal_column
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of, partial_index
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from cloudcore.email.dedicated_ip import DEDICATED_IP, DedicatedIP
 from cloudcore.email.messages.rows import IS_WAITING, recipients
 from cloudcore.email.resources import IP_POOL, SENDING_IDENTITY, SendingIdentity
@@ -31,23 +32,19 @@ _d = DEDICATED_IP_ROWS.table.c
 _LOCK_POOL: Final = Statement(
     page(
         DEDICATED_IP_ROWS.columns.where(
-            _d.account_id == bindparam("account_id"),
-            _d.region == bindparam("region"),
-            _d.ip_pool_id == bindparam("ip_pool_id"),
+            given(_d.account_id, _d.region, _d.ip_pool_id),
             _d.warmup_status != literal_column("'paused'"),
         ).order_by(_d.id)
     ).with_for_update(of=DEDICATED_IP_ROWS.table)
 )
 _LOCK_ADDRESS: Final = Statement(
-    DEDICATED_IP_ROWS.columns.where(
-        _d.account_id == bindparam("account_id"),
-        _d.region == bindparam("region"),
-        _d.address == bindparam("address"),
-    ).with_for_update(of=DEDICATED_IP_ROWS.table)
+    DEDICATED_IP_ROWS.columns.where(given(_d.account_id, _d.region, _d.address)).with_for_update(
+        of=DEDICATED_IP_ROWS.table
+    )
 )
 _TAKEN: Final = Statement(select(_d.address).where(_d.address.in_(listed("addresses"))))
-_OTHERS: Final = Statement(
-    page(select(_d.address).where(_d.address.not_in(listed("addresses"))).order_by(_d.address))
+_OTHERS: Final = paged(
+    select(_d.address).where(_d.address.not_in(listed("addresses"))).order_by(_d.address)
 )
 _HAS_WAITING: Final = Statement(
     select(
@@ -117,12 +114,10 @@ IDENTITY_ROWS: Final = Rows(
     references={"ip_pool": IP_POOL_ROWS},
 )
 _i = IDENTITY_ROWS.table.c
-_LIST_DUE: Final = Statement(
-    page(
-        select(_i.account_id, _i.id, _i.check_at)
-        .where(_i.check_at <= bindparam("now"), _i.check_at > bindparam("after"))
-        .order_by(_i.check_at)
-    )
+_LIST_DUE: Final = paged(
+    select(_i.account_id, _i.id, _i.check_at)
+    .where(_i.check_at <= bindparam("now"), _i.check_at > bindparam("after"))
+    .order_by(_i.check_at)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
     IDENTITY_ROWS.columns.where(_i.confirmation_hash == bindparam("hash")).with_for_update(

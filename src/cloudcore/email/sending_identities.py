@@ -13,7 +13,7 @@ from cloudcore.email.messages import rows
 from cloudcore.email.resources import SendingIdentity, normal, record_name, selector_of
 from cloudcore.email.sender_rows import IDENTITY_ROWS
 from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
@@ -87,7 +87,7 @@ IDENTITIES: Final = Methods(
         Composite(
             name="dkim",
             words="What the owner of a domain publishes; absent for an address.",
-            shown=DkimRecord,
+            shown=DkimRecord | UnsetType,
             show=_dkim,
         ),
     ),
@@ -128,9 +128,7 @@ def for_sender(tx: Connection, account_id: str, region: str, address: str) -> Se
 
     It is that of the address, or else that of its domain; a domain above it does not count.
 
-    Raises:
-        InvalidInput: there is none.
-
+    Raise `InvalidInput` if there is none.
     """
     try:
         value = normal(address, "address")
@@ -153,4 +151,4 @@ def signer_of(tx: Connection, identity: SendingIdentity) -> SendingIdentity | No
 
 
 def _unverified(words: str) -> InvalidInput:
-    return InvalidInput(f"from: {words}", field="from", reason="not_verified")
+    return invalid_field("from", words, "not_verified")

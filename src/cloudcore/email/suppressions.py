@@ -18,10 +18,11 @@ from sqlalchemy import bindparam, select
 
 from cloudcore import base64url
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.schema import one_of
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.email.resources import SUPPRESSION, Suppression, folded
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.keyring import Keyring
 from cloudcore.resource_names import Uuid
 from cloudcore.resources.bodies import Composite
@@ -35,17 +36,14 @@ ROWS: Final = Rows(
 _s = ROWS.table.c
 _REMOVE_EXPIRED: Final = Statement(
     ROWS.table.delete().where(
-        _s.account_id == bindparam("account_id"),
-        _s.region == bindparam("region"),
-        _s.folded == bindparam("folded"),
+        given(_s.account_id, _s.region, _s.folded),
         _s.expires_at <= bindparam("now"),
     )
 )
 
 _WHICH: Final = Statement(
     select(_s.folded).where(
-        _s.account_id == bindparam("account_id"),
-        _s.region == bindparam("region"),
+        given(_s.account_id, _s.region),
         _s.folded.in_(listed("folded")),
         _s.expires_at.is_(None) | (_s.expires_at > bindparam("now")),
     )
@@ -63,7 +61,7 @@ def _check(new: Suppression, old: Suppression | None, now: int) -> Suppression:
     """Refuse an expiry in the past; bring the address of a new one into canonical form."""
     is_new = old is None or new.expires_at != old.expires_at
     if is_new and new.expires_at is not None and new.expires_at <= now:
-        raise InvalidInput("expires_at: is past", field="expires_at", reason="out_of_range")
+        raise invalid_field("expires_at", "is past", "out_of_range")
     return structs.replace(new, folded=folded(new.address)) if old is None else new
 
 
@@ -103,7 +101,7 @@ SUPPRESSIONS: Final = Methods(
     ROWS,
     check=_check,
     before_save=_replace_expired,
-    composites=(Composite(name="source_message", shown=SourceMessage, show=_source),),
+    composites=(Composite(name="source_message", shown=SourceMessage | UnsetType, show=_source),),
     docs={"create": "Suppress an address: it gets no mail from the account."},
 )
 

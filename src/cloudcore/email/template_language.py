@@ -296,9 +296,7 @@ def language(*, is_html: bool) -> _Language:
 def read(of: _Language, source: str) -> nodes.Template:
     """Parse a template.
 
-    Raises:
-        TemplateSyntaxError: it is malformed, or uses something outside the language.
-
+    Raise `TemplateSyntaxError` if it is malformed, or uses something outside the language.
     """
     line = 1
     for count, (line, _, _) in enumerate(of.lex(source)):

@@ -9,19 +9,18 @@ from typing import Any, Final
 
 from jinja2 import TemplateError, TemplateSyntaxError, meta
 from litestar import delete, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Struct, UnsetType, structs
 from msgspec import field as struct_field
 
 from cloudcore.email import template_language as language
 from cloudcore.email.resources import TEMPLATE, Template
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput, NotFound, invalid_field
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.rows import Rows
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, or_absent
 
 MAX_SUBJECT: Final = 998
@@ -54,9 +53,7 @@ class Rendered(Struct, frozen=True):
 def variables_of(template: Template) -> list[str]:
     """Return the names of the variables of a template, sorted.
 
-    Raises:
-        InvalidInput: the syntax of a part is wrong; the message has the line and the reason.
-
+    Raise `InvalidInput` if the syntax of a part is wrong; the message has the line and the reason.
     """
     found: set[str] = set()
     for part in ("subject", "html", "text"):
@@ -78,10 +75,8 @@ def variables_of(template: Template) -> list[str]:
 def render(template: Template, variables: Mapping[str, Any]) -> Rendered:
     """Render a template with these variables, which are JSON values.
 
-    Raises:
-        InvalidInput: a variable is missing (`params` names it) or unusable, the subject has a
-            line break, or the result is too long or takes too long.
-
+    Raise `InvalidInput` if a variable is missing (`params` names it) or unusable, the subject has a
+    line break, or the result is too long or takes too long.
     """
     subject = _rendered("subject", template.subject, variables, MAX_SUBJECT)
     if _CONTROL.search(subject):
@@ -115,9 +110,7 @@ def _rendered(struct_field: str, source: str, variables: Mapping[str, Any], most
         words = f"variables: the {struct_field} needs {name}, which is not there"
         raise InvalidInput(words, field="variables", reason="missing", variable=name) from None
     except language.TooMuch as error:
-        raise InvalidInput(
-            f"{struct_field}: {error}", field=struct_field, reason="out_of_range"
-        ) from None
+        raise invalid_field(struct_field, str(error), "out_of_range") from None
     except _FAILURES as error:
         words = f"{struct_field}: with these variables it fails: {error}"
         raise InvalidInput(words, field=struct_field, reason="malformed") from None
@@ -136,7 +129,7 @@ ROWS: Final = Rows(TEMPLATE)
 def _check(new: Template, old: Template | None, _now: int) -> Template:
     """Refuse a template that cannot be rendered; find its variables."""
     if new.html is None and new.text is None:
-        raise InvalidInput("text: needed, or html", field="text", reason="missing")
+        raise invalid_field("text", "needed, or html", "missing")
     sources = (new.subject, new.html, new.text)
     if old is not None and sources == (old.subject, old.html, old.text):
         return new
@@ -179,9 +172,7 @@ class OneTemplatePreview(ResponseBody):
 
 @post(TEMPLATE.path_of_one + "/preview", status_code=200, opt={"action": "email:PreviewTemplate"})
 async def preview_template(
-    template_id: FromPath[str],
-    data: JSONBody[PreviewTemplate],
-    ctx: NamedDependency[RequestContext],
+    template_id: FromPath[str], data: JSONBody[PreviewTemplate], ctx: Context
 ) -> OneTemplatePreview:
     """Render an email template with these variables; nothing is sent or kept.
 
@@ -201,7 +192,7 @@ def _preview(of: Rendered) -> TemplatePreview:
     status_code=204,
     opt={"action": TEMPLATE.action("delete"), "malformed_id": 400},
 )
-async def delete_template(template_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_template(template_id: FromPath[str], ctx: Context) -> None:
     """Delete an email template. One that does not exist is deleted already, which is a success.
 
     Messages that were accepted with it are sent as they were rendered then.

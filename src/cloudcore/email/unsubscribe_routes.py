@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Request, Response, get, post
-from litestar.di import NamedDependency
 
 from cloudcore.account_rows import handle_of
 from cloudcore.db.base import Connection
 from cloudcore.email import suppressions
 from cloudcore.email.resources import SUPPRESSION, UNSUBSCRIBE, Suppression
 from cloudcore.email.suppressions import PATH, Unsubscription, read_unsubscribe_token
+from cloudcore.web.app import Context
 from cloudcore.web.context import RequestContext
 from cloudcore.web.link_pages import (
     FOR_LINKS,
@@ -39,9 +39,7 @@ async def show_email_unsubscription(request: Request[Any, Any, Any]) -> Response
 
 
 @post(PATH, status_code=200, request_max_body_size=MAX_FORM_BYTES, opt=FOR_ONE_CLICK)
-async def unsubscribe_from_email(
-    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-) -> Response[str]:
+async def unsubscribe_from_email(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Suppress an address: one click in a mail program, or the page's button.
 
     The token is in the query or the form. An address that is suppressed already is a success.

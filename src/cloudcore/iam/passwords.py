@@ -167,9 +167,7 @@ class PasswordChecks:
     async def match(self, password: str, kept: Sequence[str], client: PasswordClient) -> list[bool]:
         """Return, for each stored password in `kept`, True if it matches; see `match_passwords`.
 
-        Raises:
-            Unavailable: too many passwords wait to be hashed, of this client or in total.
-
+        Raise `Unavailable` if too many passwords wait to be hashed, of this client or in total.
         """
         return await self._run(client, match_passwords, password, kept)
 

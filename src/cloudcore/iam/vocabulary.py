@@ -168,9 +168,7 @@ class Vocabulary:
     def kind_of(self, crn: Crn, field: str) -> ResourceKind:
         """Return the kind of the resource that a CRN names.
 
-        Raises:
-            InvalidInput: there is no such kind; the error names `field`.
-
+        Raise `InvalidInput` if there is no such kind; the error names `field`.
         """
         parts = (crn.service, crn.region, crn.account, f"{crn.type}/{crn.name}")
         for kind, form in zip(self.kinds, self._forms, strict=True):

@@ -42,10 +42,8 @@ MAX_JOINED: Final = 1000
 def find_person_by_email(tx: Connection, email: str, organization_id: str | None) -> User:
     """Return the person with an e-mail address (in lower case), of this organization if given.
 
-    Raises:
-        NotFound: no person, or none in this organization, has the address.
-        Conflict: several persons have the address and no organization is given.
-
+    Raise `NotFound` if no person, or none in this organization, has the address; `Conflict` if
+    several persons have the address and no organization is given.
     """
     found = users.list_users_by_email(tx, email)
     if not found:
@@ -80,12 +78,8 @@ def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
 def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
     """Set a person's one-time password (`kept`: its hash) and end all of the person's sessions.
 
-    `resumes` reactivates a suspended person.
-
-    Raises:
-        NotFound: the person does not exist.
-        Conflict: the person is suspended, and `resumes` is False.
-
+    `resumes` reactivates a suspended person. Raise `NotFound` if the person does not exist,
+    `Conflict` if the person is suspended, and `resumes` is False.
     """
     users.lock_user(tx, user_id)
     found = users.find_user(tx, user_id)
@@ -104,10 +98,8 @@ def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes
 def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account, ServiceAccount]:
     """Return a service account and its account; without a handle, of the only account.
 
-    Raises:
-        NotFound: the account or the service account does not exist.
-        Conflict: there are several accounts and no handle is given, or one of the two is suspended.
-
+    Raise `NotFound` if the account or the service account does not exist, `Conflict` if there are
+    several accounts and no handle is given, or one of the two is suspended.
     """
     if handle is None:
         accounts = list_accounts(tx, 2)
@@ -143,9 +135,7 @@ def add_key(
 ) -> None:
     """Add an access key to a service account; if `replaces`, delete its other keys first.
 
-    Raises:
-        Conflict: the service account has the maximum number of keys and `replaces` is False.
-
+    Raise `Conflict` if the service account has the maximum number of keys and `replaces` is False.
     """
     if replaces:
         of = program.account_id, program.id
@@ -181,10 +171,8 @@ def restore_admin(
     policy `admin` allows everything, wherever else it is attached, and is the only one of the role:
     another could only deny. A trust policy that denies is replaced.
 
-    Raises:
-        NotFound: there is no such account, or no such member of its organization.
-        Conflict: the account or the person is suspended.
-
+    Raise `NotFound` if there is no such account, or no such member of its organization; `Conflict`
+    if the account or the person is suspended.
     """
     account = _account_of(tx, handle)
     if account is None:

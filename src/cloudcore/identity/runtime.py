@@ -7,12 +7,32 @@ from typing import Final
 from cloudcore.family import Runtime
 from cloudcore.identity.needs import OFFERS, IdentityNeeds, open_needs
 from cloudcore.identity.oauth import authorize_routes, routes, sessions
-from cloudcore.identity.routes.handlers import HANDLERS
+from cloudcore.identity.routes import (
+    access_keys,
+    accounts,
+    actions,
+    container_passwords,
+    identity_providers,
+    me,
+    members,
+    organizations,
+    policies,
+    policy_simulations,
+    roles,
+    service_accounts,
+    users,
+)
 from cloudcore.identity.rows.container_passwords import forget_container_passwords
 from cloudcore.identity.rows.identity_providers import forget_states
 from cloudcore.identity.rows.organizations import forget_invitations
 from cloudcore.identity.rows.sessions import OPEN
 from cloudcore.resources.routes import handlers_of
+
+HANDLERS: Final = handlers_of(
+    *(accounts, organizations, members, identity_providers, me, container_passwords, users),
+    *(service_accounts, access_keys, roles, policies, policy_simulations, actions),
+)
+"""Handlers of identity's resources; sign-in and AssumeRole have their own modules."""
 
 RUNTIME: Final[Runtime[IdentityNeeds]] = Runtime(
     open=open_needs,

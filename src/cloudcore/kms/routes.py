@@ -13,12 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Final, TypeVar
 
 from litestar import delete, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct, field
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.kms import services
 from cloudcore.kms.key import KEY, Description, Key, KeyName, KeySpec, KeyUsage
 from cloudcore.kms.needs import KmsNeeds
@@ -28,8 +27,8 @@ from cloudcore.kms.services import RotatedMeanwhile
 from cloudcore.kms.vault import OVERHEAD
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
@@ -92,7 +91,7 @@ KEYS: Final = Methods(
 )
 @answers_one(KEYS)
 async def create_key(
-    data: JSONBody[CreateKey], ctx: NamedDependency[RequestContext], needs: Needs[KmsNeeds]
+    data: JSONBody[CreateKey], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[ResponseBody]:
     """Create a key; its material never leaves the service. An account has at most 1,000 keys.
 
@@ -124,28 +123,14 @@ async def create_key(
     )
 
 
-@post(
-    KEY.path_of_one + "/enable",
-    status_code=200,
-    opt={"action": "kms:EnableKey", "idempotent": True},
-)
-@answers_one(KEYS)
-async def enable_key(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(KEYS, "enable", "kms:EnableKey")
+async def enable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Enable a disabled key; an enabled one stays as it is."""
     return await _commit_state(ctx, services.enable_key, key_id)
 
 
-@post(
-    KEY.path_of_one + "/disable",
-    status_code=200,
-    opt={"action": "kms:DisableKey", "idempotent": True},
-)
-@answers_one(KEYS)
-async def disable_key(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(KEYS, "disable", "kms:DisableKey")
+async def disable_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Disable a key: nothing is encrypted or decrypted with it until it is enabled."""
     return await _commit_state(ctx, services.disable_key, key_id)
 
@@ -164,9 +149,7 @@ async def _commit_state(
     opt={"action": "kms:ScheduleKeyDeletion", "query": DeletionQuery, "statuses": (409,)},
 )
 @answers_one(KEYS)
-async def delete_key(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def delete_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Delete a key in 7 to 30 days; until then it cannot be used, and the deletion be cancelled.
 
     Then its material is erased: what only this key encrypted can never be read again.
@@ -176,28 +159,16 @@ async def delete_key(
     return await ctx.commit(services.schedule_deletion, key, days, ctx.clock(), wrap=KEYS.one)
 
 
-@post(
-    KEY.path_of_one + "/cancel-deletion",
-    status_code=200,
-    opt={"action": "kms:CancelKeyDeletion", "idempotent": True},
-)
-@answers_one(KEYS)
-async def cancel_key_deletion(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(KEYS, "cancel-deletion", "kms:CancelKeyDeletion")
+async def cancel_key_deletion(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Cancel the deletion of a key, which is disabled then: enable it to use it again."""
     key = await KEYS.authorized(ctx, key_id)
     return await ctx.commit(services.cancel_deletion, key, ctx.clock(), wrap=KEYS.one)
 
 
-@post(
-    KEY.path_of_one + "/rotate",
-    status_code=200,
-    opt={"action": "kms:RotateKey", "idempotent": True},
-)
-@answers_one(KEYS)
+@custom_method(KEYS, "rotate", "kms:RotateKey")
 async def rotate_key(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[KmsNeeds]
+    key_id: FromPath[str], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[ResponseBody]:
     """Give an `aes-256` key new material for what is encrypted from now on.
 
@@ -215,9 +186,7 @@ async def rotate_key(
 
 
 @get(KEY.path_of_one + "/versions", opt={"action": "kms:DescribeKeys", "query": PageQuery})
-async def list_key_versions(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyKeyVersions:
+async def list_key_versions(key_id: FromPath[str], ctx: Context) -> ManyKeyVersions:
     """List the versions of a key, oldest first; a deleted key has none."""
     key = await KEYS.authorized(ctx, key_id)
     found, meta = await read_page(
@@ -308,10 +277,7 @@ class DataKey(ResponseBody):
     opt={"action": "kms:UseKey", "statuses": (409,)},
 )
 async def encrypt(
-    key_id: FromPath[str],
-    data: JSONBody[Encrypt],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[KmsNeeds],
+    key_id: FromPath[str], data: JSONBody[Encrypt], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[Encrypted]:
     """Encrypt up to 4,096 bytes under the current version of an `aes-256` key."""
     key = await KEYS.authorized(ctx, key_id)
@@ -328,10 +294,7 @@ async def encrypt(
     opt={"action": "kms:UseKey", "statuses": (409,)},
 )
 async def decrypt(
-    key_id: FromPath[str],
-    data: JSONBody[Decrypt],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[KmsNeeds],
+    key_id: FromPath[str], data: JSONBody[Decrypt], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[Decrypted]:
     """Decrypt what this key has encrypted, under whichever of its versions."""
     key = await KEYS.authorized(ctx, key_id)
@@ -348,7 +311,7 @@ async def decrypt(
     opt={"action": "kms:UseKey", "statuses": (409,)},
 )
 async def generate_data_key(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[KmsNeeds]
+    key_id: FromPath[str], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[DataKey]:
     """Make a data key of 32 random bytes, in plain and encrypted under the key."""
     key = await KEYS.authorized(ctx, key_id)
@@ -380,11 +343,7 @@ def _decoded(field: str, text: str, most: int) -> bytes:
     except (binascii.Error, ValueError):
         value = b""
     if not value or _encoded(value) != text:
-        raise InvalidInput(
-            f"{field}: base64 with padding (RFC 4648, section 4) of at least one byte",
-            field=field,
-            reason="malformed",
-        )
+        raise invalid_field(field, "base64 with padding (RFC 4648, section 4) of at least one byte")
     if len(value) > most:
-        raise InvalidInput(f"{field}: at most {most} bytes", field=field, reason="out_of_range")
+        raise invalid_field(field, f"at most {most} bytes", "out_of_range")
     return value

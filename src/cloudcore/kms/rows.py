@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import insert
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import ONE, bound, columns, count, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.kms.key import KEY, Key, KeyOrigin, KeySpec, KeyState, KeyUsage
 from cloudcore.kms.rules import KeyMissing, check_bindable, check_usable
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
@@ -139,36 +139,30 @@ _ADD_VERSION: Final = Statement(insert(kms_key_versions).values(bound(KeyVersion
 _FIND_VERSION: Final = Statement(
     columns(kms_key_versions, KeyVersion._fields).where(_IS_VERSIONS, given(_v.version))
 )
-_LIST_VERSIONS: Final = Statement(
-    page(
-        select(_v.version, _v.created_at)
-        .where(_IS_VERSIONS, _v.version > bindparam("after"))
-        .order_by(_v.version)
-    )
+_LIST_VERSIONS: Final = paged(
+    select(_v.version, _v.created_at)
+    .where(_IS_VERSIONS, _v.version > bindparam("after"))
+    .order_by(_v.version)
 )
 _COUNT_VERSIONS: Final = Statement(
     select(func.count()).select_from(kms_key_versions).where(_IS_VERSIONS)
 )
 _ERASE: Final = Statement(kms_key_versions.delete().where(_IS_VERSIONS))
-_LIST_DUE: Final = Statement(
-    page(
-        select(_k.account_id, _k.id)
-        .where(IS_PENDING, _k.deletion_at <= bindparam("now"))
-        .order_by(_k.deletion_at)
-    )
+_LIST_DUE: Final = paged(
+    select(_k.account_id, _k.id)
+    .where(IS_PENDING, _k.deletion_at <= bindparam("now"))
+    .order_by(_k.deletion_at)
 )
-_LIST_WITHOUT_PLATFORM: Final = Statement(
-    page(
-        select(_accounts.c.id)
-        .where(
-            ~exists(
-                select(ONE)
-                .select_from(kms_keys)
-                .where(_k.account_id == _accounts.c.id, text("kms_keys.origin = 'platform'"))
-            )
+_LIST_WITHOUT_PLATFORM: Final = paged(
+    select(_accounts.c.id)
+    .where(
+        ~exists(
+            select(ONE)
+            .select_from(kms_keys)
+            .where(_k.account_id == _accounts.c.id, text("kms_keys.origin = 'platform'"))
         )
-        .order_by(_accounts.c.id)
     )
+    .order_by(_accounts.c.id)
 )
 
 

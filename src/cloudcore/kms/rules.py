@@ -8,7 +8,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from cloudcore.errors import Conflict, InvalidInput, NotFound
+from cloudcore.errors import Conflict, NotFound, invalid_field
 from cloudcore.kms.key import Key, KeySpec, KeyUsage
 
 _STATES: Final = {"disabled": "key_disabled", "pending_deletion": "key_pending_deletion"}
@@ -37,10 +37,8 @@ def check_bindable(key: Key) -> None:
     ``key_not_symmetric`` or ``key_not_for_encryption``.
     """
     if key.state in _STATES:
-        raise InvalidInput(
-            f"kms_key: the key is {_in_words(key)}; name one that is enabled",
-            field="kms_key",
-            reason=_STATES[key.state],
+        raise invalid_field(
+            "kms_key", f"the key is {_in_words(key)}; name one that is enabled", _STATES[key.state]
         )
     check_encrypts(key, "kms_key")
 
@@ -64,16 +62,16 @@ def check_usable(key: Key) -> None:
 def check_encrypts(key: Key, field: str = "key_id") -> None:
     """Refuse a key, named in `field`, that is not for symmetric encryption (`InvalidInput`)."""
     if key.key_spec not in SYMMETRIC:
-        raise InvalidInput(
-            f"{field}: this needs a symmetric key (aes-256); the key is {key.key_spec}",
-            field=field,
-            reason="key_not_symmetric",
+        raise invalid_field(
+            field,
+            f"this needs a symmetric key (aes-256); the key is {key.key_spec}",
+            "key_not_symmetric",
         )
     if key.key_usage != "encrypt_decrypt":
-        raise InvalidInput(
-            f"{field}: this needs a key for encryption (aes-256); the key is for {key.key_usage}",
-            field=field,
-            reason="key_not_for_encryption",
+        raise invalid_field(
+            field,
+            f"this needs a key for encryption (aes-256); the key is for {key.key_usage}",
+            "key_not_for_encryption",
         )
 
 
@@ -103,10 +101,10 @@ def usage_of(spec: KeySpec, wanted: KeyUsage | None) -> KeyUsage:
     """
     usages = USAGES[spec]
     if wanted is not None and wanted not in usages:
-        raise InvalidInput(
-            f"key_usage: a key of the spec {spec} is for {' or '.join(usages)}, not {wanted}",
-            field="key_usage",
-            reason="not_allowed",
+        raise invalid_field(
+            "key_usage",
+            f"a key of the spec {spec} is for {' or '.join(usages)}, not {wanted}",
+            "not_allowed",
         )
     return wanted or usages[0]
 

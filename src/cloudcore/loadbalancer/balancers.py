@@ -32,10 +32,8 @@ from cloudcore.web.bodies import ResourceRef
 def check_vip(vip: str, ranges: Ranges) -> None:
     """Check that load balancers can have an address.
 
-    Raises:
-        Conflict: the operator has given no addresses to load balancers.
-        InvalidInput: it is outside them; an empty one stands for any.
-
+    Raise `Conflict` if the operator has given no addresses to load balancers, `InvalidInput` if it
+    is outside them; an empty one stands for any.
     """
     if not ranges:
         raise Conflict(
@@ -51,9 +49,7 @@ def check_vip(vip: str, ranges: Ranges) -> None:
 def reserve(tx: Connection, found: LoadBalancer, ranges: Ranges) -> str:
     """Reserve the requested address of a load balancer, or a free one; return it.
 
-    Raises:
-        Conflict: it is taken, or none is free.
-
+    Raise `Conflict` if it is taken, or none is free.
     """
     if found.vip:
         if not rows.reserve(tx, found, found.vip):
@@ -91,39 +87,33 @@ LOAD_BALANCERS: Final = Methods(
         Composite(
             name="vpc",
             shown=ResourceRef,
-            is_always=True,
             show=bodies.shown_vpc,
         ),
         Composite(
             name="subnet",
             shown=ResourceRef,
-            is_always=True,
             show=bodies.shown_subnet,
         ),
         Composite(
             name="security_groups",
             words="What may reach its address.",
             shown=Sequence[ResourceRef],
-            is_always=True,
             show=bodies.shown_groups,
         ),
         Composite(
             name="listeners",
             shown=Sequence[bodies.ListenerRecord],
-            is_always=True,
             show=bodies.shown_listeners,
         ),
         Composite(
             name="backends",
             shown=Sequence[bodies.BackendRecord],
-            is_always=True,
             show=bodies.shown_backends,
         ),
         Composite(
             name="replicas",
             words="Its proxies, as they were seen last.",
             shown=Sequence[bodies.ReplicaRecord],
-            is_always=True,
             show=bodies.shown_replicas,
         ),
     ),

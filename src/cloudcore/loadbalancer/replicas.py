@@ -74,9 +74,7 @@ class Replicas(ABC):
     def check(self) -> None:
         """Check that this machine can run replicas.
 
-        Raises:
-            DriverUnusable: it cannot; the message names what is missing.
-
+        Raise `DriverUnusable` if it cannot; the message names what is missing.
         """
 
     @abstractmethod
@@ -125,9 +123,7 @@ class Replicas(ABC):
         chain and of the key. `netns` is the network namespace that a replica is started in; None is
         the machine's.
 
-        Raises:
-            ProxyFailed: it cannot carry out the plan.
-
+        Raise `ProxyFailed` if it cannot carry out the plan.
         """
         folder = self._folder / plan.balancer_id / str(replica)
         certificates = _used(plan, certificates)

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from litestar import Response, get, patch, post
 from litestar import delete as delete_route
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
@@ -18,8 +17,8 @@ from cloudcore.loadbalancer.needs import LoadBalancerNeeds
 from cloudcore.resource_names import check_tags
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.app import Context, Needs
+from cloudcore.web.context import Reply
 from cloudcore.wire import ResponseBody, changes_of
 
 
@@ -34,9 +33,7 @@ from cloudcore.wire import ResponseBody, changes_of
 )
 @answers_one(LOAD_BALANCERS)
 async def create_load_balancer(
-    data: JSONBody[CreateLoadBalancer],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[LoadBalancerNeeds],
+    data: JSONBody[CreateLoadBalancer], ctx: Context, needs: Needs[LoadBalancerNeeds]
 ) -> Reply[ResponseBody]:
     """Create a load balancer, which is active some seconds later. An account has at most 50.
 
@@ -71,7 +68,7 @@ async def create_load_balancer(
 async def update_load_balancer(
     load_balancer_id: FromPath[str],
     data: JSONBody[UpdateLoadBalancer],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[LoadBalancerNeeds],
 ) -> Reply[ResponseBody]:
     """Change a load balancer; its proxies follow without dropping a connection.
@@ -97,9 +94,7 @@ async def update_load_balancer(
     status_code=202,
     opt={"action": LOAD_BALANCER.action("delete")},
 )
-async def delete_load_balancer(
-    load_balancer_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Response[bytes]:
+async def delete_load_balancer(load_balancer_id: FromPath[str], ctx: Context) -> Response[bytes]:
     """Let a load balancer be torn down; it is `deleting` until all of it is gone, and then 404."""
     found = await LOAD_BALANCERS.authorized(ctx, load_balancer_id)
     if found.status != DELETING:
@@ -112,7 +107,7 @@ async def delete_load_balancer(
     opt={"action": "loadbalancer:GetLoadBalancerMetrics"},
 )
 async def get_load_balancer_metrics(
-    load_balancer_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    load_balancer_id: FromPath[str], ctx: Context
 ) -> metrics.OneMetrics:
     """Return what a load balancer has served since it was created; some seconds behind."""
     found = await LOAD_BALANCERS.authorized(ctx, load_balancer_id)

@@ -8,7 +8,6 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Annotated, Final, Literal
 
 from litestar import get
-from litestar.di import NamedDependency
 from msgspec import Meta, field
 
 from cloudcore.account_rows import accounts_of, handle_of
@@ -18,7 +17,7 @@ from cloudcore.metering.needs import MeteringNeeds
 from cloudcore.metering.sku import Sku
 from cloudcore.metering.usage import HOUR, Sum, UsageSelection, count_sums, list_sums
 from cloudcore.resource_names import Crn, UuidParameter
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
@@ -88,9 +87,7 @@ class ManyUsage(ResponseBody):
 
 
 @get(PATH, opt={"action": "metering:GetUsage", "query": UsageQuery, "statuses": (404,)})
-async def list_usage(
-    ctx: NamedDependency[RequestContext], needs: Needs[MeteringNeeds]
-) -> ManyUsage:
+async def list_usage(ctx: Context, needs: Needs[MeteringNeeds]) -> ManyUsage:
     """List what the account has used, by hour or by day.
 
     An owner of an organization, and a member for its bills, lists the use of all its accounts, with
@@ -146,9 +143,7 @@ def _asked(
 ) -> UsageSelection:
     """Return what a query asks for.
 
-    Raises:
-        InvalidInput: there is no such SKU, or the time is none.
-
+    Raise `InvalidInput` if there is no such SKU, or the time is none.
     """
     if query.sku and query.sku not in skus:
         raise InvalidInput(

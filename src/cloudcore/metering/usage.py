@@ -28,7 +28,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, count, deletion, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, metadata
-from cloudcore.db.statement import Statement, listed, named, page, text_list
+from cloudcore.db.statement import Statement, listed, named, paged, text_list
 
 usage_hours = Table(
     "usage_hours",
@@ -179,22 +179,20 @@ _sums = (
     .subquery("sums")
 )
 _s = _sums.c
-_LIST_SUMS: Final = Statement(
-    page(
-        select(_s.span, _s.sku, _s.account_id, _s.quantity)
-        .where(
-            or_(
-                _s.span > bindparam("span"),
-                and_(_s.span == bindparam("span"), _s.sku > bindparam("after_sku")),
-                and_(
-                    _s.span == bindparam("span"),
-                    _s.sku == bindparam("after_sku"),
-                    _s.account_id > bindparam("after_account"),
-                ),
-            )
+_LIST_SUMS: Final = paged(
+    select(_s.span, _s.sku, _s.account_id, _s.quantity)
+    .where(
+        or_(
+            _s.span > bindparam("span"),
+            and_(_s.span == bindparam("span"), _s.sku > bindparam("after_sku")),
+            and_(
+                _s.span == bindparam("span"),
+                _s.sku == bindparam("after_sku"),
+                _s.account_id > bindparam("after_account"),
+            ),
         )
-        .order_by(_s.span, _s.sku, _s.account_id)
     )
+    .order_by(_s.span, _s.sku, _s.account_id)
 )
 _COUNT: Final = Statement(select(func.count()).select_from(_sums))
 

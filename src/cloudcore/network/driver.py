@@ -98,29 +98,22 @@ class NetworkDriver(Protocol):
     def check(self) -> None:
         """Check that this machine has all that the driver needs.
 
-        Raises:
-            DriverUnusable: it has not; the message names what is missing, and what to do.
-
+        Raise `DriverUnusable` if it has not; the message names what is missing, and what to do.
         """
         ...
 
     def refuse(self, plan: VpcPlan) -> None:
         """Check that the rules of a plan would be accepted; nothing is changed.
 
-        Raises:
-            RulesRefused: they would not.
-
+        Raise `RulesRefused` if they would not.
         """
         ...
 
     async def apply(self, plan: VpcPlan) -> None:
         """Carry out a plan: its namespace, links, routes, and its rules in one transaction.
 
-        Flows that the plan still allows go on.
-
-        Raises:
-            RulesRefused: the rules are rejected; those before stay.
-
+        Flows that the plan still allows go on. Raise `RulesRefused` if the rules are rejected;
+        those before stay.
         """
         ...
 

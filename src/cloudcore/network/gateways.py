@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
@@ -19,7 +17,6 @@ from cloudcore.network.needs import (
     with_checked_rules,
 )
 from cloudcore.network.resources import (
-    INTERNET_GATEWAY,
     VPC,
     EgressOnlyGateway,
     InternetGateway,
@@ -29,10 +26,10 @@ from cloudcore.network.rows import INTERNET_GATEWAYS as ROWS
 from cloudcore.network.workflow import removal_of, wake_vpc
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
-from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.resources.routes import custom_method
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.wire import RequestBody, ResponseBody
 
 
@@ -91,16 +88,11 @@ EGRESS_ONLY_GATEWAYS: Final = Methods(
 )
 
 
-@post(
-    INTERNET_GATEWAY.path_of_one + "/attach",
-    status_code=200,
-    opt={"action": "network:AttachInternetGateway", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(INTERNET_GATEWAYS)
+@custom_method(INTERNET_GATEWAYS, "attach", "network:AttachInternetGateway", statuses=(409,))
 async def attach_internet_gateway(
     internet_gateway_id: FromPath[str],
     data: JSONBody[AttachInternetGateway],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[NetworkNeeds],
 ) -> Reply[ResponseBody]:
     """Attach an internet gateway to a VPC, which has one at most."""
@@ -114,16 +106,9 @@ async def attach_internet_gateway(
     )
 
 
-@post(
-    INTERNET_GATEWAY.path_of_one + "/detach",
-    status_code=200,
-    opt={"action": "network:DetachInternetGateway", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(INTERNET_GATEWAYS)
+@custom_method(INTERNET_GATEWAYS, "detach", "network:DetachInternetGateway", statuses=(409,))
 async def detach_internet_gateway(
-    internet_gateway_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[NetworkNeeds],
+    internet_gateway_id: FromPath[str], ctx: Context, needs: Needs[NetworkNeeds]
 ) -> Reply[ResponseBody]:
     """Detach an internet gateway from its VPC.
 
@@ -141,10 +126,8 @@ def attach(
 ) -> InternetGateway:
     """Attach an internet gateway to a VPC.
 
-    Raises:
-        NotFound: the gateway or the VPC was deleted meanwhile.
-        Conflict: the gateway is attached to another VPC, or the VPC has another gateway.
-
+    Raise `NotFound` if the gateway or the VPC was deleted meanwhile, `Conflict` if the gateway is
+    attached to another VPC, or the VPC has another gateway.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is not None and old.vpc.id == vpc.id:
@@ -169,10 +152,8 @@ def detach(
 ) -> InternetGateway:
     """Detach an internet gateway from its VPC.
 
-    Raises:
-        NotFound: it was deleted meanwhile.
-        Conflict: the VPC has an egress-only gateway, or a route leads to it.
-
+    Raise `NotFound` if it was deleted meanwhile, `Conflict` if the VPC has an egress-only gateway,
+    or a route leads to it.
     """
     old = ROWS.lock(tx, found.account_id, found.id)
     if old.vpc is None:

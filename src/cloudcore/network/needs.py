@@ -82,10 +82,8 @@ class RuleChecks:
     ) -> T:
         """Check the rules of a change, and make it.
 
-        Raises:
-            RulesRefused: the driver rejects them.
-            Unavailable: others change the VPC all the time.
-
+        Raise `RulesRefused` if the driver rejects them, `Unavailable` if others change the VPC all
+        the time.
         """
         vpc_id = unchecked.of.vpc_id
         async with self._of_vpc.setdefault(vpc_id, asyncio.Lock()):
@@ -104,10 +102,8 @@ async def with_checked_rules(
 ) -> T:
     """Make a change that ends with `check_rules`; it gets the needs passed here.
 
-    Raises:
-        RulesRefused: the driver rejects the rules; nothing is changed.
-        Unavailable: others change the VPC all the time.
-
+    Raise `RulesRefused` if the driver rejects the rules; nothing is changed. Raise `Unavailable` if
+    others change the VPC all the time.
     """
     try:
         return await change(needs)

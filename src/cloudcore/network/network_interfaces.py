@@ -75,10 +75,8 @@ class Interfaces:
         `authorize` is as in `cloudcore.resource_references.resolve`, and asks for
         ``network:GetSubnet``; it is None where the platform itself asks.
 
-        Raises:
-            InvalidInput: the reference is not one of this account and region; `field` is named.
-            NotFound: there is no such subnet.
-
+        Raise `InvalidInput` if the reference is not one of this account and region; `field` is
+        named. Raise `NotFound` if there is no such subnet.
         """
         found = rows.SUBNETS.resolve(tx, account_id, region, field, reference, authorize)
         vpc = rows.VPCS.get(tx, account_id, region, found.vpc.id)
@@ -99,10 +97,8 @@ class Interfaces:
 
         `authorize` asks for ``network:GetSecurityGroup``.
 
-        Raises:
-            InvalidInput: too many, not of this account and region, or of another VPC.
-            NotFound: there is no such group.
-
+        Raise `InvalidInput` if there are too many, or one is of another account, region or VPC;
+        `NotFound` if there is no such group.
         """
         groups = rows.SECURITY_GROUPS
         found = [
@@ -181,10 +177,8 @@ class Interfaces:
 
         Without any, it gets the VPC's default group.
 
-        Raises:
-            NotFound: there is no such group.
-            InvalidInput: one is of another VPC, or there are too many.
-
+        Raise `NotFound` if there is no such group, `InvalidInput` if one is of another VPC, or
+        there are too many.
         """
         row = tx.row(_LOCK, interface_id=interface_id)
         if row is None:
@@ -276,7 +270,6 @@ NETWORK_INTERFACES: Final = Methods(
             name="security_groups",
             words="The groups whose rules hold for it.",
             shown=Sequence[ResourceRef],
-            is_always=True,
             show=_show,
         ),
     ),

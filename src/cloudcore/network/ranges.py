@@ -32,9 +32,7 @@ _LENGTH: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
 def read_network(field: str, text: str) -> Network:
     """Parse a network.
 
-    Raises:
-        InvalidInput: it is malformed, or has bits set behind its prefix.
-
+    Raise `InvalidInput` if it is malformed, or has bits set behind its prefix.
     """
     address, _, length = text.partition("/")
     is_written_so = _LENGTH.fullmatch(length) is not None and "%" not in address
@@ -75,9 +73,7 @@ def vpc_ipv6(text: str) -> str:
 def subnet_range(field: str, text: str) -> str:
     """Return a network of a subnet; `field` decides of which version it must be.
 
-    Raises:
-        InvalidInput: a subnet cannot have it.
-
+    Raise `InvalidInput` if a subnet cannot have it.
     """
     found = read_network(field, text)
     if field == "cidr_ipv4":

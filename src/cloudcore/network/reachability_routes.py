@@ -7,7 +7,6 @@ from itertools import product
 from typing import Final, NamedTuple, TypeVar
 
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.db.base import Connection
@@ -30,8 +29,8 @@ from cloudcore.network.resources import VPC
 from cloudcore.network.vpcs import VPCS
 from cloudcore.resources.resource import Record, Resource
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.context import RequestContext
 from cloudcore.wire import ResponseBody
 
 R = TypeVar("R", bound=Record)
@@ -135,9 +134,7 @@ class _Found(NamedTuple):
 
 
 @get(VPC.path_of_one + "/reachability", opt={"action": VPC.action("get")})
-async def get_reachability(
-    vpc_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneReachability:
+async def get_reachability(vpc_id: FromPath[str], ctx: Context) -> OneReachability:
     """Return who can begin which flows to whom in a VPC, and with the internet.
 
     It is read from its rows, as the rules on its machine are. Interfaces are told together that no

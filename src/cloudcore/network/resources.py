@@ -63,9 +63,7 @@ class Vpc(Placed, frozen=True, kw_only=True):
 def check_vpc(new: Vpc, old: Vpc | None, _now: int) -> Vpc:
     """Return a VPC with its networks in canonical form.
 
-    Raises:
-        InvalidInput: a VPC cannot have them.
-
+    Raise `InvalidInput` if a VPC cannot have them.
     """
     if old is not None:
         return new
@@ -226,9 +224,7 @@ class Subnet(PartOfVpc, frozen=True, kw_only=True):
 def check_subnet(new: Subnet, old: Subnet | None, _now: int) -> Subnet:
     """Return a subnet with its networks in canonical form.
 
-    Raises:
-        InvalidInput: a subnet cannot have them.
-
+    Raise `InvalidInput` if a subnet cannot have them.
     """
     if old is not None:
         return new

@@ -110,9 +110,7 @@ async def _gateway(ctx: RequestContext, field: str, reference: str) -> tuple[Row
 def _with_local(routes: Sequence[StoredRoute], local: Sequence[str]) -> tuple[StoredRoute, ...]:
     """Return routes with those of the VPC's networks, `local`, first.
 
-    Raises:
-        InvalidInput: one of `routes` overlaps these.
-
+    Raise `InvalidInput` if one of `routes` overlaps these.
     """
     given = []
     for each in routes:
@@ -173,7 +171,6 @@ ROUTES: Final[Composite[RouteTable, Any]] = Composite(
     name="routes",
     words="Where packets go; the longest destination counts. The networks of the VPC are `local`.",
     shown=Sequence[Route],
-    is_always=True,
     given=list[GivenRoute],
     resolve=_resolve,
     show=_show,

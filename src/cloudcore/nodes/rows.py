@@ -20,7 +20,7 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import bound, columns, given, insert_new
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.errors import Conflict
 from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.placed import Placed
@@ -108,7 +108,7 @@ class OnNode(Generic[P]):
         live = (c.deleted_at.is_(None),) if rows.of.keeps_deleted else ()
         here = (c.node == bindparam("node"), *live, c.id > bindparam("after"))
         self._rows: Final = rows
-        self.statement: Final = Statement(page(rows.columns.where(*here).order_by(c.id)))
+        self.statement: Final = paged(rows.columns.where(*here).order_by(c.id))
 
     def page(self, tx: Connection, node: str, after: str, limit: int) -> Sequence[P]:
         """Return those after an id."""
@@ -153,9 +153,7 @@ PLACINGS: Final[Port[Sequence[Placing]]] = Port("platform.placings")
 def claim(tx: Connection, node: Node, identity: str, now: int) -> None:
     """Register this machine, when a process of it starts.
 
-    Raises:
-        Conflict: a machine with another folder has its name.
-
+    Raise `Conflict` if a machine with another folder has its name.
     """
     found = _find(tx, node.name)
     if found is not None and found.identity != identity and not _is_late(found, now):

@@ -76,11 +76,8 @@ async def begin(
 ) -> Sequence[NodeWatcher]:
     """Register this machine; return its watcher if there is anything to watch.
 
-    `lost` is called if another machine takes its name later, or if the `check` fails.
-
-    Raises:
-        Conflict: another machine has its name, or the check fails.
-
+    `lost` is called if another machine takes its name later, or if the `check` fails. Raise
+    `Conflict` if another machine has its name, or the check fails.
     """
     if not watches:
         return ()
@@ -149,9 +146,7 @@ class NodeWatcher(BackgroundTask):
     def claim(self, tx: Connection) -> None:
         """Register this machine, unless it must not go on.
 
-        Raises:
-            Conflict: another machine has its name, or the check fails.
-
+        Raise `Conflict` if another machine has its name, or the check fails.
         """
         now = self._clock()
         self._check(tx, now)

@@ -26,9 +26,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, deletion, insert_new
+from cloudcore.db.rows import bound, deletion, given, insert_new
 from cloudcore.db.schema import Id, Moment, metadata
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page, paged
 from cloudcore.jobs.queue import NewJob, enqueue
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from cloudcore.notifications.topic import (
@@ -84,11 +84,8 @@ deliveries = Table(
 _d = deliveries.c
 _s = SUBSCRIPTION_ROWS.table.c
 _p = publications.c
-_IS_OURS: Final = (_d.id == bindparam("id"), _d.account_id == bindparam("account_id"))
-_OF_SUBSCRIPTION: Final = (
-    _d.account_id == bindparam("account_id"),
-    _d.subscription_id == bindparam("subscription_id"),
-)
+_IS_OURS: Final = given(_d.id, _d.account_id)
+_OF_SUBSCRIPTION: Final = given(_d.account_id, _d.subscription_id)
 
 
 class Backlog(NamedTuple):
@@ -100,13 +97,9 @@ class Backlog(NamedTuple):
 
 
 _ADD_PUBLICATION: Final = Statement(insert_new(publications, Publication._fields))
-_IS_ENDED: Final = Statement(
-    select(_p.ended_at).where(_p.id == bindparam("id"), _p.account_id == bindparam("account_id"))
-)
+_IS_ENDED: Final = Statement(select(_p.ended_at).where(given(_p.id, _p.account_id)))
 _END: Final = Statement(
-    update(publications)
-    .where(_p.id == bindparam("id"), _p.account_id == bindparam("account_id"))
-    .values(ended_at=bindparam("now"))
+    update(publications).where(given(_p.id, _p.account_id)).values(ended_at=bindparam("now"))
 )
 _ADD: Final = Statement(
     insert(deliveries)
@@ -122,19 +115,17 @@ _WITH_PUBLICATION: Final = select(
     *(_d.id, _d.subscription_id, _d.account_id, _d.attempts, _d.created_at),
     *(_p[name] for name in Publication._fields),
 ).outerjoin_from(deliveries, publications, _p.id == _d.publication_id)
-_LIST_DUE: Final = Statement(
-    page(
-        _WITH_PUBLICATION.where(*_OF_SUBSCRIPTION, _d.due_at <= bindparam("now")).order_by(
-            _d.due_at, _d.id
-        )
+_LIST_DUE: Final = paged(
+    _WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.due_at <= bindparam("now")).order_by(
+        _d.due_at, _d.id
     )
 )
-_oldest: Final = page(select(_d.id).where(*_OF_SUBSCRIPTION).order_by(_d.id)).scalar_subquery()
-_LIST_OLDEST: Final = Statement(_WITH_PUBLICATION.where(*_OF_SUBSCRIPTION, _d.id.in_(_oldest)))
-_FIRST_DUE: Final = Statement(select(func.min(_d.due_at)).where(*_OF_SUBSCRIPTION))
+_oldest: Final = page(select(_d.id).where(_OF_SUBSCRIPTION).order_by(_d.id)).scalar_subquery()
+_LIST_OLDEST: Final = Statement(_WITH_PUBLICATION.where(_OF_SUBSCRIPTION, _d.id.in_(_oldest)))
+_FIRST_DUE: Final = Statement(select(func.min(_d.due_at)).where(_OF_SUBSCRIPTION))
 
 
-_some_of_it: Final = page(select(_d.size).where(*_OF_SUBSCRIPTION)).subquery()
+_some_of_it: Final = page(select(_d.size).where(_OF_SUBSCRIPTION)).subquery()
 _BACKLOG: Final = Statement(
     select(func.count(), func.coalesce(func.sum(_some_of_it.c.size), literal_column("0")))
 )
@@ -150,12 +141,12 @@ WAITING_SIZE: Final = Counted(WAITING_BYTES, select(func.sum(_counted.c.size)))
 """Their bytes; of no more deliveries than may wait."""
 _POSTPONE: Final = Statement(
     update(deliveries)
-    .where(*_IS_OURS)
+    .where(_IS_OURS)
     .values(attempts=bindparam("attempts"), due_at=bindparam("due_at"))
 )
-_REMOVE: Final = Statement(delete(deliveries).where(*_IS_OURS))
+_REMOVE: Final = Statement(delete(deliveries).where(_IS_OURS))
 _REMOVE_REQUESTS: Final = Statement(
-    delete(deliveries).where(*_OF_SUBSCRIPTION, _d.publication_id.is_(None))
+    delete(deliveries).where(_OF_SUBSCRIPTION, _d.publication_id.is_(None))
 )
 _some = deliveries.alias("some")
 _DROP_DELIVERIES: Final = Statement(
@@ -165,10 +156,7 @@ _DROP_DELIVERIES: Final = Statement(
             page(
                 select(_some.c.id)
                 .join_from(SUBSCRIPTION_ROWS.table, _some, _some.c.subscription_id == _s.id)
-                .where(
-                    _s.topic_id == bindparam("topic_id"),
-                    _s.account_id == bindparam("account_id"),
-                )
+                .where(given(_s.topic_id, _s.account_id))
             )
         ),
     )
@@ -180,7 +168,7 @@ _DROP_PUBLICATIONS: Final = Statement(
         _p.id.in_(page(select(_others.c.id).where(_others.c.topic_id == bindparam("topic_id")))),
     )
 )
-_FORGET: Final = deletion(
+forget_publications: Final = deletion(
     _p.ended_at,
     ~exists(
         select(literal_column("1"))
@@ -188,7 +176,9 @@ _FORGET: Final = deletion(
         .where(_d.publication_id == _p.id)
         .correlate(publications)
     ),
+    kept_seconds=KEPT_SECONDS,
 )
+"""Deletes a batch of the publications without deliveries."""
 
 
 def add_publication(tx: Connection, publication: Publication) -> bool:
@@ -292,11 +282,6 @@ def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
     """Drop some messages of a topic with their deliveries; return True if there may be more."""
     ids = {"account_id": account_id, "topic_id": topic_id}
     return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
-
-
-def forget_publications(tx: Connection, now: int) -> int:
-    """Delete a batch of the publications without deliveries; return how many."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 def _delivery(row: Row) -> Delivery:

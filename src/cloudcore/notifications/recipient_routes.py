@@ -9,7 +9,6 @@ from html import escape
 from typing import Any, Final
 
 from litestar import Request, Response, get, post
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from cloudcore.db.base import Connection
@@ -19,6 +18,7 @@ from cloudcore.notifications.envelope import CONFIRM_PATH, UNSUBSCRIBE_PATH, rea
 from cloudcore.notifications.topic import Status, Subscription, Topic
 from cloudcore.outbound.destinations import origin_of
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.context import RequestContext
 from cloudcore.web.link_pages import (
     FOR_LINKS,
@@ -56,9 +56,7 @@ class Confirmed(ResponseBody):
 
 
 @post(PATH, status_code=200, opt={"action": None, "public": True})
-async def confirm_subscription(
-    data: JSONBody[Confirm], ctx: NamedDependency[RequestContext]
-) -> Confirmed:
+async def confirm_subscription(data: JSONBody[Confirm], ctx: Context) -> Confirmed:
     """Confirm a subscription by its token; any other token is refused alike."""
     text = data.token.strip()
     is_link = text.startswith(("https://", "http://"))
@@ -91,9 +89,7 @@ async def show_confirmation(request: Request[Any, Any, Any]) -> Response[str]:
     request_max_body_size=MAX_FORM_BYTES,
     opt={"action": None, "public": True, "form": LinkForm, "pages": (200, 400)},
 )
-async def confirm_on_page(
-    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-) -> Response[str]:
+async def confirm_on_page(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Confirm the subscription, as the page's button asks."""
     token = token_of(await request.body())
     try:
@@ -123,9 +119,7 @@ async def show_unsubscription(request: Request[Any, Any, Any]) -> Response[str]:
     request_max_body_size=MAX_FORM_BYTES,
     opt=FOR_ONE_CLICK,
 )
-async def unsubscribe(
-    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-) -> Response[str]:
+async def unsubscribe(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """End a subscription: one click in a mail program, or the page's button.
 
     The token is in the query or the form. A subscription that is gone already is a success.

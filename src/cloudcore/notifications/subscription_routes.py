@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 from litestar import delete, get, patch, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, structs
 
@@ -38,7 +37,7 @@ from cloudcore.notifications.topic import (
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.outbound.destinations import NotAllowed
 from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import ResponseBody, changes_of, rfc3339
@@ -87,7 +86,7 @@ async def authorized_subscription(
 async def subscribe(
     topic_id: FromPath[str],
     data: JSONBody[Subscribe],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[NotificationNeeds],
 ) -> Reply[NewSubscription]:
     """Subscribe an endpoint to a topic; its owner must confirm it, unless it is a queue.
@@ -159,9 +158,7 @@ def _answers_page(handler: H) -> H:
 
 @get(PATH, opt={"action": "notifications:ListSubscriptions", "query": PageQuery})
 @_answers_page
-async def list_topic_subscriptions(
-    topic_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_topic_subscriptions(topic_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the subscriptions to a topic, oldest first."""
     topic = await TOPICS.authorized(ctx, topic_id)
     found, meta = await read_page(
@@ -181,9 +178,7 @@ async def list_topic_subscriptions(
 @get(ONE, opt={"action": "notifications:GetSubscription"})
 @answers_one(SUBSCRIPTIONS)
 async def get_subscription(
-    topic_id: FromPath[str],
-    subscription_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return a subscription, with the faults of its deliveries."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
@@ -196,7 +191,7 @@ async def update_subscription(
     topic_id: FromPath[str],
     subscription_id: FromPath[str],
     data: JSONBody[UpdateSubscription],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[NotificationNeeds],
 ) -> Reply[ResponseBody]:
     """Change the settings of a subscription; protocol and endpoint are fixed."""
@@ -219,9 +214,7 @@ async def update_subscription(
 
 @delete(ONE, opt={"action": "notifications:DeleteSubscription"})
 async def delete_subscription(
-    topic_id: FromPath[str],
-    subscription_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete a subscription: nothing more is delivered, also of what was published before."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
@@ -250,9 +243,7 @@ SECRET: Final = ONE + "/signing-secret"
 
 @get(SECRET, opt={"action": "notifications:GetSigningSecret"})
 async def get_signing_secret(
-    topic_id: FromPath[str],
-    subscription_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> SigningSecret:
     """Return what signs the deliveries to a webhook."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
@@ -266,9 +257,7 @@ async def get_signing_secret(
     opt={"action": "notifications:RotateSigningSecret", "idempotent": True},
 )
 async def rotate_signing_secret(
-    topic_id: FromPath[str],
-    subscription_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[SigningSecret]:
     """Give a webhook a new secret; for 24 hours the one before signs each delivery too."""
     found = await authorized_subscription(ctx, topic_id, subscription_id)
@@ -289,9 +278,7 @@ async def rotate_signing_secret(
 )
 @answers_one(SUBSCRIPTIONS)
 async def resend_confirmation(
-    topic_id: FromPath[str],
-    subscription_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:
     """Ask the endpoint again to confirm, with a new token; the one before is no longer valid.
 

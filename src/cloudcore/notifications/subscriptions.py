@@ -21,9 +21,9 @@ from sqlalchemy import (
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count
+from cloudcore.db.rows import count, given
 from cloudcore.db.schema import ByteOrdered, Id, one_of
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.jobs.faults import Fault
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown
 from cloudcore.notifications.topic import (
@@ -78,47 +78,40 @@ FAULT_SECONDS: Final = 7 * 24 * 3600
 """Seconds after which a fault that nothing clears is no longer shown."""
 
 _s = SUBSCRIPTION_ROWS.table.c
-_OF_TOPIC: Final = (
-    _s.account_id == bindparam("account_id"),
-    _s.topic_id == bindparam("topic_id"),
-)
-_IS_OURS: Final = (_s.id == bindparam("id"), _s.account_id == bindparam("account_id"))
+_OF_TOPIC: Final = given(_s.account_id, _s.topic_id)
+_IS_OURS: Final = given(_s.id, _s.account_id)
 _FIND_SAME: Final = Statement(
-    SUBSCRIPTION_ROWS.columns.where(
-        *_OF_TOPIC, _s.protocol == bindparam("protocol"), _s.endpoint == bindparam("endpoint")
-    )
+    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, given(_s.protocol, _s.endpoint))
 )
 _FIND_WITH_TOPIC: Final = Statement(
     TOPICS.columns.add_columns(*SUBSCRIPTION_ROWS.columns.selected_columns)
     .join(SUBSCRIPTION_ROWS.table, TOPICS.table.c.id == _s.topic_id)
-    .where(*_IS_OURS)
+    .where(_IS_OURS)
 )
 _LOCK_CONFIRMED_BY: Final = Statement(
     SUBSCRIPTION_ROWS.columns.where(
         _s.confirmation_hash == bindparam("confirmation_hash")
     ).with_for_update()
 )
-_LIST: Final = Statement(
-    page(SUBSCRIPTION_ROWS.columns.where(*_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id))
+_LIST: Final = paged(
+    SUBSCRIPTION_ROWS.columns.where(_OF_TOPIC, _s.id > bindparam("after")).order_by(_s.id)
 )
-_LIST_ACTIVE: Final = Statement(
-    page(
-        select(_s.id, _s.filter_policy)
-        .where(*_OF_TOPIC, _s.active_since <= bindparam("published_at"), _s.id > bindparam("after"))
-        .order_by(_s.id)
-    )
+_LIST_ACTIVE: Final = paged(
+    select(_s.id, _s.filter_policy)
+    .where(_OF_TOPIC, _s.active_since <= bindparam("published_at"), _s.id > bindparam("after"))
+    .order_by(_s.id)
 )
 _IS_HEARD: Final = Statement(
     select(_s.id)
-    .where(*_OF_TOPIC, _s.active_since.is_not(None))
+    .where(_OF_TOPIC, _s.active_since.is_not(None))
     .limit(literal_column("1"))
     .offset(literal_column("0"))
 )
 _COUNT: Final = Statement(
-    select(func.count()).select_from(SUBSCRIPTION_ROWS.table).where(*_OF_TOPIC)
+    select(func.count()).select_from(SUBSCRIPTION_ROWS.table).where(_OF_TOPIC)
 )
 _SAVE_FAULTS: Final = Statement(
-    SUBSCRIPTION_ROWS.table.update().where(*_IS_OURS).values(faults=bindparam("faults"))
+    SUBSCRIPTION_ROWS.table.update().where(_IS_OURS).values(faults=bindparam("faults"))
 )
 
 

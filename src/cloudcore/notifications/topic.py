@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta, field
 
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import InvalidInput, NotFound, invalid_field
 from cloudcore.jobs.faults import Fault
 from cloudcore.metering.sku import Sku
 from cloudcore.outbound.destinations import Destination
@@ -109,10 +109,8 @@ class SubscriptionMissing(NotFound):
 def check_topic_name(name: str) -> None:
     """Refuse a malformed name; it never looks like an id."""
     if _NAME.fullmatch(name) is None or parse_uuid(name) is not None:
-        raise InvalidInput(
-            "name: 1 to 256 of a-z A-Z 0-9 . _ -, begins with a letter or digit and is no UUID",
-            field="name",
-            reason="malformed",
+        raise invalid_field(
+            "name", "1 to 256 of a-z A-Z 0-9 . _ -, begins with a letter or digit and is no UUID"
         )
 
 
@@ -120,27 +118,21 @@ def check_message(message: str, subject: str | None, attributes: Mapping[str, st
     """Refuse a message that is too long, or a subject or an attribute that is no plain text."""
     size = len(msgspec.json.encode([message, subject, attributes, attributes]))
     if size > MAX_MESSAGE_BYTES:
-        raise InvalidInput(
-            f"message: as JSON, with subject and attributes, at most {MAX_MESSAGE_BYTES} bytes, not"
-            f" {size}",
-            field="message",
-            reason="out_of_range",
+        raise invalid_field(
+            "message",
+            f"as JSON, with subject and attributes, at most {MAX_MESSAGE_BYTES} bytes, not {size}",
+            "out_of_range",
         )
     if subject is not None and _CONTROL.search(subject):
-        raise InvalidInput(
-            "subject: one line without control characters", field="subject", reason="malformed"
-        )
+        raise invalid_field("subject", "one line without control characters")
     if len(attributes) > MAX_ATTRIBUTES:
-        raise InvalidInput(
-            f"attributes: at most {MAX_ATTRIBUTES}", field="attributes", reason="out_of_range"
-        )
+        raise invalid_field("attributes", f"at most {MAX_ATTRIBUTES}", "out_of_range")
     for name, value in attributes.items():
         if not _ATTRIBUTE.fullmatch(name) or len(value.encode()) > MAX_ATTRIBUTE_BYTES:
-            raise InvalidInput(
-                "attributes: a name is 1 to 256 of a-z A-Z 0-9 _ . -, and a value at most "
+            raise invalid_field(
+                "attributes",
+                "a name is 1 to 256 of a-z A-Z 0-9 _ . -, and a value at most "
                 f"{MAX_ATTRIBUTE_BYTES} bytes: {name[:256]!a}",
-                field="attributes",
-                reason="malformed",
             )
 
 
@@ -154,26 +146,22 @@ def check_filter(policy: FilterPolicy) -> None:
     """Refuse a filter with a name that no attribute can have, or with too many values."""
     for name in policy:
         if not _ATTRIBUTE.fullmatch(name):
-            raise InvalidInput(
-                "filter_policy: a name is 1 to 256 of a-z A-Z 0-9 _ . -: " + f"{name[:256]!a}",
-                field="filter_policy",
-                reason="malformed",
+            raise invalid_field(
+                "filter_policy", "a name is 1 to 256 of a-z A-Z 0-9 _ . -: " + f"{name[:256]!a}"
             )
     if sum(map(len, policy.values())) > MAX_FILTER_VALUES:
-        raise InvalidInput(
-            f"filter_policy: at most {MAX_FILTER_VALUES} values in all",
-            field="filter_policy",
-            reason="out_of_range",
+        raise invalid_field(
+            "filter_policy", f"at most {MAX_FILTER_VALUES} values in all", "out_of_range"
         )
 
 
 def check_raw(protocol: Protocol, *, is_raw: bool) -> None:
     """Refuse raw delivery unless the protocol is that of a webhook."""
     if is_raw and protocol not in WEBHOOKS:
-        raise InvalidInput(
-            "raw_message_delivery: only http and https; others always get the envelope",
-            field="raw_message_delivery",
-            reason="not_allowed",
+        raise invalid_field(
+            "raw_message_delivery",
+            "only http and https; others always get the envelope",
+            "not_allowed",
         )
 
 
@@ -206,7 +194,7 @@ def webhook_url(protocol: Protocol, destination: Destination) -> str:
 
 def bad_endpoint(words: str, reason: str) -> InvalidInput:
     """Return the error for an endpoint that cannot be subscribed."""
-    return InvalidInput(f"endpoint: {words}", field="endpoint", reason=reason)
+    return invalid_field("endpoint", words, reason)
 
 
 def strings_of(data: Mapping[str, object]) -> dict[str, str]:

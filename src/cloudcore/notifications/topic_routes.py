@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from litestar import delete, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
@@ -15,8 +14,8 @@ from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.notifications.topic import TOPIC, check_message
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.resource_names import Uuid
-from cloudcore.web.app import Needs
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.app import Context, Needs
+from cloudcore.web.context import Reply
 from cloudcore.wire import RequestBody, ResponseBody
 
 _WORD: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
@@ -50,7 +49,7 @@ class Published(ResponseBody):
 
 
 @delete(TOPIC.path_of_one, opt={"action": "notifications:DeleteTopic"})
-async def delete_topic(topic_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_topic(topic_id: FromPath[str], ctx: Context) -> None:
     """Delete a topic with its subscriptions; what is not delivered yet is dropped."""
     topic = await TOPICS.authorized(ctx, topic_id)
     await publishing.drop_messages(ctx.database, topic)
@@ -63,10 +62,7 @@ async def delete_topic(topic_id: FromPath[str], ctx: NamedDependency[RequestCont
     opt={"action": "notifications:Publish", "idempotent": True},
 )
 async def publish_message(
-    topic_id: FromPath[str],
-    data: JSONBody[Message],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[NotificationNeeds],
+    topic_id: FromPath[str], data: JSONBody[Message], ctx: Context, needs: Needs[NotificationNeeds]
 ) -> Reply[Published]:
     """Publish a message: it is delivered, at least once, to each subscription whose filter fits.
 

@@ -24,11 +24,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, deletion
+from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.jobs.outbox import OutboxEvent
 from cloudcore.notifications.delivery_policy import DeliveryPolicy, shown, stored
 from cloudcore.notifications.topic import TOPIC, Topic, TopicMissing, encoded
@@ -100,8 +99,8 @@ _NOTE_MISSING: Final = Statement(
         set_={"last_at": _new_missing.excluded.last_at, "events": _m.events + bindparam("events")},
     )
 )
-_OF_CRN: Final = (_m.account_id == bindparam("account_id"), _m.crn == bindparam("crn"))
-_FORGET_MISSING: Final = Statement(delete(missing_topics).where(*_OF_CRN))
+_OF_CRN: Final = given(_m.account_id, _m.crn)
+_FORGET_MISSING: Final = Statement(delete(missing_topics).where(_OF_CRN))
 _LIST_MISSING: Final = Statement(
     select(_m.crn, _m.first_at, _m.last_at, _m.events).where(
         _m.account_id == bindparam("account_id"), _m.crn.in_(listed("crns"))
@@ -112,28 +111,28 @@ _ADD_WAITING: Final = Statement(
     .values(bound(("event_id", "crn", "account_id", "type", "payload", "created_at")))
     .on_conflict_do_nothing()
 )
-_WAIT_FOR: Final = (_w.account_id == bindparam("account_id"), _w.crn == bindparam("crn"))
-_LIST_WAITING: Final = Statement(
-    page(
-        select(_w.event_id, _w.account_id, _w.type, _w.payload, _w.created_at)
-        .where(*_WAIT_FOR)
-        .order_by(_w.event_id)
-    )
+_WAIT_FOR: Final = given(_w.account_id, _w.crn)
+_LIST_WAITING: Final = paged(
+    select(_w.event_id, _w.account_id, _w.type, _w.payload, _w.created_at)
+    .where(_WAIT_FOR)
+    .order_by(_w.event_id)
 )
 _REMOVE_WAITING: Final = Statement(
-    delete(waiting_events).where(*_WAIT_FOR, _w.event_id.in_(listed("ids")))
+    delete(waiting_events).where(_WAIT_FOR, _w.event_id.in_(listed("ids")))
 )
 _too_old: Final = (
     select(_w.event_id)
-    .where(*_WAIT_FOR)
+    .where(_WAIT_FOR)
     .order_by(_w.event_id.desc())
     .limit(literal_column("1"))
     .offset(bindparam("most"))
     .scalar_subquery()
 )
-_DROP_OLDEST: Final = Statement(delete(waiting_events).where(*_WAIT_FOR, _w.event_id <= _too_old))
-_FORGET_WAITING: Final = deletion(_w.created_at)
-_FORGET_OLD_MISSING: Final = deletion(_m.last_at)
+_DROP_OLDEST: Final = Statement(delete(waiting_events).where(_WAIT_FOR, _w.event_id <= _too_old))
+forget_waiting: Final = deletion(_w.created_at, kept_seconds=WAITING_SECONDS)
+"""Deletes a batch of the events that have waited for `WAITING_SECONDS`."""
+forget_old_missing: Final = deletion(_m.last_at, kept_seconds=WAITING_SECONDS)
+"""Deletes a batch of old notes of missing topics."""
 
 
 def note_missing(tx: Connection, account_id: str, crn: str, events: int, now: int) -> None:
@@ -186,24 +185,13 @@ def remove_waiting(tx: Connection, account_id: str, crn: str, ids: Sequence[str]
     tx.execute(_REMOVE_WAITING, account_id=account_id, crn=crn, ids=text_list(ids))
 
 
-def forget_waiting(tx: Connection, now: int) -> int:
-    """Delete a batch of events that have waited for `WAITING_SECONDS`; return how many."""
-    return tx.execute(_FORGET_WAITING, before=now - WAITING_SECONDS * MICROSECONDS)
-
-
-def forget_old_missing(tx: Connection, now: int) -> int:
-    """Delete a batch of old notes of missing topics; return how many."""
-    return tx.execute(_FORGET_OLD_MISSING, before=now - WAITING_SECONDS * MICROSECONDS)
-
-
 ROWS: Final = Rows(
     TOPIC, unique=UniqueConstraint("account_id", "region", "name"), missing=TopicMissing
 )
 _t = ROWS.table.c
 _IDS_NAMED: Final = Statement(
     select(_t.name, _t.id).where(
-        _t.account_id == bindparam("account_id"),
-        _t.region == bindparam("region"),
+        given(_t.account_id, _t.region),
         _t.name.in_(listed("names")),
     )
 )

@@ -27,7 +27,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import ONE, ZERO, find_all, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 
 FIRST: Final = (-1, "")
 """Before every object, in the order in which they were verified."""
@@ -104,18 +104,16 @@ class StoredRows:
         is_verified = of.damage.is_(None) & (of.verified_at >= bindparam("since"))
         self.rows: Final = rows.where(has_bytes)
         """The query for the objects that have bytes, for further conditions."""
-        self._due: Final = Statement(
-            page(
-                self.rows.where(
-                    of.damage.is_(None),
-                    before,
-                    tuple_(of.verified_at, of.id)
-                    > tuple_(bindparam("after_at"), bindparam("after_id")),
-                ).order_by(of.verified_at, of.id)
-            )
+        self._due: Final = paged(
+            self.rows.where(
+                of.damage.is_(None),
+                before,
+                tuple_(of.verified_at, of.id)
+                > tuple_(bindparam("after_at"), bindparam("after_id")),
+            ).order_by(of.verified_at, of.id)
         )
-        self._all: Final = Statement(
-            page(self.rows.where(before, of.id > bindparam("after")).order_by(of.id))
+        self._all: Final = paged(
+            self.rows.where(before, of.id > bindparam("after")).order_by(of.id)
         )
         self._totals: Final = Statement(
             select(
@@ -142,12 +140,10 @@ class StoredRows:
         self._count_stored: Final = Statement(
             select(func.count(), total(of.stored_size)).where(is_stored)
         )
-        self._list_stored: Final = Statement(
-            page(
-                select(stored_id, digest, of.stored_size, of.encoding)
-                .where(stored_id > bindparam("after"), is_stored)
-                .order_by(stored_id)
-            )
+        self._list_stored: Final = paged(
+            select(stored_id, digest, of.stored_size, of.encoding)
+            .where(stored_id > bindparam("after"), is_stored)
+            .order_by(stored_id)
         )
         self._find_stored: Final = Statement(
             select(stored_id).where(stored_id.in_(listed("ids")), is_stored)

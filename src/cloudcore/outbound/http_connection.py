@@ -233,12 +233,7 @@ class HttpConnection(asyncio.Protocol):
             self._answer.end(is_error=True)
 
     async def head(self) -> AnswerHead:
-        """Return the head of the answer; the caller limits the time.
-
-        Raises:
-            RequestFailed.
-
-        """
+        """Return the head of the answer; the caller limits the time. Raise `RequestFailed`."""
         answer = self._current()
         while answer.head is None:
             await self._more(answer)

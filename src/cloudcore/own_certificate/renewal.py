@@ -45,10 +45,8 @@ def prepare(folder: Path, name: str, now: float) -> bool:
     Otherwise write a self-signed one, which no client trusts, so that the server can listen. `name`
     is the server's, `now` the Unix time in seconds.
 
-    Raises:
-        TlsNotYetValidError: there is one, and the clock is behind; it stays until that is set.
-        OSError: the folder cannot be written.
-
+    Raise `TlsNotYetValidError` if there is one, and the clock is behind; it stays until that is
+    set. Raise `OSError` if the folder cannot be written.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     files = own_certificate(folder)

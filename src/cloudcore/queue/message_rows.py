@@ -28,9 +28,9 @@ from sqlalchemy import (
 from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns
+from cloudcore.db.rows import bound, columns, given
 from cloudcore.db.schema import Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
+from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from cloudcore.queue.queue import Queue
 
 IS_VISIBLE: Final = text("hidden_until IS NULL")
@@ -103,17 +103,14 @@ class Depth(NamedTuple):
 
 
 _COLUMNS: Final = columns(queue_messages, Message._fields)
-_IN_QUEUE: Final = (
-    _m.queue_id == bindparam("queue_id"),
-    _m.account_id == bindparam("account_id"),
-)
+_IN_QUEUE: Final = given(_m.queue_id, _m.account_id)
 _LISTED: Final = (
     unindexed(_m.queue_id) == bindparam("queue_id"),
     _m.account_id == bindparam("account_id"),
     _m.id.in_(listed("ids")),
 )
 _NOT_PURGED: Final = _m.position > bindparam("purged_through")
-_VISIBLE: Final = (*_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
+_VISIBLE: Final = (_IN_QUEUE, IS_VISIBLE, _NOT_PURGED)
 _NEW: Final = tuple(name for name in Message._fields if name != "position")
 _ADD: Final = Statement(
     queue_messages.insert()
@@ -125,9 +122,9 @@ _OLDEST_VISIBLE: Final = (
     .where(*_VISIBLE, _m.queued_at > bindparam("kept_from"))
     .order_by(_m.position)
 )
-_LOCK_OLDEST: Final = Statement(page(_OLDEST_VISIBLE.with_for_update(skip_locked=True)))
-_FIRST_VISIBLE: Final = Statement(page(_OLDEST_VISIBLE))
-_FIRST_HIDDEN: Final = Statement(select(func.min(_m.hidden_until)).where(*_IN_QUEUE, IS_HIDDEN))
+_LOCK_OLDEST: Final = paged(_OLDEST_VISIBLE.with_for_update(skip_locked=True))
+_FIRST_VISIBLE: Final = paged(_OLDEST_VISIBLE)
+_FIRST_HIDDEN: Final = Statement(select(func.min(_m.hidden_until)).where(_IN_QUEUE, IS_HIDDEN))
 _LEASE: Final = Statement(
     update(queue_messages)
     .where(*_LISTED)
@@ -144,12 +141,10 @@ _LOCK_LEASES: Final = Statement(
     .order_by(_m.position)
     .with_for_update()
 )
-_LOCK_DUE: Final = Statement(
-    page(
-        _COLUMNS.where(*_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
-        .order_by(_m.hidden_until, _m.position)
-        .with_for_update(skip_locked=True)
-    )
+_LOCK_DUE: Final = paged(
+    _COLUMNS.where(_IN_QUEUE, IS_HIDDEN, _m.hidden_until <= bindparam("now"))
+    .order_by(_m.hidden_until, _m.position)
+    .with_for_update(skip_locked=True)
 )
 _SHOW: Final = Statement(
     update(queue_messages).where(*_LISTED).values(hidden_until=sql("NULL"), lease_token=sql("NULL"))
@@ -158,37 +153,33 @@ _HIDE: Final = Statement(
     update(queue_messages).where(*_LISTED).values(hidden_until=bindparam("lease_end"))
 )
 _DELETE: Final = Statement(delete(queue_messages).where(*_LISTED))
-_OLDEST_AT: Final = Statement(page(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position)))
-_LOCK_EXPIRED: Final = Statement(
-    page(
-        select(_m.id)
-        .where(*_VISIBLE, _m.queued_at <= bindparam("kept_from"))
-        .order_by(_m.position)
-        .with_for_update(skip_locked=True)
-    )
+_OLDEST_AT: Final = paged(select(_m.queued_at).where(*_VISIBLE).order_by(_m.position))
+_LOCK_EXPIRED: Final = paged(
+    select(_m.id)
+    .where(*_VISIBLE, _m.queued_at <= bindparam("kept_from"))
+    .order_by(_m.position)
+    .with_for_update(skip_locked=True)
 )
 _DELETE_PURGED: Final = Statement(
     delete(queue_messages).where(
-        *_IN_QUEUE,
+        _IN_QUEUE,
         _m.position.in_(
             page(
                 select(_m.position)
-                .where(*_IN_QUEUE, _m.position <= bindparam("purged_through"))
+                .where(_IN_QUEUE, _m.position <= bindparam("purged_through"))
                 .order_by(_m.position)
             )
         ),
     )
 )
-_PURGED: Final = Statement(
-    page(
-        select(literal_column("1"))
-        .select_from(queue_messages)
-        .where(*_IN_QUEUE, _m.position <= bindparam("purged_through"))
-    )
+_PURGED: Final = paged(
+    select(literal_column("1"))
+    .select_from(queue_messages)
+    .where(_IN_QUEUE, _m.position <= bindparam("purged_through"))
 )
 _USED: Final = Statement(
     select(func.count(), func.coalesce(func.sum(_m.size), literal_column("0"))).where(
-        *_IN_QUEUE, _NOT_PURGED
+        _IN_QUEUE, _NOT_PURGED
     )
 )
 _COUNT_VISIBLE: Final = Statement(select(func.count()).select_from(queue_messages).where(*_VISIBLE))
@@ -199,11 +190,9 @@ _COUNT_HIDDEN: Final = Statement(
         func.count().filter(_m.hidden_until > bindparam("now"), _m.lease_token.is_(None)),
     )
     .select_from(queue_messages)
-    .where(*_IN_QUEUE, IS_HIDDEN, _NOT_PURGED)
+    .where(_IN_QUEUE, IS_HIDDEN, _NOT_PURGED)
 )
-_FIRST: Final = Statement(
-    page(select(_m.queued_at).where(*_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
-)
+_FIRST: Final = paged(select(_m.queued_at).where(_IN_QUEUE, _NOT_PURGED).order_by(_m.position))
 
 
 def add_messages(

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, field
 
-from cloudcore.errors import InvalidInput, NotFound
+from cloudcore.errors import NotFound, invalid_field
 from cloudcore.quotas.quota import Quota
 from cloudcore.resources.resource import Filter, Record, Reference, Resource, fixed, given, own
 
@@ -40,29 +40,18 @@ def check_message(field: str, body: str, attributes: Mapping[str, str]) -> int:
     `field` is its path in the request: empty, or ``messages[3]`` and a dot.
     """
     if not body:
-        raise InvalidInput(
-            f"{field}body: at least one character", field=f"{field}body", reason="out_of_range"
-        )
+        raise invalid_field(f"{field}body", "at least one character", "out_of_range")
     if len(attributes) > MAX_ATTRIBUTES:
-        raise InvalidInput(
-            f"{field}attributes: at most {MAX_ATTRIBUTES}",
-            field=f"{field}attributes",
-            reason="out_of_range",
-        )
+        raise invalid_field(f"{field}attributes", f"at most {MAX_ATTRIBUTES}", "out_of_range")
     for name in attributes:
         if not _ATTRIBUTE.fullmatch(name):
-            raise InvalidInput(
-                f"{field}attributes: a name is 1 to 256 of A-Z a-z 0-9 _ . -",
-                field=f"{field}attributes",
-                reason="malformed",
-            )
+            raise invalid_field(f"{field}attributes", "a name is 1 to 256 of A-Z a-z 0-9 _ . -")
     size = message_size(body, attributes)
     if size > MAX_MESSAGE_BYTES:
-        raise InvalidInput(
-            f"{field}body: with the attributes at most {MAX_MESSAGE_BYTES} bytes of UTF-8, "
-            f"not {size}",
-            field=f"{field}body",
-            reason="out_of_range",
+        raise invalid_field(
+            f"{field}body",
+            f"with the attributes at most {MAX_MESSAGE_BYTES} bytes of UTF-8, not {size}",
+            "out_of_range",
         )
     return size
 

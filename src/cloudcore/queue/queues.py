@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import CheckConstraint, Integer, bindparam, column, func, literal_column, select
 from sqlalchemy import text as sql
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
+from cloudcore.db.rows import given
 from cloudcore.db.schema import partial_index
-from cloudcore.db.statement import Statement, page
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.db.statement import Statement, paged
+from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.queue.message_rows import Depth, queue_messages
 from cloudcore.queue.queue import QUEUE, Queue, QueueMissing
 from cloudcore.resources.bodies import Composite
@@ -104,16 +105,15 @@ _path = _path.union(
 _IS_ON_PATH: Final = Statement(
     select(literal_column("1")).select_from(_path).where(_path.c.id == bindparam("to_id"))
 )
-_LIST_LIVE: Final = Statement(
-    page(ROWS.columns.where(_q.id > bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id))
+_LIST_LIVE: Final = paged(
+    ROWS.columns.where(_q.id > bindparam("after"), _q.deleted_at.is_(None)).order_by(_q.id)
 )
-_LIST_DELETED: Final = Statement(
-    page(select(_q.account_id, _q.id).where(IS_DELETED, _q.id > bindparam("after")).order_by(_q.id))
+_LIST_DELETED: Final = paged(
+    select(_q.account_id, _q.id).where(IS_DELETED, _q.id > bindparam("after")).order_by(_q.id)
 )
 _ERASE: Final = Statement(
     ROWS.table.delete().where(
-        _q.id == bindparam("id"),
-        _q.account_id == bindparam("account_id"),
+        given(_q.id, _q.account_id),
         _q.deleted_at.is_not(None),
     )
 )
@@ -175,7 +175,7 @@ def _check_sending(tx: Connection, queue: Queue) -> None:
 
 
 def _refusal(words: str, reason: str) -> InvalidInput:
-    return InvalidInput(f"{_FIELD}: {words}", field=_FIELD, reason=reason)
+    return invalid_field(_FIELD, words, reason)
 
 
 async def _redrive(ctx: RequestContext, given: GivenRedrivePolicy | None) -> Mapping[str, object]:
@@ -230,7 +230,7 @@ QUEUES: Final = Methods(
         Composite(
             name="depth",
             words="Of a single queue; absent in lists and after changes.",
-            shown=QueueDepth,
+            shown=QueueDepth | UnsetType,
             show=lambda _: UNSET,
         ),
     ),

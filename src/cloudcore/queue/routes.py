@@ -10,11 +10,10 @@ from functools import partial
 from typing import Annotated, Final
 
 from litestar import get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.queue import message_rows, messages
 from cloudcore.queue.message_rows import Message
 from cloudcore.queue.messages import FailedLease, NewMessage, lease_id
@@ -22,9 +21,9 @@ from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
 from cloudcore.resource_names import Uuid
-from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.web.app import Context, Needs
+from cloudcore.web.context import Reply
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
 _LeaseIds = Annotated[list[str], Meta(min_length=1, max_length=MAX_BATCH)]
@@ -142,7 +141,7 @@ def _leased_message(message: Message) -> LeasedMessage:
 
 @get(QUEUE.path_of_one, opt={"action": "queue:GetQueue"})
 @answers_one(QUEUES)
-async def get_queue(queue_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def get_queue(queue_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a queue, with what it holds now."""
     queue = await QUEUES.authorized(ctx, queue_id)
     now = ctx.clock()
@@ -150,15 +149,8 @@ async def get_queue(queue_id: FromPath[str], ctx: NamedDependency[RequestContext
     return QUEUES.one(queue, depth=depth_of(depth, now))
 
 
-@post(
-    QUEUE.path_of_one + "/purge",
-    status_code=200,
-    opt={"action": "queue:PurgeQueue", "idempotent": True},
-)
-@answers_one(QUEUES)
-async def purge_queue(
-    queue_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(QUEUES, "purge", "queue:PurgeQueue")
+async def purge_queue(queue_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Delete all messages that were sent before, also those that are leased."""
     queue = await QUEUES.authorized(ctx, queue_id)
     return await ctx.commit(purge, queue, wrap=QUEUES.one)
@@ -171,10 +163,7 @@ _MOST_TRIES: Final = 20
 
 @post(MESSAGES, status_code=201, opt={"action": "queue:SendMessage", "idempotent": True})
 async def send_messages(
-    queue_id: FromPath[str],
-    data: JSONBody[SendMessages],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[QueueNeeds],
+    queue_id: FromPath[str], data: JSONBody[SendMessages], ctx: Context, needs: Needs[QueueNeeds]
 ) -> Reply[ManySentMessages]:
     """Send a message, or up to 100 in `messages`: all of them or, on an error, none.
 
@@ -196,10 +185,7 @@ async def send_messages(
 
 @post(MESSAGES + "/lease", status_code=200, opt={"action": "queue:LeaseMessages"})
 async def lease_messages(
-    queue_id: FromPath[str],
-    data: JSONBody[LeaseMessages],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[QueueNeeds],
+    queue_id: FromPath[str], data: JSONBody[LeaseMessages], ctx: Context, needs: Needs[QueueNeeds]
 ) -> ManyLeasedMessages:
     """Lease the oldest messages that can be leased; nobody else gets them until the leases end.
 
@@ -231,7 +217,7 @@ async def lease_messages(
 async def acknowledge_messages(
     queue_id: FromPath[str],
     data: JSONBody[AcknowledgeMessages],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[QueueNeeds],
 ) -> Acknowledged:
     """Delete leased messages. What became of each lease is in the answer, also if it ended before.
@@ -246,10 +232,7 @@ async def acknowledge_messages(
 
 @post(MESSAGES + "/extend", status_code=200, opt={"action": "queue:LeaseMessages"})
 async def extend_leases(
-    queue_id: FromPath[str],
-    data: JSONBody[ExtendLeases],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[QueueNeeds],
+    queue_id: FromPath[str], data: JSONBody[ExtendLeases], ctx: Context, needs: Needs[QueueNeeds]
 ) -> Extended:
     """Let leases end some seconds from now; 0 gives the messages back at once."""
     queue = await QUEUES.authorized(ctx, queue_id)
@@ -265,13 +248,13 @@ def _new_messages(data: SendMessages) -> list[NewMessage]:
     """Return the messages of a request, checked."""
     if data.messages is None:
         if data.body is None:
-            raise InvalidInput("body: is required", field="body", reason="missing")
+            raise invalid_field("body", "is required", "missing")
         return [_new("", data.body, data.attributes, data.delay_seconds)]
     if data.body is not None or data.attributes or data.delay_seconds is not None:
-        raise InvalidInput(
-            "messages: either one message, or several in messages; they have their own fields",
-            field="messages",
-            reason="ambiguous",
+        raise invalid_field(
+            "messages",
+            "either one message, or several in messages; they have their own fields",
+            "ambiguous",
         )
     return [
         _new(f"messages[{place}].", each.body, each.attributes, each.delay_seconds)

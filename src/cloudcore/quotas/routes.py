@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from litestar import delete, get, put
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
@@ -20,7 +19,7 @@ from cloudcore.errors import AccessDenied, InvalidInput, NotFound
 from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
 from cloudcore.quotas.needs import Allowance, QuotaNeeds
 from cloudcore.resource_names import Crn
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
@@ -155,7 +154,7 @@ def _answer(region: str, account_id: str, found: Allowance) -> QuotaAnswer:
 
 
 @get(PATH, opt={"action": "quotas:ListQuotas", "query": QuotaPage, "statuses": (404,)})
-async def list_quotas(ctx: NamedDependency[RequestContext], needs: Needs[QuotaNeeds]) -> ManyQuotas:
+async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
     """List the account's quotas by name, with what it has of each."""
     region, now, query = ctx.settings.region, ctx.clock(), ctx.query(QuotaPage)
     _authorize(ctx, "*")
@@ -173,9 +172,7 @@ async def list_quotas(ctx: NamedDependency[RequestContext], needs: Needs[QuotaNe
 
 
 @get(_ONE, opt={"action": "quotas:GetQuota", "query": AccountQuery, "statuses": (404,)})
-async def get_quota(
-    ctx: NamedDependency[RequestContext], needs: Needs[QuotaNeeds], name: FromPath[str]
-) -> OneQuota:
+async def get_quota(ctx: Context, needs: Needs[QuotaNeeds], name: FromPath[str]) -> OneQuota:
     """Return one of the account's quotas, with what it has of it."""
     region, account = ctx.settings.region, ctx.query(AccountQuery).account
     if name not in needs.of_accounts:
@@ -193,10 +190,7 @@ async def get_quota(
 
 @put(_ONE, opt={"action": "quotas:SetQuota", "statuses": (404,)})
 async def set_quota(
-    name: FromPath[str],
-    data: JSONBody[SetQuota],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[QuotaNeeds],
+    name: FromPath[str], data: JSONBody[SetQuota], ctx: Context, needs: Needs[QuotaNeeds]
 ) -> OneLimit:
     """Set how much an account may have of something, or all accounts; this is for operators."""
     await _change(ctx, needs, name, data.account, data.limit)
@@ -204,9 +198,7 @@ async def set_quota(
 
 
 @delete(_ONE, opt={"action": "quotas:ResetQuota", "query": AccountQuery, "statuses": (404,)})
-async def reset_quota(
-    name: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[QuotaNeeds]
-) -> None:
+async def reset_quota(name: FromPath[str], ctx: Context, needs: Needs[QuotaNeeds]) -> None:
     """Forget a limit that was set: that of all accounts holds again, or the default."""
     await _change(ctx, needs, name, ctx.query(AccountQuery).account, None)
 

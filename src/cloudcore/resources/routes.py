@@ -8,15 +8,14 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar, cast
 
 from litestar import delete, get, patch, post
-from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.resource_names import with_article
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Verb
-from cloudcore.web.app import Needs
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.app import Context, Needs
+from cloudcore.web.context import Reply
 
 H = TypeVar("H", bound=Callable[..., Any])
 
@@ -88,9 +87,21 @@ def answers_one(of: Methods[Any]) -> Callable[[H], H]:
     return decorated
 
 
+def custom_method(
+    of: Methods[Any], name: str, action: str, *, status: int = 200, statuses: tuple[int, ...] = ()
+) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
+    """Return the decorator of a custom method: a repeatable POST that answers one of a resource.
+
+    Its path is that of the resource, with `name` at the end.
+    """
+    opt = {"action": action, "idempotent": True, **({"statuses": statuses} if statuses else {})}
+    register = post(f"{of.of.path_of_one}/{name}", status_code=status, opt=opt)
+    return lambda handler: register(answers_one(of)(handler))
+
+
 def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
     """Return a handler that the framework sees with the name and the types of its resource."""
-    types: dict[str, Any] = {"ctx": NamedDependency[RequestContext]}
+    types: dict[str, Any] = {"ctx": Context}
     if has_id := verb not in ("create", "list"):
         types[f"{of.of.one}_id"] = FromPath[str]
     if route.body is not None:

@@ -33,7 +33,7 @@ from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, count
+from cloudcore.db.rows import bound, count, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement, page
 from cloudcore.errors import Conflict, NotFound
@@ -160,7 +160,7 @@ class Rows(Generic[R]):
         """Return the conditions of those of an account and region."""
         c = self.table.c
         live = (c.deleted_at.is_(None),) if self.of.keeps_deleted else ()
-        return (c.account_id == bindparam("account_id"), c.region == bindparam("region"), *live)
+        return (given(c.account_id, c.region), *live)
 
     def _columns(self, targets: Mapping[str, Rows[Any]]) -> Select[Any]:
         """Return a query of the stored columns, and after them the names of what is referred to."""

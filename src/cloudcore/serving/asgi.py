@@ -36,6 +36,14 @@ UNIT_BYTES = 256 * 1024
 """Size of the units in which bodies reach a sink (the last may be shorter); it fits in L2."""
 
 
+class FileRegion(NamedTuple):
+    """A range of bytes in an open file, for ``sendfile``."""
+
+    descriptor: int
+    offset: int
+    count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
+
+
 class HeldBody(Protocol):
     """A request body that is still in the socket (ASGI extension ``entrepot.held_body``)."""
 
@@ -106,9 +114,7 @@ class BodyTooLarge(Exception):
 async def read_body(receive: Receive, limit: int) -> bytes | None:
     """Return the whole body, or None if the client disconnected before its end.
 
-    Raises:
-        BodyTooLarge: more than `limit` bytes arrived; the rest is left unread.
-
+    Raise `BodyTooLarge` if more than `limit` bytes arrived; the rest is left unread.
     """
     parts: list[bytes] = []
     size = 0

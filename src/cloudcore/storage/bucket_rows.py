@@ -20,7 +20,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Database, Row
 from cloudcore.db.rows import ZERO, bound, first, given, insert_new, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.quotas.limits import Counted, QuotaUse, refuse
 from cloudcore.storage.bucket import BUCKET_BYTES, Bucket
 from cloudcore.storage.errors import BytesQuotaExceeded, InvalidBucketState, NoSuchBucket
@@ -54,14 +54,12 @@ _FIND_PUBLIC: Final = Statement(BUCKET_ROWS.columns.where(given(_b.region, _b.na
 _KEEP: Final = Statement(
     BUCKET_ROWS.columns.where(given(_b.id, _b.account_id)).with_for_update(key_share=True)
 )
-_LIST: Final = Statement(
-    page(
-        BUCKET_ROWS.columns.where(
-            given(_b.account_id, _b.region),
-            (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
-            _b.name > bindparam("after"),
-        ).order_by(_b.name)
-    )
+_LIST: Final = paged(
+    BUCKET_ROWS.columns.where(
+        given(_b.account_id, _b.region),
+        (bindparam("name") == sql("''")) | (_b.name == bindparam("name")),
+        _b.name > bindparam("after"),
+    ).order_by(_b.name)
 )
 _OF_BUCKET: Final = given(_c.bucket_id, _c.account_id)
 _ERASE_COUNTS: Final = Statement(storage_counts.delete().where(_OF_BUCKET))
@@ -90,12 +88,8 @@ _DAMAGED_OBJECTS: Final = (
     .offset(ZERO)
     .subquery("damaged")
 )
-_DAMAGED: Final = Statement(
-    page(
-        select(_DAMAGED_OBJECTS.c.key, _DAMAGED_OBJECTS.c.damaged_at).order_by(
-            _DAMAGED_OBJECTS.c.key
-        )
-    )
+_DAMAGED: Final = paged(
+    select(_DAMAGED_OBJECTS.c.key, _DAMAGED_OBJECTS.c.damaged_at).order_by(_DAMAGED_OBJECTS.c.key)
 )
 
 

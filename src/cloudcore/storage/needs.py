@@ -24,6 +24,7 @@ from cloudcore.metering.needs import METER, Meter
 from cloudcore.objects.stored_rows import Owned
 from cloudcore.objects.wraps import Rewrapped, WrappedKey
 from cloudcore.ports import Opening, Port
+from cloudcore.serving.asgi import FileRegion
 from cloudcore.web.bodies import Identified
 
 SHREDDED: Final = "shredded"
@@ -114,25 +115,6 @@ class StagedPiece(Protocol):
         ...
 
 
-class Region(Protocol):
-    """A range of bytes in an open file, for ``sendfile``."""
-
-    @property
-    def descriptor(self) -> int:
-        """Return the open file."""
-        ...
-
-    @property
-    def offset(self) -> int:
-        """Return where the range begins."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """Return the number of bytes."""
-        ...
-
-
 class OpenBytes(Protocol):
     """The bytes of consecutive pieces, opened as one.
 
@@ -145,7 +127,7 @@ class OpenBytes(Protocol):
         """Return the number of bytes."""
         ...
 
-    def file_region(self, start: int, stop: int) -> Region | None:
+    def file_region(self, start: int, stop: int) -> FileRegion | None:
         """Return a range as a region of a file, valid until `aclose`.
 
         None if it is not in one file.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.serving.asgi import begin_stream
+from cloudcore.serving.asgi import FileRegion, begin_stream
 from cloudcore.storage import objects
 from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (
@@ -19,7 +19,7 @@ from cloudcore.storage.conditions import (
     range_applies,
 )
 from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
-from cloudcore.storage.needs import OpenBytes, Region, StorageNeeds, StoredPiece, UsableKeys
+from cloudcore.storage.needs import OpenBytes, StorageNeeds, StoredPiece, UsableKeys
 from cloudcore.storage.object_rows import Checksum, StoredObject
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import ListedPiece, Piece
@@ -72,7 +72,7 @@ class OpenRange:
         """Return the number of bytes."""
         return self.stop - self.start
 
-    def file_region(self) -> Region | None:
+    def file_region(self) -> FileRegion | None:
         """Return it as a region of a file, or None if it is not in one."""
         return self.opened.file_region(self.start, self.stop)
 
@@ -83,9 +83,7 @@ class OpenRange:
     async def begin(self) -> None:
         """Read the first part of `stream` in advance, while an error can still be answered.
 
-        Raises:
-            Unavailable: the bytes are absent or damaged. Then it is closed.
-
+        Raise `Unavailable` if the bytes are absent or damaged. Then it is closed.
         """
         try:
             self._begun = await begin_stream(self.stream())

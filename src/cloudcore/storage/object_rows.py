@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.storage.bucket import DEFAULT_CONTENT_TYPE, Bucket
 from cloudcore.storage.tables import storage_objects
 
@@ -101,16 +101,14 @@ _REPLACE: Final = Statement(
 )
 _SAVE_TAGS: Final = Statement(storage_objects.update().where(*_IS_ROW).values(bound(["tags"])))
 _ERASE: Final = Statement(storage_objects.delete().where(*_IS_ROW))
-_LIST: Final = Statement(
-    page(
-        columns(storage_objects, _LISTED)
-        .where(
-            given(_o.bucket_id, _o.account_id),
-            _o.key >= bindparam("first"),
-            _o.key < bindparam("end"),
-        )
-        .order_by(_o.key)
+_LIST: Final = paged(
+    columns(storage_objects, _LISTED)
+    .where(
+        given(_o.bucket_id, _o.account_id),
+        _o.key >= bindparam("first"),
+        _o.key < bindparam("end"),
     )
+    .order_by(_o.key)
 )
 
 

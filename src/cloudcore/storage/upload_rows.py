@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, count, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.storage.object_rows import ObjectAttributes, attributes_of, attributes_row
 from cloudcore.storage.tables import storage_uploads
 
@@ -62,17 +62,15 @@ _ERASE: Final = Statement(storage_uploads.delete().where(*_IS_ROW))
 _ERASE_ENDED: Final = Statement(
     storage_uploads.delete().where(_IN_BUCKET, sql("ended_at IS NOT NULL"))
 )
-_LIST: Final = Statement(
-    page(
-        _rows.where(
-            *_OPEN_IN_SPAN,
-            (_u.key > bindparam("key")) | (_u.id > bindparam("after")),
-        ).order_by(_u.key, _u.id)
-    )
+_LIST: Final = paged(
+    _rows.where(
+        *_OPEN_IN_SPAN,
+        (_u.key > bindparam("key")) | (_u.id > bindparam("after")),
+    ).order_by(_u.key, _u.id)
 )
 _COUNT: Final = Statement(select(func.count()).select_from(storage_uploads).where(*_OPEN_IN_SPAN))
-_LIST_ABANDONED: Final = Statement(
-    page(_rows.where(_u.created_at < bindparam("before"), _IS_OPEN).order_by(_u.created_at))
+_LIST_ABANDONED: Final = paged(
+    _rows.where(_u.created_at < bindparam("before"), _IS_OPEN).order_by(_u.created_at)
 )
 
 

@@ -66,6 +66,8 @@ _PLANE: Final = "control_plane"
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Context = NamedDependency[RequestContext]
+"""Type of the parameter ``ctx`` of a handler."""
 Needs = NamedDependency[SkipValidation[T]]
 """Type of the parameter ``needs`` of a handler in `family_routes`."""
 
@@ -82,7 +84,7 @@ def family_routes(
     def alone(scope: Scope) -> Any:  # noqa: ANN401 - of any family
         return _plane_of(scope).needs[name]
 
-    def after_context(scope: Scope, ctx: NamedDependency[RequestContext]) -> Any:  # noqa: ANN401
+    def after_context(scope: Scope, ctx: Context) -> Any:  # noqa: ANN401
         # The framework makes two dependencies at once in a task group: 200 us more than in turn.
         del ctx
         return alone(scope)
@@ -105,11 +107,8 @@ class Routes:
     ) -> None:
         """Make the routes of `handlers`.
 
-        Errors below a path prefix in `error_shapes` have that shape instead of the envelope.
-
-        Raises:
-            RouteError: a route's declaration is incomplete (see `cloudcore.web.route_spec`).
-
+        Errors below a path prefix in `error_shapes` have that shape instead of the envelope. Raise
+        `RouteError` if a route's declaration is incomplete (see `cloudcore.web.route_spec`).
         """
         reference = ReferencePages()
         self._error_shapes = error_shapes or {}

@@ -23,12 +23,9 @@ class AuditedDatabase:
         self._begin = begin
         self._conclude = conclude
         self._is_concluded = False
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a query; see `Database.read`."""
-        return await self._database.read(query, *args, **kwargs)
+        self.read = database.read
+        self.write_relaxed = database.write_relaxed
+        self.listen, self.version, self.close = database.listen, database.version, database.close
 
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -46,21 +43,3 @@ class AuditedDatabase:
         result = await self._database.write(concluded)
         self._is_concluded = True
         return result
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Run a change without an audit event; see `Database.write_relaxed`."""
-        return await self._database.write_relaxed(change, *args, **kwargs)
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after announced changes; see `Database.listen`."""
-        self._database.listen(listener)
-
-    def version(self) -> int | None:
-        """Return the version; see `Database.version`."""
-        return self._database.version()
-
-    async def close(self) -> None:
-        """Close the database."""
-        await self._database.close()

@@ -10,9 +10,7 @@ from cloudcore.web.context import RequestContext
 def account_of(ctx: RequestContext) -> str:
     """Return the id of the account the caller acts in.
 
-    Raises:
-        AccessDenied: the caller is a person without an assumed role.
-
+    Raise `AccessDenied` if the caller is a person without an assumed role.
     """
     if ctx.caller is None or ctx.caller.account_id is None:
         raise AccessDenied("a person calls account services in an assumed role")
@@ -22,9 +20,7 @@ def account_of(ctx: RequestContext) -> str:
 def person_of(ctx: RequestContext) -> Principal:
     """Return the caller, who must be a person.
 
-    Raises:
-        AccessDenied: the caller is a service account or a role session.
-
+    Raise `AccessDenied` if the caller is a service account or a role session.
     """
     if ctx.caller is None or ctx.caller.kind is not PrincipalKind.USER:
         raise AccessDenied("this needs a person")

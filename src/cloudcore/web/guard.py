@@ -55,9 +55,7 @@ class Guard:
     async def admit(self, connection: Connection) -> None:
         """Check a request, and put its context into the scope.
 
-        Raises:
-            Unauthenticated, AccessDenied, RateLimited, NotFound, InvalidInput.
-
+        Raise `Unauthenticated`, `AccessDenied`, `RateLimited`, `NotFound` or `InvalidInput`.
         """
         spec = self._specs.get(connection.scope["route_handler"])
         if spec is None:  # the framework's own answer to OPTIONS

@@ -32,7 +32,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import bound, deletion
+from cloudcore.db.rows import bound, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, IdempotencyKeyReused, InvalidInput
@@ -119,10 +119,8 @@ class RecordedOutcome(msgspec.Struct, frozen=True):
 def parse_key(values: Sequence[bytes]) -> str | None:
     """Return the key in the header's `values`, or None if the header is absent.
 
-    Raises:
-        InvalidInput: it is not one value of 1 to 255 printable ASCII characters. Quotes count as
-            part of the key.
-
+    Raise `InvalidInput` if it is not one value of 1 to 255 printable ASCII characters. Quotes count
+    as part of the key.
     """
     if not values:
         return None
@@ -146,13 +144,9 @@ def fingerprint(path: bytes, query: bytes, body: bytes) -> str:
 
 
 _r = idempotency_records.c
-_IS_RECORD: Final = (
-    _r.principal == bindparam("principal"),
-    _r.operation == bindparam("operation"),
-    _r.key == bindparam("key"),
-)
+_IS_RECORD: Final = given(_r.principal, _r.operation, _r.key)
 _IS_OURS: Final = (
-    *_IS_RECORD,
+    _IS_RECORD,
     _r.lease_token == bindparam("lease_token_held"),
     _r.state == text("'in_progress'"),
 )
@@ -168,15 +162,15 @@ _BEGIN: Final = Statement(
 )
 _LOCK: Final = Statement(
     select(_r.fingerprint, _r.lease_until, _r.outcome_sealed, _r.created_at)
-    .where(*_IS_RECORD)
+    .where(_IS_RECORD)
     .with_for_update()
 )
 _TAKE_OVER: Final = Statement(
     update(idempotency_records)
-    .where(*_IS_RECORD)
+    .where(_IS_RECORD)
     .values(lease_token=bindparam("lease_token"), lease_until=bindparam("lease_until"))
 )
-_FORGET: Final = Statement(delete(idempotency_records).where(*_IS_RECORD))
+_FORGET: Final = Statement(delete(idempotency_records).where(_IS_RECORD))
 _COMPLETE: Final = Statement(
     update(idempotency_records)
     .where(*_IS_OURS)
@@ -187,16 +181,15 @@ _COMPLETE: Final = Statement(
     )
 )
 _RELEASE: Final = Statement(delete(idempotency_records).where(*_IS_OURS))
-_FORGET_EXPIRED: Final = deletion(_r.created_at)
+forget_expired: Final = deletion(_r.created_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the records older than `KEPT_SECONDS`."""
 
 
 def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
     """Claim the record and return None, or return the sealed outcome if it is completed.
 
-    Raises:
-        IdempotencyKeyReused: the key was used with another request.
-        InProgress: another attempt holds the record.
-
+    Raise `IdempotencyKeyReused` if the key was used with another request, `InProgress` if another
+    attempt holds the record.
     """
     lease = {
         "lease_token": claim.lease_token,
@@ -226,9 +219,7 @@ def begin(connection: Connection, claim: Claim, now: int) -> bytes | None:
 def complete(connection: Connection, claim: Claim, status: int, sealed: bytes) -> None:
     """Record the outcome, in the transaction of the effect.
 
-    Raises:
-        InProgress: another attempt has taken over the record; the effect must be rolled back.
-
+    Raise `InProgress` if another attempt has taken over the record; the effect must be rolled back.
     """
     kept = connection.execute(
         _COMPLETE,
@@ -244,11 +235,6 @@ def complete(connection: Connection, claim: Claim, status: int, sealed: bytes) -
 def release(connection: Connection, claim: Claim) -> None:
     """Delete the claim's record, unless it is completed or taken over."""
     connection.execute(_RELEASE, **claim.scope._asdict(), lease_token_held=claim.lease_token)
-
-
-def forget_expired(connection: Connection, now: int) -> int:
-    """Delete a batch of the records older than `KEPT_SECONDS`; return how many."""
-    return connection.execute(_FORGET_EXPIRED, before=now - KEPT_SECONDS * MICROSECONDS)
 
 
 _LOOKS: Final = 100

@@ -105,12 +105,7 @@ def document(
 
 
 def check_names(routes: Sequence[KernelRoute]) -> None:
-    """Check that operations have different names.
-
-    Raises:
-        RouteError: two have the same.
-
-    """
+    """Check that operations have different names; raise `RouteError` if two have the same."""
     named: set[str] = set()
     for route in routes:
         if route.handler.fn.__name__ in named:

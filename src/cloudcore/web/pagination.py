@@ -69,9 +69,7 @@ class Pager:
     ) -> None:
         """Open the query's marker; `within` identifies the list.
 
-        Raises:
-            InvalidInput: the marker is invalid or belongs to another list.
-
+        Raise `InvalidInput` if the marker is invalid or belongs to another list.
         """
         self.limit = query.limit
         self._keyring = keyring

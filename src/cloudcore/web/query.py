@@ -44,9 +44,7 @@ def parse_fields(
     The empty ones count towards `max_fields` if `counts_empty`. With `unambiguous`, no name may be
     repeated. For the other options see `decode_text`.
 
-    Raises:
-        InvalidInput: there are too many fields, or one is refused.
-
+    Raise `InvalidInput` if there are too many fields, or one is refused.
     """
     if counts_empty and encoded.count(b"&") >= max_fields:
         raise _too_many()
@@ -84,10 +82,8 @@ def decode_text(
 ) -> str:
     """Percent-decode a name or a value, once.
 
-    Raises:
-        InvalidInput: it is not UTF-8, unless that is replaced. With `unambiguous`: a percent sign
-            begins no escape, or there is a null character.
-
+    Raise `InvalidInput` if it is not UTF-8, unless that is replaced. With `unambiguous`: a percent
+    sign begins no escape, or there is a null character.
     """
     if unambiguous and _BROKEN_ESCAPE.search(encoded):
         raise InvalidInput("a percent sign begins no escape")

@@ -36,9 +36,7 @@ class ReferencePages:
     ) -> None:
         """Set the routes to describe: all `routes` below ``/v1`` except these two.
 
-        Raises:
-            RouteError: two operations have the same name.
-
+        Raise `RouteError` if two operations have the same name.
         """
         self._routes = [
             route

@@ -46,9 +46,7 @@ class RevisionQuery(msgspec.Struct):
 def require_revision(found: int, wanted: int | None) -> None:
     """Check that a policy has the revision `wanted`, if one is given; 0 stands for no policy.
 
-    Raises:
-        Conflict: it has another one, which is in ``revision``.
-
+    Raise `Conflict` if it has another one, which is in ``revision``.
     """
     if wanted is not None and found != wanted:
         now = f"it has revision {found} now, not {wanted}" if found else "it was deleted"

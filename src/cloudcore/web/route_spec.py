@@ -221,9 +221,7 @@ class KernelRoute:
 def routes_of(app: Litestar) -> Iterator[KernelRoute]:
     """Yield the routes of an application, except those the framework adds for OPTIONS.
 
-    Raises:
-        RouteError: a route's declaration is incomplete.
-
+    Raise `RouteError` if a route's declaration is incomplete.
     """
     for path in app.routes:
         if not isinstance(path, HTTPRoute):
@@ -245,9 +243,7 @@ def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, Act
 def tails_of(routes: Sequence[KernelRoute]) -> Tails:
     """Return the tails of paths.
 
-    Raises:
-        RouteError: a route with a tail and another one share paths.
-
+    Raise `RouteError` if a route with a tail and another one share paths.
     """
     paths = {route.spec.path for route in routes}
     tailed = sorted({route.spec.path for route in routes if route.spec.tail is not None})

@@ -10,12 +10,12 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from litestar.types import Receive, Scope, Send
 
 from cloudcore.errors import InvalidInput, PayloadTooLarge
-from cloudcore.serving.asgi import HeldBody, Sink, receive_into
+from cloudcore.serving.asgi import FileRegion, HeldBody, Sink, receive_into
 from cloudcore.threads import TRANSFERS
 from cloudcore.web.context import RequestContext
 from cloudcore.web.request_state import request_state_of
@@ -52,11 +52,8 @@ class RequestStream:
         """Move the body to `sink` off the event loop; return ``finish(is_complete)``.
 
         Exceptions of `sink` are raised here, and then `finish` is not called. See
-        `cloudcore.serving.asgi.receive_into`.
-
-        Raises:
-            PayloadTooLarge: the body is longer than the route's maximum.
-
+        `cloudcore.serving.asgi.receive_into`. Raise `PayloadTooLarge` if the body is longer than
+        the route's maximum.
         """
         self._begin()
 
@@ -69,10 +66,8 @@ class RequestStream:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives; read no further while the caller is busy.
 
-        Raises:
-            PayloadTooLarge: the body is longer than the route's maximum.
-            InvalidInput: it did not arrive completely.
-
+        Raise `PayloadTooLarge` if the body is longer than the route's maximum, `InvalidInput` if it
+        did not arrive completely.
         """
         self._begin()
         more = True
@@ -99,14 +94,6 @@ class RequestStream:
             raise PayloadTooLarge(f"the body is longer than {self._limit} bytes")
 
 
-class FileRange(NamedTuple):
-    """A range of bytes of an open file."""
-
-    descriptor: int
-    offset: int
-    count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
-
-
 class StreamReply:
     """A response whose body is streamed from a generator, or sent from a file.
 
@@ -117,7 +104,7 @@ class StreamReply:
 
     def __init__(
         self,
-        body: AsyncGenerator[bytes, None] | FileRange,
+        body: AsyncGenerator[bytes, None] | FileRegion,
         *,
         status: int = 200,
         headers: Sequence[tuple[bytes, bytes]] = (),
@@ -134,7 +121,7 @@ class StreamReply:
         self._close = close
         self._bulk = bulk
         self._length = length
-        length = body.count if isinstance(body, FileRange) else length
+        length = body.count if isinstance(body, FileRegion) else length
         sized = [] if length is None else [(b"content-length", b"%d" % length)]
         self._start: Any = {
             "type": "http.response.start",
@@ -153,7 +140,7 @@ class StreamReply:
             if request_state_of(scope).is_head:
                 await send(self._start)
                 await send(_part(b""))
-            elif isinstance(self._body, FileRange):
+            elif isinstance(self._body, FileRegion):
                 await send(self._start)
                 await _send_file(self._body, scope, send)
             elif self._is_bulk(scope):
@@ -168,7 +155,7 @@ class StreamReply:
                 await self._send_parts(self._body, scope, send)
         finally:
             try:
-                if not isinstance(self._body, FileRange):
+                if not isinstance(self._body, FileRegion):
                     await self._body.aclose()
             finally:
                 closing = None if self._close is None else self._close()
@@ -206,7 +193,7 @@ class StreamReply:
                 held.when_lost(None)
 
 
-async def _send_file(body: FileRange, scope: Scope, send: Send) -> None:
+async def _send_file(body: FileRegion, scope: Scope, send: Send) -> None:
     if "http.response.zerocopysend" in _extensions(scope):
         message: Any = {
             "type": "http.response.zerocopysend",

@@ -32,9 +32,7 @@ class HeldByAnother(Exception):
 def deleting(root: int) -> Iterator[None]:
     """Keep others from holding deletions during the block; `root` is the store's descriptor.
 
-    Raises:
-        DeletionsHeld: another process holds them.
-
+    Raise `DeletionsHeld` if another process holds them.
     """
     folder = open_folder(_FOLDER, root)  # a new descriptor: it owns the lock
     try:
@@ -49,9 +47,7 @@ def deleting(root: int) -> Iterator[None]:
 def deletions_held(root: Path, patience_seconds: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold all deletions in the store at `root` during the block. Blocks while some are under way.
 
-    Raises:
-        HeldByAnother: another process holds them.
-
+    Raise `HeldByAnother` if another process holds them.
     """
     folder = os.open(root / _FOLDER, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -116,9 +112,7 @@ def noted_backup(
 def backup_times(root: Path) -> BackupTimes:
     """Return when backups of the store at `root` ran. Blocks.
 
-    Raises:
-        OSError: the notes cannot be read.
-
+    Raise `OSError` if the notes cannot be read.
     """
     return BackupTimes(_read(root / _RUNNING, locked=True), _read(root / _FINISHED, locked=False))
 

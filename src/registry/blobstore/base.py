@@ -21,6 +21,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from cloudcore.serving.asgi import FileRegion
 from registry.blobstore.sweeper import BlobSweeper
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
@@ -78,14 +79,6 @@ class DataKey:
             raise ValueError(f"a data key has {_KEY_BYTES} bytes")
 
 
-class FileRegion(NamedTuple):
-    """A range of bytes in an open file, for ``sendfile``."""
-
-    descriptor: int
-    offset: int
-    count: int  # type: ignore[assignment] # hides tuple.count, as sendfile names it
-
-
 class OpenObject(Protocol):
     """An object open for reading, or staged bytes that may still grow.
 
@@ -109,11 +102,8 @@ class OpenObject(Protocol):
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order; each view is valid until the next. Blocks.
 
-        Raises:
-            StoreUnavailable: reading failed, or the object has become shorter, or is sealed and
-                was changed: no byte of a changed frame is given.
-            ValueError: the object grows.
-
+        Raise `StoreUnavailable` if reading failed, or the object has become shorter, or is sealed
+        and was changed: no byte of a changed frame is given; `ValueError` if the object grows.
         """
         ...
 
@@ -176,9 +166,7 @@ class BlobReader(Protocol):
         visible after a short delay. Sealed bytes become visible by frames of 1 MiB, and the rest
         when it is flushed or committed.
 
-        Raises:
-            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
-
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
         """
         ...
 
@@ -197,9 +185,7 @@ class BlobReader(Protocol):
     async def check(self, object_id: str, stored_size: int) -> None:
         """Check that an object exists with `stored_size` bytes, without opening it.
 
-        Raises:
-            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open`.
-
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open` does.
         """
         ...
 
@@ -268,9 +254,8 @@ class Staged(Protocol):
     def write(self, view: memoryview, /) -> None:
         """Append bytes and hash them. Blocks.
 
-        Raises:
-            StoreUnavailable: the store is full or failed; the bytes up to `offset` are still good.
-
+        Raise `StoreUnavailable` if the store is full or failed; the bytes up to `offset` are still
+        good.
         """
         ...
 
@@ -292,12 +277,9 @@ class Staged(Protocol):
         None expects whatever they hash to. sha256 is always computed; if `expected` has another
         algorithm that was not hashed as the bytes arrived, they are read again. The hold lasts
         until `aclose`, so that nobody takes the object for an orphan before its row is written.
-
-        Raises:
-            DigestMismatch: the bytes hash to something else; they are still staged.
-            StoreUnavailable: flushing failed, as in `flush`; or the bytes cannot be read again,
-                and are discarded.
-
+        Raise `DigestMismatch` if the bytes hash to something else; they are still staged. Raise
+        `StoreUnavailable` if flushing failed, as in `flush`; or the bytes cannot be read again, and
+        are discarded.
         """
         ...
 
@@ -327,12 +309,9 @@ class BlobWriter(Protocol):
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
         `algorithm` is hashed beside sha256. `is_fresh`: the id was made for this call, so the store
-        may begin when the bulk thread writes the first bytes, and raise its errors there.
-
-        Raises:
-            StageBusy: something is already stored under this id.
-            StoreUnavailable: the store failed.
-
+        may begin when the bulk thread writes the first bytes, and raise its errors there. Raise
+        `StageBusy` if something is already stored under this id, `StoreUnavailable` if the store
+        failed.
         """
         ...
 
@@ -380,30 +359,21 @@ class BlobWriter(Protocol):
         Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
         none. Bytes that are an object without a row count, since `resume` accepts them. Sealed
         bytes are counted by their stored size, without a key: if there are too few, those of whole
-        frames.
-
-        Raises:
-            StoreUnavailable: the store failed.
-
+        frames. Raise `StoreUnavailable` if the store failed.
         """
         ...
 
     async def discard(self, upload_id: str) -> None:
         """Delete the staged bytes of an id; do nothing if there are none.
 
-        Raises:
-            StageBusy: a writer holds it.
-            StoreUnavailable: the store failed.
-
+        Raise `StageBusy` if a writer holds it, `StoreUnavailable` if the store failed.
         """
         ...
 
     async def check_room(self) -> None:
         """Check that there is room for one more byte.
 
-        Raises:
-            StoreUnavailable: the store is full, or failed.
-
+        Raise `StoreUnavailable` if the store is full, or failed.
         """
         ...
 
@@ -429,8 +399,6 @@ class BlobLinks(Protocol):
     async def link(self, object_id: str, stored_size: int) -> str:
         """Return a URL of an object after checking that it exists with `stored_size` bytes.
 
-        Raises:
-            ObjectUnknown, ObjectDamaged, StoreUnavailable: as `BlobReader.check`.
-
+        Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `BlobReader.check` does.
         """
         ...

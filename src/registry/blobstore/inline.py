@@ -41,10 +41,7 @@ def store_inline(
     """Verify a whole blob against `expected`; return it as a new inline object, to be recorded.
 
     Its stored bytes are `data`, sealed with `data_key` if there is one; or `sealed`, if given.
-
-    Raises:
-        DigestMismatch: the bytes hash to something else.
-
+    Raise `DigestMismatch` if the bytes hash to something else.
     """
     digest = digest_of(data)
     alias = None if expected.algorithm == digest.algorithm else expected
@@ -104,10 +101,8 @@ def _checksum(kept: KeptBytes, sha256: str) -> str:
 def check_inline(body: bytes | None, stored_id: str, stored_size: int) -> None:
     """Check the stored bytes of an inline object by presence and size.
 
-    Raises:
-        ObjectUnknown: they are lost.
-        ObjectDamaged: there are more or fewer than `stored_size`.
-
+    Raise `ObjectUnknown` if they are lost, `ObjectDamaged` if there are more or fewer than
+    `stored_size`.
     """
     if body is None:
         raise ObjectUnknown(stored_id)
@@ -121,11 +116,8 @@ def open_inline(
 
     All of it is unsealed here, so that damage is known before a byte of it is sent.
 
-    Raises:
-        ObjectUnknown: its bytes are lost.
-        ObjectDamaged: it has another size, or was not sealed with this key for this object, or was
-            changed.
-
+    Raise `ObjectUnknown` if its bytes are lost, `ObjectDamaged` if it has another size, or was not
+    sealed with this key for this object, or was changed.
     """
     if body is None:
         raise ObjectUnknown(stored_id)

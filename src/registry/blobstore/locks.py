@@ -47,10 +47,8 @@ class FleetLocks:
     def deleting(self) -> Iterator[None]:
         """Keep backups from beginning in the block, as long as the database can be reached.
 
-        Raises:
-            DeletionsHeld: a backup is under way, or begins.
-            StoreUnavailable: the database cannot tell.
-
+        Raise `DeletionsHeld` if a backup is under way, or begins; `StoreUnavailable` if the
+        database cannot tell.
         """
         with ExitStack() as held:
             try:
@@ -65,9 +63,7 @@ class FleetLocks:
     def scan_alone(self) -> Iterator[bool]:
         """Hold the lock of orphan scans in the block; give False if another process has it.
 
-        Raises:
-            StoreUnavailable: the database cannot tell.
-
+        Raise `StoreUnavailable` if the database cannot tell.
         """
         with ExitStack() as held:
             try:
@@ -83,10 +79,8 @@ class FleetLocks:
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldLock]:
         """Hold the deletions of all nodes and stores in the block; give the lock, to be checked.
 
-        Raises:
-            HeldByAnother: another process holds them.
-            Unavailable: the database cannot be reached.
-
+        Raise `HeldByAnother` if another process holds them, `Unavailable` if the database cannot be
+        reached.
         """
         with ExitStack() as held:
             try:

@@ -31,12 +31,8 @@ BUCKETS: Final = "buckets/"
 async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
     """Open the store of the blobs for the block; create its folders if they are missing.
 
-    `count` is called in any thread.
-
-    Raises:
-        OSError: a folder cannot be created or opened.
-        SettingsError: the store needs a package that is not installed.
-
+    `count` is called in any thread. Raise `OSError` if a folder cannot be created or opened,
+    `SettingsError` if the store needs a package that is not installed.
     """
     async with _opened(_maker(settings, "blobs", settings.blobs, "", count)) as store:
         yield store
@@ -85,12 +81,7 @@ def _maker(
 
 
 def open_bucket(settings: Settings, prefix: str = "") -> Bucket:
-    """Return the bucket of the settings.
-
-    Raises:
-        SettingsError: boto3 is not installed.
-
-    """
+    """Return the bucket of the settings; raise `SettingsError` if boto3 is not installed."""
     try:
         return Bucket(settings.store, prefix)
     except BotoMissing as error:
@@ -118,9 +109,7 @@ async def _opened(make: Callable[[], FileStore]) -> AsyncIterator[FileStore]:
 def make_folders(settings: Settings) -> None:
     """Create the folders of the stores before the workers open it. Blocks.
 
-    Raises:
-        OSError: as `open_store`.
-
+    Raise `OSError` as `open_store` does.
     """
     if not settings.store.store_s3_bucket:
         DiskFiles(settings.blobs).close()

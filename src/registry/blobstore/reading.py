@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from registry.blobstore.base import FileRegion, OpenObject, StagedDropped
+from cloudcore.serving.asgi import FileRegion
+from registry.blobstore.base import OpenObject, StagedDropped
 from registry.blobstore.staging import checked_range
 from registry.blobstore.threads import Runner
 
@@ -56,9 +57,7 @@ class StoredBytes(BlockingObject):
     def read_into(self, view: memoryview, offset: int, *, wait: bool = True) -> bool:
         """Fill `view`; return False if the bytes end before, or without `wait`, if it may block.
 
-        Raises:
-            StoreUnavailable: reading failed.
-
+        Raise `StoreUnavailable` if reading failed.
         """
         raise NotImplementedError
 
@@ -89,9 +88,7 @@ class BlockingGrowing:
     def look(self, offset: int, count: int) -> Seen:
         """Return the bytes at an offset, at most `count`, as far as there are any.
 
-        Raises:
-            StagedDropped: they were cut off, or the upload is neither staged nor an object.
-
+        Raise `StagedDropped` if they were cut off, or the upload is neither staged nor an object.
         """
         size, is_committed = self.growth()
         part = self.read(offset, min(count, size - offset)) if offset < size else b""

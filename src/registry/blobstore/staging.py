@@ -24,9 +24,7 @@ def is_canonical_id(name: str) -> bool:
 def canonical_id(name: str) -> str:
     """Return `name`, an object or upload id, if it may become part of a path.
 
-    Raises:
-        ValueError: it is not a lower-case UUID with dashes, which is a bug of the caller.
-
+    Raise `ValueError` if it is not a lower-case UUID with dashes, which is a bug of the caller.
     """
     if not is_canonical_id(name):
         raise ValueError("an id of the blob store is a lower-case UUID")
@@ -36,9 +34,7 @@ def canonical_id(name: str) -> str:
 def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
     """Return ``[start, stop)`` of an object of `size` bytes; `stop` None is its end.
 
-    Raises:
-        ValueError: the range is outside the object.
-
+    Raise `ValueError` if the range is outside the object.
     """
     end = size if stop is None else stop
     if not 0 <= start <= end <= size:
@@ -49,9 +45,7 @@ def checked_range(start: int, stop: int | None, size: int) -> tuple[int, int]:
 def check_size(actual: int, size: int | None) -> None:
     """Check that an object has `size` bytes, if that is given.
 
-    Raises:
-        ObjectDamaged: it has another size.
-
+    Raise `ObjectDamaged` if it has another size.
     """
     if size is not None and actual != size:
         raise ObjectDamaged(f"it has {actual} bytes instead of {size}")
@@ -65,11 +59,8 @@ def wanted_algorithms(algorithm: str | None) -> set[str]:
 def verified(digests: Mapping[str, str], expected: Digest | None) -> tuple[Digest, Digest | None]:
     """Return the sha256 digest of bytes with these hex digests, and `expected` if it is another.
 
-    None expects whatever the bytes hash to.
-
-    Raises:
-        DigestMismatch: the bytes do not hash to `expected`.
-
+    None expects whatever the bytes hash to. Raise `DigestMismatch` if the bytes do not hash to
+    `expected`.
     """
     identity = Digest(f"{IDENTITY}:{digests[IDENTITY]}")
     if expected is None:

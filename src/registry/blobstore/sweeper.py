@@ -83,9 +83,7 @@ class BlobSweeper(Protocol):
     async def delete_orphan(self, orphan: Orphan) -> None:
         """Delete the bytes of an orphan; do nothing if it is absent.
 
-        Raises:
-            DeletionsHeld: a backup is under way.
-
+        Raise `DeletionsHeld` if a backup is under way.
         """
         ...
 

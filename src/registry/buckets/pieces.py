@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 
+from cloudcore.serving.asgi import FileRegion
 from cloudcore.storage.needs import StoredPiece
 from registry.blobstore.base import (
     DataKey,
-    FileRegion,
     ObjectDamaged,
     ObjectUnknown,
     OpenObject,

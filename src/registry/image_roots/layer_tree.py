@@ -48,10 +48,8 @@ class LayerTree:
     def add(self, entry: Entry, data: Iterator[bytes]) -> None:
         """Write one entry.
 
-        Raises:
-            LayerRefused: it cannot be part of this layer.
-            OSError: the disk is full, or does not work.
-
+        Raise `LayerRefused` if it cannot be part of this layer, `OSError` if the disk is full, or
+        does not work.
         """
         for each in (entry.uid, entry.gid):
             if each >= IDS:

@@ -32,9 +32,8 @@ class Name(NamedTuple):
 def parse_name(text: str) -> Name:
     """Parse ``<account handle>/<repository>``; the repository may have any number of components.
 
-    Raises:
-        NameInvalid: `text` does not match the OCI name regex, has one component, or is too long.
-
+    Raise `NameInvalid` if `text` does not match the OCI name regex, has one component, or is too
+    long.
     """
     handle, slash, repository = text.partition("/")
     if (
@@ -70,10 +69,8 @@ def parse_tag(text: str) -> str:
 def parse_reference(text: str) -> str | Digest:
     """Parse `text` as a digest if it contains a colon, else as a tag.
 
-    Raises:
-        DigestInvalid: `text` contains a colon, but is not a digest.
-        TagInvalid: `text` contains no colon, and is not a tag.
-
+    Raise `DigestInvalid` if `text` contains a colon, but is not a digest; `TagInvalid` if `text`
+    contains no colon, and is not a tag.
     """
     if ":" in text:
         return Digest.parse(text)

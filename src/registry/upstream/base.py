@@ -181,10 +181,8 @@ class Watch(Protocol):
     async def check(self, remote: Remote) -> None:
         """Return if the upstream may be asked now.
 
-        Raises:
-            UpstreamLimited: it wants no requests until a later time.
-            UpstreamUnreachable: it failed a moment ago.
-
+        Raise `UpstreamLimited` if it wants no requests until a later time, `UpstreamUnreachable` if
+        it failed a moment ago.
         """
         ...
 

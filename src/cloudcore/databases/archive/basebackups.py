@@ -209,9 +209,7 @@ class _Sent:
 def program(version: int, name: str) -> str:
     """Return a program of at least a major version of PostgreSQL.
 
-    Raises:
-        BackupProgramMissing: this machine has none.
-
+    Raise `BackupProgramMissing` if this machine has none.
     """
     found = [(int(each.name), each) for each in postgres.PROGRAMS.glob("[0-9][0-9]")]
     for major, folder in sorted(found):

@@ -56,12 +56,7 @@ def folder_of(cluster_id: str) -> str:
 
 
 async def find_bucket(needs: StorageNeeds, target: BackupTarget) -> Bucket:
-    """Return the bucket of a cluster's backups.
-
-    Raises:
-        BucketGone: it was deleted.
-
-    """
+    """Return the bucket of a cluster's backups; raise `BucketGone` if it was deleted."""
     found = await needs.database.read(BUCKET_ROWS.find, target.account_id, target.bucket_id)
     if found is None:
         raise BucketGone("the bucket of the cluster's backups was deleted")
@@ -94,9 +89,7 @@ async def delete_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> None
 async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -> int:
     """Store the bytes of a source as one object, completely or not at all; return its size.
 
-    Raises:
-        PlatformError: the account has no room, the KMS key is closed, or the store failed.
-
+    Raise `PlatformError` if the account has no room, the KMS key is closed, or the store failed.
     """
     now = needs.clock()
     upload = Upload(
@@ -127,9 +120,7 @@ async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -
 async def read(needs: StorageNeeds, bucket: Bucket, key: str) -> AsyncIterator[bytes]:
     """Yield the bytes of an object.
 
-    Raises:
-        PlatformError: it is not there, its KMS key is closed, or the store failed.
-
+    Raise `PlatformError` if it is not there, its KMS key is closed, or the store failed.
     """
     found = await object_reads.find_object(needs, bucket, key)
     async with aclosing(await object_reads.open_object(needs, found)) as opened:
@@ -190,9 +181,7 @@ class BucketAccess:
     async def keys(self, target: BackupTarget, name: str, seconds: int) -> AsyncIterator[Keys]:
         """Yield keys that expire after so many seconds, or with the block.
 
-        Raises:
-            BackupFailed: the bucket was deleted, or the account is suspended.
-
+        Raise `BackupFailed` if the bucket was deleted, or the account is suspended.
         """
         made = await self._begin(target, name, seconds)
         try:

@@ -55,10 +55,8 @@ class Bridge:
     async def port(self) -> int:
         """Return the port on 127.0.0.1, once the bridge runs.
 
-        Raises:
-            BackupFailed: it does not start, or nothing listens at the endpoint: pgBackRest would
-                retry for minutes.
-
+        Raise `BackupFailed` if it does not start, or nothing listens at the endpoint: pgBackRest
+        would retry for minutes.
         """
         try:
             _, writer = await asyncio.open_connection(self.endpoint.host, self.endpoint.port)

@@ -94,10 +94,7 @@ def check_can_back_up(cluster: Cluster) -> None:
 def verify(tx: Connection, seen: Backup, now: int) -> Backup:
     """Begin the verification of a backup, unless it has begun.
 
-    Raises:
-        NotFound: it is gone.
-        Conflict: it has not succeeded.
-
+    Raise `NotFound` if it is gone, `Conflict` if it has not succeeded.
     """
     BACKUP_WORK.wake(tx, seen, now)  # first: a step too locks its job, and then the record
     found = BACKUPS.lock(tx, seen.account_id, seen.id)
@@ -120,11 +117,8 @@ def check_succeeded(found: Backup) -> None:
 def delete(tx: Connection, seen: Backup, now: int, *, is_cascade: bool) -> None:
     """Begin the deletion of a backup; one that runs is deleted when it has ended.
 
-    Raises:
-        NotFound: it is gone.
-        Conflict: incremental ones need it, and `is_cascade` does not say that they go too; or a
-            cluster is being restored from it.
-
+    Raise `NotFound` if it is gone, `Conflict` if incremental ones need it, and `is_cascade` does
+    not say that they go too; or a cluster is being restored from it.
     """
     CLUSTERS.lock(tx, seen.account_id, seen.cluster.id)  # no incremental one begins meanwhile
     found = BACKUPS.find(tx, seen.account_id, seen.id)

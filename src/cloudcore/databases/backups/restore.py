@@ -67,12 +67,9 @@ def _is_wanted(tx: Connection, found: Cluster) -> bool:
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     """Make the data of a new cluster from its backup.
 
-    After a crash it starts again, as no client has connected to the cluster before.
-
-    Raises:
-        BackupFailed: the backup is gone, or cannot be read.
-        ServerFailed: the server does not recover, or the bucket does not have its WAL yet.
-
+    After a crash it starts again, as no client has connected to the cluster before. Raise
+    `BackupFailed` if the backup is gone, or cannot be read; `ServerFailed` if the server does not
+    recover, or the bucket does not have its WAL yet.
     """
     source = found.source
     assert source is not None
@@ -188,10 +185,8 @@ async def prove(
 
     Return None if another one is being verified on this machine.
 
-    Raises:
-        BackupFailed: it cannot be read.
-        ServerFailed: the server does not start from it, or its data are damaged.
-
+    Raise `BackupFailed` if it cannot be read, `ServerFailed` if the server does not start from it,
+    or its data are damaged.
     """
     if (servers := needs.servers) is None:
         raise ServerFailed(

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 from litestar import Response, delete, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
@@ -25,7 +24,7 @@ from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.bodies import Bodies, Composite
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
@@ -38,7 +37,6 @@ _SHOWN: Final = Bodies(
             name="bucket",
             words="Where it lies.",
             shown=ResourceRef | None,
-            is_always=True,
             show=lambda _: None,
         ),
     ),
@@ -104,7 +102,7 @@ class DeleteBackupQuery(Struct, kw_only=True):
 )
 async def create_backup(
     cluster_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[DatabaseNeeds],
     data: JSONBody[CreateBackup | None] = None,
 ) -> Reply[OneBackup]:
@@ -131,9 +129,7 @@ async def create_backup(
 
 
 @get(_ALL, opt={"action": "database:ListBackups", "query": BackupsQuery})
-async def list_backups(
-    cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyBackups:
+async def list_backups(cluster_id: FromPath[str], ctx: Context) -> ManyBackups:
     """List the backups of a cluster, oldest first."""
     cluster = await METHODS.authorized(ctx, cluster_id)
     query = ctx.query(BackupsQuery)
@@ -149,7 +145,7 @@ async def list_backups(
 
 @get(_ONE, opt={"action": "database:GetBackup"})
 async def get_backup(
-    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
 ) -> OneBackup:
     """Return a backup of a cluster."""
     cluster = await METHODS.authorized(ctx, cluster_id)
@@ -163,7 +159,7 @@ async def get_backup(
     opt={"action": "database:VerifyBackup", "idempotent": True, "statuses": (409,)},
 )
 async def verify_backup(
-    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
 ) -> Reply[OneBackup]:
     """Restore a backup into a server of its own, and read all that it has, to prove it.
 
@@ -184,7 +180,7 @@ async def restore_backup(
     cluster_id: FromPath[str],
     backup_id: FromPath[str],
     data: JSONBody[RestoreBackup],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[DatabaseNeeds],
 ) -> Reply[NewCluster]:
     """Make a new cluster with what a backup has.
@@ -204,7 +200,7 @@ async def restore_backup(
 async def restore_cluster(
     cluster_id: FromPath[str],
     data: JSONBody[RestoreCluster],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[DatabaseNeeds],
 ) -> Reply[NewCluster]:
     """Make a new cluster with what a backup has, or with what the cluster had at a moment.
@@ -227,7 +223,7 @@ async def restore_cluster(
     opt={"action": "database:DeleteBackup", "query": DeleteBackupQuery, "statuses": (409,)},
 )
 async def delete_backup(
-    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
 ) -> Response[bytes]:
     """Let a backup be deleted; it is `deleting` until the bucket has nothing of it, and then 404.
 

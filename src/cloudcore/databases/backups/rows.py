@@ -24,7 +24,7 @@ from cloudcore.databases.clusters.rows import CLUSTERS, restores_of
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, given, insert_new, insert_or_change
 from cloudcore.db.schema import Id, Moment, metadata, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.resources.resource import DELETING
 from cloudcore.resources.rows import Rows
 
@@ -89,10 +89,8 @@ _OF_CLUSTER: Final = (
 _IS_OF_KIND: Final = (bindparam("kind") == sql("''")) | (_b.kind == bindparam("kind"))
 _HAS_FILES: Final = _b.status == sql("'succeeded'")
 
-_LIST: Final = Statement(
-    page(
-        BACKUPS.columns.where(*_OF_CLUSTER, _IS_OF_KIND, _b.id > bindparam("after")).order_by(_b.id)
-    )
+_LIST: Final = paged(
+    BACKUPS.columns.where(*_OF_CLUSTER, _IS_OF_KIND, _b.id > bindparam("after")).order_by(_b.id)
 )
 _COUNT: Final = Statement(
     select(func.count()).select_from(BACKUPS.table).where(*_OF_CLUSTER, _IS_OF_KIND)
@@ -123,7 +121,7 @@ _NEEDING: Final = Statement(
         _b.account_id == bindparam("account_id"), _b.base_id == bindparam("base_id")
     ).order_by(_b.id)
 )
-_REMAINING: Final = Statement(page(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc())))
+_REMAINING: Final = paged(BACKUPS.columns.where(*_OF_CLUSTER).order_by(_b.id.desc()))
 _OF_LABEL: Final = Statement(
     select(_b.id).where(*_OF_CLUSTER, _b.label == bindparam("label")).order_by(_b.id)
 )
@@ -156,12 +154,10 @@ _MOVE_DUE: Final = Statement(
     .values(due_at=bindparam("due_at"))
 )
 _FORGET_DUE: Final = Statement(backup_schedules.delete().where(given(_s.cluster_id)))
-_DUE: Final = Statement(
-    page(
-        select(_s.account_id, _s.cluster_id, _s.due_at)
-        .where(_s.due_at <= bindparam("now"), _s.cluster_id > bindparam("after"))
-        .order_by(_s.cluster_id)
-    )
+_DUE: Final = paged(
+    select(_s.account_id, _s.cluster_id, _s.due_at)
+    .where(_s.due_at <= bindparam("now"), _s.cluster_id > bindparam("after"))
+    .order_by(_s.cluster_id)
 )
 
 

@@ -107,9 +107,7 @@ class ClusterSource(ResponseBody):
 def read_endpoint(given: GivenEndpoint, networks: Sequence[Network]) -> Endpoint:
     """Return an endpoint as it is stored, without its password.
 
-    Raises:
-        InvalidInput: it is malformed, or its address is not allowed; the field is named.
-
+    Raise `InvalidInput` if it is malformed, or its address is not allowed; the field is named.
     """
     host = given.host.lower()
     if not _HOST.fullmatch(host):

@@ -149,9 +149,7 @@ class Cluster(Placed, frozen=True, kw_only=True):
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
     """Check a new or changed cluster: its schedules must be possible.
 
-    Raises:
-        InvalidInput: one is not; the field is named.
-
+    Raise `InvalidInput` if one is not; the field is named.
     """
     for name, cron in structs.asdict(new.schedule or Schedule()).items():
         if cron is not None:

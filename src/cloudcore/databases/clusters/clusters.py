@@ -72,19 +72,16 @@ METHODS: Final = Methods(
     before_save=_begin,
     removal=WORK.delete,
     composites=(
-        Composite(
-            name="endpoint", shown=EndpointRecord | None, is_always=True, show=shown_endpoint
-        ),
-        Composite(name="size", shown=SizeRecord | None, is_always=True, show=shown_size),
-        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=shown_bucket),
+        Composite(name="endpoint", shown=EndpointRecord | None, show=shown_endpoint),
+        Composite(name="size", shown=SizeRecord | None, show=shown_size),
+        Composite(name="bucket", shown=ResourceRef | None, show=shown_bucket),
         Composite(
             name="connection",
             words="What clients connect to; null before it is known.",
             shown=ClusterConnection | None,
-            is_always=True,
             show=shown_connection,
         ),
-        Composite(name="source", shown=ClusterSource | None, is_always=True, show=shown_source),
+        Composite(name="source", shown=ClusterSource | None, show=shown_source),
     ),
     statuses={"update": (409,)},
 )
@@ -118,10 +115,8 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
 
-    Raises:
-        Conflict: its name is taken, or no machine runs servers, or has a port left.
-        QuotaExceeded: the account has reached its quota.
-
+    Raise `Conflict` if its name is taken, or no machine runs servers, or has a port left;
+    `QuotaExceeded` if the account has reached its quota.
     """
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
     lock_account(tx, new.account_id)
@@ -149,10 +144,7 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
 def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> Cluster:
     """Begin to start or stop a managed cluster, unless that is wanted already.
 
-    Raises:
-        NotFound: it is gone.
-        Conflict: it is registered, or being deleted.
-
+    Raise `NotFound` if it is gone, `Conflict` if it is registered, or being deleted.
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
     old = _managed(tx, found)
@@ -174,10 +166,7 @@ def set_wanted(tx: Connection, found: Cluster, now: int, *, is_wanted: bool) -> 
 def reset_password(tx: Connection, found: Cluster, sealed: bytes, now: int) -> Cluster:
     """Store a new password of a managed cluster's owner; the work sets it on the server.
 
-    Raises:
-        NotFound: it is gone.
-        Conflict: it is registered, or being deleted.
-
+    Raise `NotFound` if it is gone, `Conflict` if it is registered, or being deleted.
     """
     WORK.wake(tx, found, now)
     old = _managed(tx, found)
@@ -190,10 +179,8 @@ def change_credentials(
 ) -> Cluster:
     """Store credentials of a registered cluster that the server has accepted; check it soon.
 
-    Raises:
-        NotFound: it is gone.
-        Conflict: it is being deleted, or another request has changed them since it was `found`.
-
+    Raise `NotFound` if it is gone, `Conflict` if it is being deleted, or another request has
+    changed them since it was `found`.
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
     old = CLUSTERS.lock(tx, found.account_id, found.id)
@@ -225,11 +212,8 @@ def check_registered(found: Cluster) -> None:
 def delete(tx: Connection, found: Cluster, now: int, *, is_cascade: bool) -> None:
     """Begin the deletion of a cluster with all of its backups.
 
-    Raises:
-        NotFound: it is gone.
-        Conflict: another cluster is being restored from its backups; or it has backups, and
-            `is_cascade` is False.
-
+    Raise `NotFound` if it is gone, `Conflict` if another cluster is being restored from its
+    backups; or it has backups, and `is_cascade` is False.
     """
     WORK.wake(tx, found, now)
     old = CLUSTERS.lock(tx, found.account_id, found.id)  # no restore of it begins meanwhile

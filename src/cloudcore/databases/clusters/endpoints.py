@@ -45,9 +45,7 @@ async def addresses_of(
 ) -> Sequence[Address]:
     """Return the addresses of a host, each of which may be dialled.
 
-    Raises:
-        EndpointUnreachable: it has none, or one that may not.
-
+    Raise `EndpointUnreachable` if it has none, or one that may not.
     """
     literal = literal_address(host)
     try:
@@ -78,9 +76,7 @@ async def server_version(
 ) -> int:
     """Connect to a server and return its major version.
 
-    Raises:
-        EndpointUnreachable: it could not be reached, or refused the login.
-
+    Raise `EndpointUnreachable` if it could not be reached, or refused the login.
     """
     addresses = await addresses_of(endpoint.host, endpoint.port, networks)
     try:

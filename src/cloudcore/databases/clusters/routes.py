@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from litestar import Response, delete, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Struct, UnsetType, structs
 
@@ -25,8 +24,8 @@ from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one
-from cloudcore.web.app import Needs
+from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -78,9 +77,7 @@ class DeleteQuery(Struct, kw_only=True):
     opt={"action": CLUSTER.action("create"), "idempotent": True, "statuses": (404, 409)},
 )
 async def create_cluster(
-    data: JSONBody[CreateDatabaseCluster],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[DatabaseNeeds],
+    data: JSONBody[CreateDatabaseCluster], ctx: Context, needs: Needs[DatabaseNeeds]
 ) -> Reply[NewCluster]:
     """Create a database cluster, which is active by and by. An account has at most 50.
 
@@ -115,28 +112,14 @@ async def create_cluster(
     return await ctx.commit(clusters.create, new, terms, right_to, wrap=wrap, location=location)
 
 
-@post(
-    _ONE + "/start",
-    status_code=202,
-    opt={"action": "database:StartCluster", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(METHODS)
-async def start_cluster(
-    cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(METHODS, "start", "database:StartCluster", status=202, statuses=(409,))
+async def start_cluster(cluster_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Start a cluster that is run here; one that runs stays as it is."""
     return await _set_wanted(cluster_id, ctx, is_wanted=True)
 
 
-@post(
-    _ONE + "/stop",
-    status_code=202,
-    opt={"action": "database:StopCluster", "idempotent": True, "statuses": (409,)},
-)
-@answers_one(METHODS)
-async def stop_cluster(
-    cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+@custom_method(METHODS, "stop", "database:StopCluster", status=202, statuses=(409,))
+async def stop_cluster(cluster_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Stop a cluster that is run here; its data stay."""
     return await _set_wanted(cluster_id, ctx, is_wanted=False)
 
@@ -151,9 +134,7 @@ async def stop_cluster(
     },
 )
 async def reset_cluster_password(
-    cluster_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[DatabaseNeeds],
+    cluster_id: FromPath[str], ctx: Context, needs: Needs[DatabaseNeeds]
 ) -> Reply[NewPassword]:
     """Give the owner of a cluster that is run here another password, some seconds later.
 
@@ -177,7 +158,7 @@ async def reset_cluster_password(
 async def change_cluster_credentials(
     cluster_id: FromPath[str],
     data: JSONBody[GivenCredentials],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[DatabaseNeeds],
 ) -> Reply[ResponseBody]:
     """Change how a cluster that runs elsewhere is come in to: password, role and roots.
@@ -209,9 +190,7 @@ async def change_cluster_credentials(
     status_code=202,
     opt={"action": CLUSTER.action("delete"), "query": DeleteQuery, "statuses": (409,)},
 )
-async def delete_cluster(
-    cluster_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Response[bytes]:
+async def delete_cluster(cluster_id: FromPath[str], ctx: Context) -> Response[bytes]:
     """Let a cluster be deleted; it is `deleting` until all of it is gone, and then 404.
 
     The data of one that is run here are kept for a day, out of reach. One with backups is 409

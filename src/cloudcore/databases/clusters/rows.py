@@ -11,7 +11,7 @@ from sqlalchemy import text as sql
 from cloudcore.databases.clusters.cluster import CLUSTER, DISK, MEMORY
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.schema import ByteOrdered, Id, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.nodes.rows import OnNode
 from cloudcore.quotas.limits import Counted
 from cloudcore.resources.rows import Rows
@@ -37,12 +37,10 @@ CLUSTERS_ON: Final = OnNode(CLUSTERS)
 _PORTS: Final = Statement(
     select(_c.port).where(_c.node == bindparam("node"), _c.port.is_not(None)).order_by(_c.port)
 )
-_DUE: Final = Statement(
-    page(
-        select(_c.account_id, _c.id)
-        .where(_c.check_at <= bindparam("now"), _c.id > bindparam("after"))
-        .order_by(_c.id)
-    )
+_DUE: Final = paged(
+    select(_c.account_id, _c.id)
+    .where(_c.check_at <= bindparam("now"), _c.id > bindparam("after"))
+    .order_by(_c.id)
 )
 _RESTORING: Final = Statement(
     CLUSTERS.columns.where(

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 
 _MOST: Final = 320
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -56,10 +56,8 @@ class Mailbox(NamedTuple):
 def mailbox(text: str, field: str) -> Mailbox:
     """Parse the mailbox in a request's `field`.
 
-    Raises:
-        InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
-            break (E8).
-
+    Raise `InvalidInput` if mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a
+    line break (E8).
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -73,9 +71,9 @@ def mailbox(text: str, field: str) -> Mailbox:
             found["within"] or found["bare"], allow_smtputf8=False, check_deliverability=False
         )
     except EmailNotValidError as error:
-        raise InvalidInput(f"{field}: {error}", field=field, reason="malformed") from None
+        raise invalid_field(field, str(error)) from None
     if "=?" in address.local_part:  # the mail library would read an encoded word (RFC 2047)
-        raise InvalidInput(f"{field}: it has =?", field=field, reason="malformed")
+        raise invalid_field(field, "it has =?")
     name = (found["quoted"] or found["name"] or "").strip()
     return Mailbox(name, f"{address.local_part}@{address.ascii_domain.lower()}")
 
@@ -137,14 +135,12 @@ class Heading(Struct, frozen=True):
 def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
-    Raises:
-        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
-
+    Raise `InvalidInput` if one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
     """
     if len(headers) > MOST_HEADERS:
-        raise InvalidInput(f"headers: at most {MOST_HEADERS}", field="headers", reason="too_many")
+        raise invalid_field("headers", f"at most {MOST_HEADERS}", "too_many")
     if len({name.lower() for name in headers}) < len(headers):
-        raise InvalidInput("headers: one is there twice", field="headers", reason="duplicate")
+        raise invalid_field("headers", "one is there twice", "duplicate")
     for name, value in headers.items():
         field, low = f"headers.{name[:_MOST_NAME]}", name.lower()
         check_line(name, "headers")

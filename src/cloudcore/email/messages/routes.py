@@ -10,7 +10,6 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from litestar import get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
@@ -30,10 +29,10 @@ from cloudcore.email.messages.submission import Draft, accept, check_recipients
 from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, InvalidInput, invalid_field
 from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -76,9 +75,7 @@ class SendMessage(RequestBody):
 )
 @answers_one(MESSAGES)
 async def send_message(
-    data: JSONBody[SendMessage],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[EmailNeeds],
+    data: JSONBody[SendMessage], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Reply[ResponseBody]:
     """Accept a message, which is then sent to each recipient by itself.
 
@@ -113,9 +110,7 @@ async def send_message(
 
 @get(MESSAGE.path_of_one, opt={"action": MESSAGE.action("get")})
 @answers_one(MESSAGES)
-async def get_message(
-    message_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a message, with what became of each recipient.
 
     What it says is kept for seven days after nothing of it waits to be sent, the rest for thirty.
@@ -153,9 +148,7 @@ def _drafted(
 ) -> tuple[Draft, Content]:
     """Return a request's message, rendered and checked; it is composed once as a trial.
 
-    Raises:
-        InvalidInput: it cannot be rendered or composed.
-
+    Raise `InvalidInput` if it cannot be rendered or composed.
     """
     sender = mailbox(data.from_, "from")
     to, cc, bcc = (_mailboxes(data, field) for field in ("to", "cc", "bcc"))
@@ -178,12 +171,12 @@ def _drafted(
 
 def _written(data: SendMessage) -> Rendered:
     if data.subject is None:
-        raise InvalidInput("subject: needed, or a template", field="subject", reason="missing")
+        raise invalid_field("subject", "needed, or a template", "missing")
     if data.html is None and data.text is None:
-        raise InvalidInput("text: needed, or html or a template", field="text", reason="missing")
+        raise invalid_field("text", "needed, or html or a template", "missing")
     check_line(data.subject, "subject")
     if not data.subject.strip():
-        raise InvalidInput("subject: it is empty", field="subject", reason="out_of_range")
+        raise invalid_field("subject", "it is empty", "out_of_range")
     return Rendered(data.subject, data.html, data.text)
 
 

@@ -31,9 +31,9 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import bound, columns, deletion
+from cloudcore.db.rows import bound, columns, deletion, given
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, one_of, partial_index
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.email.resources import (
     MESSAGE,
     STATUSES,
@@ -166,14 +166,11 @@ class Recipient(NamedTuple):
     """None unless it waits."""
 
 
-_OF_MESSAGE: Final = (
-    _r.message_id == bindparam("message_id"),
-    _r.account_id == bindparam("account_id"),
-)
-_IS_IT: Final = (*_OF_MESSAGE, _r.position == bindparam("position"))
+_OF_MESSAGE: Final = given(_r.message_id, _r.account_id)
+_IS_IT: Final = (_OF_MESSAGE, _r.position == bindparam("position"))
 _ADD_RECIPIENT: Final = Statement(recipients.insert().values(bound(Recipient._fields)))
 _LIST_RECIPIENTS: Final = Statement(
-    columns(recipients, Recipient._fields).where(*_OF_MESSAGE).order_by(_r.position)
+    columns(recipients, Recipient._fields).where(_OF_MESSAGE).order_by(_r.position)
 )
 _FIND_RECIPIENT: Final = Statement(columns(recipients, Recipient._fields).where(*_IS_IT))
 _CHANGEABLE: Final = ("status", "reason", "attempts", "last_attempt_at", "next_attempt_at")
@@ -199,11 +196,7 @@ _SAVE_SOURCE: Final = Statement(
 _ADD_CONTENT: Final = Statement(
     contents.insert().values(bound(("message_id", "account_id", "sealed", "ended_at")))
 )
-_FIND_CONTENT: Final = Statement(
-    select(_c.sealed).where(
-        _c.message_id == bindparam("message_id"), _c.account_id == bindparam("account_id")
-    )
-)
+_FIND_CONTENT: Final = Statement(select(_c.sealed).where(given(_c.message_id, _c.account_id)))
 _END_CONTENT: Final = Statement(
     update(contents)
     .where(_c.message_id == bindparam("of_message"), _c.account_id == bindparam("account_id"))
@@ -215,17 +208,16 @@ WAITING_MESSAGES: Final = Counted(
     up_to(MESSAGE.room, select(_m.id).where(_m.account_id == bindparam("account_id"), IS_WAITING)),
 )
 """The unsent messages of an account."""
-_FIND_WAITING: Final = Statement(
-    page(
-        select(_m.id).where(
-            _m.account_id == bindparam("account_id"),
-            _m.identity_id == bindparam("identity_id"),
-            IS_WAITING,
-        )
+_FIND_WAITING: Final = paged(
+    select(_m.id).where(
+        given(_m.account_id, _m.identity_id),
+        IS_WAITING,
     )
 )
-_FORGET: Final = deletion(_m.ended_at)
-_FORGET_CONTENT: Final = deletion(_c.ended_at)
+forget: Final = deletion(_m.ended_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the messages that ended long ago, with their recipients."""
+forget_content: Final = deletion(_c.ended_at, kept_seconds=CONTENT_KEPT_SECONDS)
+"""Deletes a batch of the contents of messages that ended a while ago."""
 _FORGET_RATES: Final = deletion(rates.c.second)
 _counted: Final = insert(rates).values(
     **bound(("account_id", "identity_id", "second")), accepted=literal_column("1")
@@ -326,16 +318,6 @@ def save_source(tx: Connection, changed: Recipient) -> None:
         at=changed.position,
         source=changed.source_ip,
     )
-
-
-def forget(tx: Connection, now: int) -> int:
-    """Delete a batch of the messages that ended long ago, with their recipients."""
-    return tx.execute(_FORGET, before=now - KEPT_SECONDS * MICROSECONDS)
-
-
-def forget_content(tx: Connection, now: int) -> int:
-    """Delete a batch of the contents of messages that ended a while ago."""
-    return tx.execute(_FORGET_CONTENT, before=now - CONTENT_KEPT_SECONDS * MICROSECONDS)
 
 
 def count_rate(tx: Connection, account_id: str, identity_id: str, most: int, now: int) -> bool:

@@ -34,9 +34,7 @@ def _create(run: Invocation) -> bool:
 def _role(run: Invocation) -> str:
     """Return the role that is named, or that commands act in, or the person's only one.
 
-    Raises:
-        Misuse: there is none, or several.
-
+    Raise `Misuse` if there is none, or several.
     """
     named: str | None = run.values.get("role") or run.sign_in.role
     if named:

@@ -21,9 +21,7 @@ ORGANIZATIONS_PATH: Final = "/v1/organizations"
 def person(run: Invocation) -> ApiCalls:
     """Return a client that acts as the person who signed in.
 
-    Raises:
-        CommandFailure: a service account signed in.
-
+    Raise `CommandFailure` if a service account signed in.
     """
     url = run.sign_in.url
     if run.sign_in.is_program:
@@ -44,11 +42,7 @@ def people(run: Invocation) -> ApiCalls:
 
     A person sees those of the organization that the session works in, so it is switched if
     necessary. A service account, which may only look, sees those of the organization that owns its
-    account.
-
-    Raises:
-        CommandFailure: a service account signed in, and it does not only look.
-
+    account. Raise `CommandFailure` if a service account signed in, and it does not only look.
     """
     if run.sign_in.is_program and run.verb in ("list", "show"):
         return run.sign_in.client(in_role=True)
@@ -65,10 +59,7 @@ def find_organization(client: ApiCalls, sign_in: SignedIn, written: str) -> Reco
     The default is the person's only organization apart from the personal one, or the owner of the
     account in which other commands act.
 
-    Raises:
-        Missing: there is none.
-        Misuse: several could be meant.
-
+    Raise `Missing` if there is none, `Misuse` if several could be meant.
     """
     rows = list(client.rows(ORGANIZATIONS_PATH, "organizations"))
     if written:

@@ -59,9 +59,7 @@ def _action(written: str) -> str:
 def _principal(run: Invocation, written: str) -> str:
     """Return the CRN of a service account or role; a bare name is a service account's first.
 
-    Raises:
-        Missing: there is neither.
-
+    Raise `Missing` if there is neither.
     """
     from cloudcore.identity.commands.roles import ROLES  # noqa: PLC0415 - which imports policies
     from cloudcore.identity.commands.service_accounts import SERVICE_ACCOUNTS  # noqa: PLC0415

@@ -25,9 +25,7 @@ _PERSON: Final = argument("user", "e-mail address, id or CRN", metavar="EMAIL")
 def admit(run: Invocation, crn: str) -> str:
     """Let the trust policy of the role admit a principal; return the end of the sentence.
 
-    Raises:
-        CommandFailure: the caller may not change it, or it would be too large.
-
+    Raise `CommandFailure` if the caller may not change it, or it would be too large.
     """
     policy: Mapping[str, Any] = run.record["trust_policy"]
     if any(
@@ -150,10 +148,7 @@ def _list_groups(run: Invocation) -> bool:
 def _find_provider(run: Invocation) -> _Provider:
     """Return the provider that the command line names, or the organization's only one.
 
-    Raises:
-        Missing: there is none.
-        Misuse: none is named, and there are several.
-
+    Raise `Missing` if there is none, `Misuse` if none is named, and there are several.
     """
     written: str | None = run.values.get("identity_provider")
     if written is not None and written.startswith("crn:"):
@@ -184,9 +179,7 @@ def _providers_of(organization_id: str) -> Noun:
 def _owner_of(run: Invocation) -> str:
     """Return the id of the organization that owns the role's account.
 
-    Raises:
-        Missing: no organization owns it.
-
+    Raise `Missing` if no organization owns it.
     """
     account_id = run.record["crn"].split(":")[3]
     owner = run.client.call("GET", f"/v1/accounts/{account_id}")["account"]["organization"]

@@ -122,10 +122,8 @@ def _rotate(run: Invocation) -> bool:
 def _old(run: Invocation) -> Record:
     """Return the named key, or else the only active key.
 
-    Raises:
-        Missing: there is no such key.
-        Misuse: none is named, and there is not exactly one that is active.
-
+    Raise `Missing` if there is no such key, `Misuse` if none is named, and there is not exactly one
+    that is active.
     """
     if "access_key" in run.values:
         return run.find(ACCESS_KEYS, run.values["access_key"])
@@ -157,10 +155,8 @@ def _new(run: Invocation, fields: dict[str, Any]) -> Record:
 def _replace_now(run: Invocation, fields: dict[str, Any], old: Record) -> Record:
     """Create a key, and deactivate the `old` one: before, if it is one of the two that may work.
 
-    Raises:
-        CommandFailure: the key could not be created. The old one works again, unless the message
-            says otherwise.
-
+    Raise `CommandFailure` if the key could not be created. The old one works again, unless the
+    message says otherwise.
     """
     path, owner, name = f"{run.path}/{old['id']}", run.above.written, old["access_key_id"]
     live = [row for row in run.client.rows(run.path, "access_keys") if _is_live(row)]

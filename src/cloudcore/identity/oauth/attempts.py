@@ -89,10 +89,8 @@ class Attempt(NamedTuple):
     async def verify(self, ctx: RequestContext, password: str, kept: str) -> bool:
         """Return True if `kept` is a hash of the password.
 
-        Raises:
-            TooManyAttempts: a budget is exhausted.
-            Unavailable: too many passwords wait to be hashed.
-
+        Raise `TooManyAttempts` if a budget is exhausted, `Unavailable` if too many passwords wait
+        to be hashed.
         """
         (is_right,) = await self._match(ctx, password, [kept])
         return is_right
@@ -102,12 +100,9 @@ class Attempt(NamedTuple):
     ) -> list[User]:
         """Return those of `persons` (all of one e-mail address) whose password this is.
 
-        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
-
-        Raises:
-            TooManyAttempts: a budget is exhausted.
-            Unavailable: too many passwords wait to be hashed.
-
+        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`. Raise
+        `TooManyAttempts` if a budget is exhausted, `Unavailable` if too many passwords wait to be
+        hashed.
         """
         matches = await self._match(ctx, password, [user.password for user in persons])
         return [

@@ -15,7 +15,6 @@ from urllib.parse import urlencode
 import msgspec
 from litestar import MediaType, Request, Response, get, post
 from litestar.datastructures import Cookie
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import Meta
 
@@ -53,7 +52,7 @@ from cloudcore.identity.oidc import sign_in as provider_sign_in
 from cloudcore.identity.oidc.flow import PENDING_SECONDS
 from cloudcore.identity.oidc.sign_in import list_choices
 from cloudcore.identity.rows.users import User
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 
 COOKIE: Final = "entrepot_sign_in"
@@ -116,9 +115,7 @@ class SentForm(msgspec.Struct):
         "pages": (200, 303, 400, 503),
     },
 )
-async def show_sign_in(
-    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-) -> Response[str]:
+async def show_sign_in(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Show the sign-in page to a person whose command, or the console, asked for a code.
 
     The query is that of RFC 7636 with a `redirect_uri` of the client and
@@ -151,9 +148,7 @@ async def show_sign_in(
         "pages": (200, 303, 400, 403, 429, 503),
     },
 )
-async def sign_in_by_password(
-    request: Request[Any, Any, Any], ctx: NamedDependency[RequestContext]
-) -> Response[str]:
+async def sign_in_by_password(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Check a person's password and return a code, or ask for a new password first.
 
     The code is sent to the command or the console by a redirect, or shown to be copied.
@@ -190,9 +185,7 @@ async def sign_in_by_password(
     },
 )
 async def sign_in_at_provider(
-    request: Request[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[IdentityNeeds],
+    request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[str]:
     """Redirect a person to an identity provider, as the sign-in page links.
 
@@ -222,7 +215,7 @@ async def sign_in_at_provider(
 async def finish_sign_in_at_provider(
     provider_id: FromPath[str],
     request: Request[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[IdentityNeeds],
 ) -> Response[str]:
     """Take a person back from an identity provider, and return a code as after a password.

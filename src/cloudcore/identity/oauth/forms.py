@@ -48,9 +48,7 @@ def parse_form(
 ) -> Form:
     """Parse the parameters of a form.
 
-    Raises:
-        InvalidInput: it is not a form, not UTF-8, repeats a parameter, or has too many.
-
+    Raise `InvalidInput` if it is not a form, not UTF-8, repeats a parameter, or has too many.
     """
     if len(content_types) != 1 or not _FORM.fullmatch(content_types[0]):
         raise InvalidInput("send a form: Content-Type: application/x-www-form-urlencoded")
@@ -65,13 +63,9 @@ def parse_parameters(encoded: bytes, max_fields: int = MAX_PARAMETERS) -> Form:
 def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
     """Return the client that the request names, by HTTP Basic or in the form.
 
-    Some clients percent-encode ids and secrets in Basic, others do not. Ours hold no character
-    that decoding would change, so decoding is right for both.
-
-    Raises:
-        InvalidInput: the client authenticates in two ways.
-        Unauthenticated: the header is not valid Basic.
-
+    Some clients percent-encode ids and secrets in Basic, others do not. Ours hold no character that
+    decoding would change, so decoding is right for both. Raise `InvalidInput` if the client
+    authenticates in two ways, `Unauthenticated` if the header is not valid Basic.
     """
     form_id, form_secret = form.get("client_id") or None, form.get("client_secret") or None
     if not authorizations:

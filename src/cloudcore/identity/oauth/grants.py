@@ -77,10 +77,8 @@ async def grant_token(
 ) -> IssuedToken:
     """Issue the token that a form of the token endpoint requests.
 
-    Raises:
-        Unauthenticated: the client is unknown, or its secret is wrong.
-        InvalidInput: the form is refused; see the subclasses in `cloudcore.identity.oauth.errors`.
-
+    Raise `Unauthenticated` if the client is unknown, or its secret is wrong; `InvalidInput` if the
+    form is refused; see the subclasses in `cloudcore.identity.oauth.errors`.
     """
     match required(form, "grant_type"):
         case "client_credentials":
@@ -98,9 +96,7 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
 
     An unknown key takes the same work and gives the same error as a wrong secret.
 
-    Raises:
-        Unauthenticated.
-
+    Raise `Unauthenticated`.
     """
     owner = await ctx.database.read(find_key_owner, client.id or "")
     expected = _DUMMY if owner is None else owner.secret_sha256
@@ -211,11 +207,8 @@ async def revoke(
     """Revoke the form's token if it is valid and belongs to the client.
 
     An unauthenticated client may revoke any token that it holds. A form without a token revokes
-    nothing and is accepted.
-
-    Raises:
-        Unauthenticated: the client named itself and its secret is wrong.
-
+    nothing and is accepted. Raise `Unauthenticated` if the client named itself and its secret is
+    wrong.
     """
     requester: str | None = None
     if client.is_public:

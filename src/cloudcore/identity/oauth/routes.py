@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.datastructures import CacheControlHeader
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
 from cloudcore import errors
@@ -30,8 +29,7 @@ from cloudcore.identity.oauth.grants import IssuedToken, grant_token, revoke
 from cloudcore.identity.oauth.pages import PATH as AUTHORIZE
 from cloudcore.identity.rights import assume_role as roles
 from cloudcore.identity.rights.assume_role import AssumedRole, AssumeRole
-from cloudcore.web.app import Needs
-from cloudcore.web.context import RequestContext
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.envelope import ErrorShape
 
 TOKEN: Final = "/v1/oauth/token"  # noqa: S105 - a path
@@ -86,9 +84,7 @@ class JsonWebKeySet(msgspec.Struct):
     request_max_body_size=MAX_FORM_BYTES,
 )
 async def create_token(
-    request: Request[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[IdentityNeeds],
+    request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[IssuedToken]:
     """Exchange a key pair, a code or a refresh token for an access token (RFC 6749).
 
@@ -110,9 +106,7 @@ async def create_token(
     request_max_body_size=MAX_FORM_BYTES,
 )
 async def revoke_token(
-    request: Request[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[IdentityNeeds],
+    request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[None]:
     """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
 
@@ -129,7 +123,7 @@ async def revoke_token(
     opt={"action": None, "statuses": (403, 404)},
 )
 async def assume_role(
-    data: JSONBody[AssumeRole], ctx: NamedDependency[RequestContext], needs: Needs[IdentityNeeds]
+    data: JSONBody[AssumeRole], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> AssumedRole:
     """Assume a role: an access token and a signature credential that end together.
 

@@ -213,7 +213,8 @@ def forget_ended(tx: Connection, now: int) -> int:
     """Delete a batch of codes, sessions and tokens that ended over a day ago; return how many."""
     before = now - _DAY
     return (
-        sign_ins.forget_sign_ins(tx, before)
+        sign_ins.forget_codes(tx, before)
+        + sign_ins.forget_refresh_tokens(tx, before)
         + sign_ins.forget_revoked_tokens(tx, before)
         + rows.forget_sessions(tx, before)
     )

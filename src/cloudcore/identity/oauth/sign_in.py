@@ -129,9 +129,7 @@ def _checked(query: Form, destination: Destination) -> tuple[str, str]:
 def _destination(console_url: str, client_id: str, redirect_uri: str) -> Destination:
     """Check the client and its `redirect_uri`; the command may use a loopback address too.
 
-    Raises:
-        InvalidInput: the client or the address is another.
-
+    Raise `InvalidInput` if the client or the address is another.
     """
     if client_id == CONSOLE:
         allowed, words = console_url + _SIGNED_IN, ""
@@ -192,9 +190,7 @@ def begin(ctx: RequestContext, asked: AuthorizationRequest, nonce: str) -> SignI
 def resume(ctx: RequestContext, hidden: str, nonce: str | None) -> SignInForm:
     """Unseal the form that a browser sends back.
 
-    Raises:
-        AccessDenied: it is forged, from another browser, or expired.
-
+    Raise `AccessDenied` if it is forged, from another browser, or expired.
     """
     form = opened_text(ctx.keyring, hidden, _CONTEXT, SignInForm)
     if form is None or ctx.clock() >= form.expires_at:
@@ -266,9 +262,8 @@ async def _choose_person(ctx: RequestContext, matching: Sequence[User]) -> User:
 async def give_code(ctx: RequestContext, form: SignInForm, user: User) -> str:
     """Issue a code for a person who has just given the password.
 
-    Raises:
-        Unauthenticated: the password was changed, or the person suspended, since it was checked.
-
+    Raise `Unauthenticated` if the password was changed, or the person suspended, since it was
+    checked.
     """
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
     await ctx.database.write(add_code_of, user, row)

@@ -76,11 +76,8 @@ def resume(
 ) -> PendingSignIn:
     """Return the sign-in that an answer with this `state` belongs to.
 
-    `provider_id` is the provider to whose address the answer came.
-
-    Raises:
-        AccessDenied: this browser did not begin it, or at another provider, or took too long.
-
+    `provider_id` is the provider to whose address the answer came. Raise `AccessDenied` if this
+    browser did not begin it, or at another provider, or took too long.
     """
     pending = opened_text(keyring, cookie, _CONTEXT, PendingSignIn)
     if pending is None or now >= pending.expires_at:
@@ -115,9 +112,7 @@ def authorization_url(
 def check_answer(metadata: Metadata, answer: Form) -> str:
     """Return the code in a provider's answer.
 
-    Raises:
-        ProviderFailed: it is an error, or the answer of another provider (RFC 9207).
-
+    Raise `ProviderFailed` if it is an error, or the answer of another provider (RFC 9207).
     """
     issuer = answer.get("iss")
     is_named = issuer is not None or metadata.authorization_response_iss_parameter_supported
@@ -143,9 +138,7 @@ async def fetch_profile(
 ) -> Profile:
     """Exchange a code for the person's profile.
 
-    Raises:
-        ProviderFailed: the provider refuses the code, or its answer is not valid.
-
+    Raise `ProviderFailed` if the provider refuses the code, or its answer is not valid.
     """
     metadata = await discovery.metadata(provider.issuer, now)
     form = {

@@ -62,9 +62,7 @@ class KeyMismatch(ProviderFailed):
 def key_id_of(token: str) -> str | None:
     """Return the id of the signing key in a token's header, or None.
 
-    Raises:
-        ProviderFailed: it is not a token, or its algorithm is not accepted.
-
+    Raise `ProviderFailed` if it is not a token, or its algorithm is not accepted.
     """
     return _header(token).kid
 
@@ -80,11 +78,9 @@ def verify_id_token(
 ) -> dict[str, Any]:
     """Verify a token with the provider's `keys` (JWKs); return its claims.
 
-    Raises:
-        KeyMismatch: no key, or several, could be meant, or the signature is not of the one.
-        ProviderFailed: it is not a token of this issuer for this client and this sign-in, or not
-            valid now.
-
+    Raise `KeyMismatch` if no key, or several, could be meant, or the signature is not of the one;
+    `ProviderFailed` if it is not a token of this issuer for this client and this sign-in, or not
+    valid now.
     """
     header = _header(token)
     key = _key(keys, header)

@@ -60,12 +60,7 @@ class ProviderClient:
         self._http = HttpClient(allowed_providers(internal_origins), resolve=resolve, max_idle=0)
 
     async def get(self, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Return the JSON object at a URL.
-
-        Raises:
-            ProviderFailed.
-
-        """
+        """Return the JSON object at a URL; raise `ProviderFailed`."""
         status, answer = await self._ask("GET", url, headers or {}, None)
         if status != 200:
             raise ProviderFailed(f"{url} answered with status {status}")
@@ -76,9 +71,7 @@ class ProviderClient:
     ) -> tuple[int, dict[str, Any]]:
         """Send a form; return the status and the JSON object of the answer.
 
-        Raises:
-            ProviderFailed.
-
+        Raise `ProviderFailed`.
         """
         encoded = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, encoded, urlencode(form).encode())
@@ -159,9 +152,7 @@ class Discovery:
     async def metadata(self, issuer: str, now: int) -> Metadata:
         """Return the metadata of an issuer, at most an hour old.
 
-        Raises:
-            ProviderFailed: it cannot be read, or is not that of this issuer.
-
+        Raise `ProviderFailed` if it cannot be read, or is not that of this issuer.
         """
         return (await self._read(issuer, now)).metadata
 
@@ -170,9 +161,7 @@ class Discovery:
 
         So a provider may rotate its keys at any time.
 
-        Raises:
-            ProviderFailed: they cannot be read.
-
+        Raise `ProviderFailed` if they cannot be read.
         """
         kept = await self._read(issuer, now)
         is_known = kid is None or any(key.get("kid") == kid for key in kept.keys)
@@ -190,9 +179,7 @@ class Discovery:
         So a provider may replace a key under its old id, or publish keys without ids. They are
         read at most once in `MISMATCH_SECONDS`.
 
-        Raises:
-            ProviderFailed: they cannot be read.
-
+        Raise `ProviderFailed` if they cannot be read.
         """
         async with (await self._read(issuer, now)).reading:
             kept = await self._read(issuer, now)

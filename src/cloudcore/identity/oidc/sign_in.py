@@ -57,10 +57,8 @@ async def begin(
 ) -> tuple[str, str]:
     """Return the provider's URL for the browser, and the cookie that the answer needs.
 
-    Raises:
-        TooManyAttempts: `BEGIN_BUDGET` is exhausted.
-        AccessDenied: there is no such provider, or it cannot be asked.
-
+    Raise `TooManyAttempts` if `BEGIN_BUDGET` is exhausted, `AccessDenied` if there is no such
+    provider, or it cannot be asked.
     """
     source = f"address {rate_subject(ctx.source_ip)}"
     status = await ctx.database.write_relaxed(
@@ -85,11 +83,8 @@ async def finish(
 ) -> tuple[SignInForm, User, str]:
     """Return the sign-in form that an answer of a provider completes, the person and the code.
 
-    `at` is the id of the provider in the address that the answer came to.
-
-    Raises:
-        AccessDenied: the answer cannot be believed, or the person may not sign in.
-
+    `at` is the id of the provider in the address that the answer came to. Raise `AccessDenied` if
+    the answer cannot be believed, or the person may not sign in.
     """
     now = ctx.clock()
     pending = flow.resume(ctx.keyring, cookie, at, answer.get("state", ""), now)

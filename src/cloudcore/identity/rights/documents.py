@@ -81,9 +81,7 @@ def stored_document(
 ) -> StoredDocument:
     """Check an account's JSON document and return it in its stored form.
 
-    Raises:
-        InvalidInput: the document is not a policy of this kind.
-
+    Raise `InvalidInput` if the document is not a policy of this kind.
     """
     policy_of(document, kind)
     document = {**document, "statements": [*map(_with_lower_ids, document["statements"])]}

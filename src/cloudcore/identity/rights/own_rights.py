@@ -101,9 +101,7 @@ def rights_of(
 ) -> Rights:
     """Return the caller's allowed actions on the question's resource.
 
-    Raises:
-        AccessDenied: the policies need more steps than one request has.
-
+    Raise `AccessDenied` if the policies need more steps than one request has.
     """
     actions = [
         action

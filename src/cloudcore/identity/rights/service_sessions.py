@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.iam.audit import AuditEvent, Auditor
 from cloudcore.iam.policy import TRUST_ACTION
 from cloudcore.iam.principal import SourceIdentity
@@ -44,13 +44,9 @@ class SessionsOfService:
         found = ROLES.resolve(tx, account_id, field, value, authorize)
         role = roles.find_by_id(tx, found.id)
         if platform_roles.service_of(found.name) is not None or role is None:
-            raise InvalidInput(
-                f"{field}: {found.name} is the platform's own", field=field, reason="platform_owned"
-            )
+            raise invalid_field(field, f"{found.name} is the platform's own", "platform_owned")
         if not trusts_service(role, self.service, self.clock()):
-            raise InvalidInput(
-                f"{field}: {_why_not(role, self.service)}", field=field, reason="not_trusted"
-            )
+            raise invalid_field(field, _why_not(role, self.service), "not_trusted")
         return PassedRole(found.id, found.name)
 
     def name_of(self, tx: Connection, account_id: str, role_id: str) -> str | None:

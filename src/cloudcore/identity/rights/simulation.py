@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.iam.decision import Caller, Matched, Question, Trace, Verdict, decide
 from cloudcore.iam.policy import MAX_PRINCIPAL_BYTES, Policy, PolicyKind
 from cloudcore.iam.vocabulary import OwnPolicy
@@ -115,10 +115,8 @@ class ActionResult(ResponseBody):
 def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
     """Return the policies of a simulation.
 
-    Raises:
-        NotFound: the account has no such principal.
-        InvalidInput: a given document is not a policy, or they are too large together.
-
+    Raise `NotFound` if the account has no such principal, `InvalidInput` if a given document is not
+    a policy, or they are too large together.
     """
     principal = simulation.principal
     is_own = principal is not None and principal.account == simulation.account_id
@@ -148,10 +146,8 @@ def _principal_id(tx: Connection, principal: Crn) -> str:
 def _given(tx: Connection, documents: Sequence[Any], account_id: str) -> tuple[KnownPolicy, ...]:
     stored = [stored_document(tx, each, PolicyKind.IDENTITY, account_id) for each in documents]
     if sum(len(each.text) for each in stored) > MAX_PRINCIPAL_BYTES:
-        raise InvalidInput(
-            f"policies: at most {MAX_PRINCIPAL_BYTES} bytes together",
-            field="policies",
-            reason="out_of_range",
+        raise invalid_field(
+            "policies", f"at most {MAX_PRINCIPAL_BYTES} bytes together", "out_of_range"
         )
     pairs = zip(stored, documents, strict=True)
     return tuple(KnownPolicy(each.policy, document) for each, document in pairs)

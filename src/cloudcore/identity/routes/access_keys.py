@@ -6,11 +6,10 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.answers import Answers, deletes
@@ -24,6 +23,7 @@ from cloudcore.identity.rows.service_accounts import (
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import (
@@ -83,18 +83,16 @@ class NewAccessKeyRecord(AccessKeyRecord):
 def end_of(expires_at: datetime | None, now: int) -> int | None:
     """Return the end of a key in microseconds since the epoch.
 
-    Raises:
-        InvalidInput: it is not in the future.
-
+    Raise `InvalidInput` if it is not in the future.
     """
     if expires_at is None:
         return None
     end = moment_of(expires_at)
     if not now < end <= LAST_MOMENT:
-        raise InvalidInput(
-            "expires_at: a moment in the future; to end a key now, make it inactive or delete it",
-            field="expires_at",
-            reason="out_of_range",
+        raise invalid_field(
+            "expires_at",
+            "a moment in the future; to end a key now, make it inactive or delete it",
+            "out_of_range",
         )
     return end
 
@@ -126,9 +124,7 @@ _NEW: Final = Answers(NewAccessKeyRecord, "access_key", new_key_record, noun="ne
 
 @_NEW.creates(_PATH, "iam:CreateAccessKey")
 async def create_access_key(
-    service_account_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    data: JSONBody[CreateAccessKey | None] = None,
+    service_account_id: FromPath[str], ctx: Context, data: JSONBody[CreateAccessKey | None] = None
 ) -> Reply[ResponseBody]:
     """Create an access key; its secret is shown in this answer only."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -143,7 +139,7 @@ async def create_access_key(
 
 @_KEY.lists(_PATH, "iam:ListAccessKeys")
 async def list_service_account_keys(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    service_account_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -152,7 +148,7 @@ async def list_service_account_keys(
 
 @_KEY.gets(_PATH + "/{key_id:str}", "iam:GetAccessKey")
 async def get_access_key(
-    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -165,7 +161,7 @@ async def update_access_key(
     service_account_id: FromPath[str],
     key_id: FromPath[str],
     data: JSONBody[UpdateAccessKey],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Activate or deactivate an access key, or change its description or its end.
 
@@ -188,7 +184,7 @@ async def update_access_key(
 
 @deletes(_PATH + "/{key_id:str}", "iam:DeleteAccessKey", **CHECKED)
 async def delete_access_key(
-    service_account_id: FromPath[str], key_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    service_account_id: FromPath[str], key_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -27,7 +26,7 @@ from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
 from cloudcore.identity.services.organizations import check_founds_accounts
 from cloudcore.resource_names import Uuid, lower_ids
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
@@ -122,9 +121,7 @@ def _home(tx: Connection, caller: Principal, named: str | None) -> tuple[str, Jo
     "/v1/accounts", "iam:CreateAccount", resource_policy=membership_policy, statuses=(404,)
 )
 async def create_account(
-    data: JSONBody[CreateAccount],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[IdentityNeeds],
+    data: JSONBody[CreateAccount], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Reply[ResponseBody]:
     """Create an account with a role `admin` that the caller may assume, if the operator allows it.
 
@@ -168,7 +165,7 @@ def _count_own(tx: Connection, account_id: str, handle: str) -> int:
 
 
 @_ACCOUNT.lists("/v1/accounts", "iam:ListAccounts", AccountQuery)
-async def list_accounts(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_accounts(ctx: Context) -> ResponseBody:
     """List accounts by handle: the caller's own, or those of a person's organizations."""
     caller = _caller(ctx)
     scope = caller.account_id or caller.organization_id or ""
@@ -187,16 +184,14 @@ async def list_accounts(ctx: NamedDependency[RequestContext]) -> ResponseBody:
 
 
 @_ACCOUNT.gets(_ONE, "iam:GetAccount")
-async def get_account(
-    account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_account(account_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return an account."""
     return _ACCOUNT.one(await _authorized(ctx, account_id))
 
 
 @_ACCOUNT.updates(_ONE, "iam:UpdateAccount")
 async def update_account(
-    account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: NamedDependency[RequestContext]
+    account_id: FromPath[str], data: JSONBody[UpdateAccount], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change an account; only an owner of its organization may suspend or resume it."""
     account = await _authorized(ctx, account_id)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import msgspec
 from litestar import get, post
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -28,6 +27,7 @@ from cloudcore.identity.rights.own_rights import (
 from cloudcore.identity.routes.common import parse_crn
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.resource_names import Crn
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -115,7 +115,7 @@ def _kind(kind: ResourceKind) -> ResourceKindRecord:
 
 
 @get("/v1/actions", opt={"action": None})
-async def list_actions(ctx: NamedDependency[RequestContext]) -> ManyActions:
+async def list_actions(ctx: Context) -> ManyActions:
     """List all actions, resources, conditions and principals that policies can name."""
     return list_vocabulary(ctx.vocabulary)
 
@@ -159,7 +159,7 @@ class ManyAllowedActions(ResponseBody):
 
 @post("/v1/allowed-actions", status_code=200, opt={"action": None, "statuses": (403,)})
 async def ask_allowed_actions(
-    data: JSONBody[AskAboutResources], ctx: NamedDependency[RequestContext]
+    data: JSONBody[AskAboutResources], ctx: Context
 ) -> ManyAllowedActions:
     """Tell which actions the caller's policies and those of the resources allow the caller.
 
@@ -186,9 +186,8 @@ def _questions(
 ) -> list[RightsQuestion]:
     """Return the questions, with accounts by id.
 
-    Raises:
-        InvalidInput: a resource or an action is unknown, or the resource is another account's.
-
+    Raise `InvalidInput` if a resource or an action is unknown, or the resource is another
+    account's.
     """
     crns = [parse_crn(each.resource, f"questions[{at}].resource") for at, each in enumerate(asked)]
     ids = find_account_ids(tx, sorted({crn.account for crn in crns}))
@@ -251,16 +250,14 @@ class ManyPolicyTemplates(ResponseBody):
 def document_of(ctx: RequestContext, template: str, names: Sequence[str]) -> dict[str, Any]:
     """Return the document of a template for resources of the caller's account.
 
-    Raises:
-        InvalidInput: there is no such template, or it does not take these names.
-
+    Raise `InvalidInput` if there is no such template, or it does not take these names.
     """
     found = find_template(ctx.vocabulary.templates, template)
     return found.document(names, ctx.settings.region, account_of(ctx))
 
 
 @get("/v1/policy-templates", opt={"action": None, "query": TemplateQuery, "statuses": (403,)})
-async def list_policy_templates(ctx: NamedDependency[RequestContext]) -> ManyPolicyTemplates:
+async def list_policy_templates(ctx: Context) -> ManyPolicyTemplates:
     """List the ready-made policies, filled with names of resources."""
     names = ctx.query(TemplateQuery).names.split(",")
     account_id = account_of(ctx)

@@ -51,10 +51,8 @@ B = TypeVar("B", bound=ResponseBody)
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
     """Return a row of the caller's account.
 
-    Raises:
-        NotFound: the account has no row of this id.
-        AccessDenied: policies do not allow the route's action on it.
-
+    Raise `NotFound` if the account has no row of this id, `AccessDenied` if policies do not allow
+    the route's action on it.
     """
     found = await ctx.database.read(rows.get, account_of(ctx), found_id)
     ctx.authorize(rows.crn_of(found))

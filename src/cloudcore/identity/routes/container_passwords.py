@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, ClassVar, Final
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
@@ -18,7 +17,7 @@ from cloudcore.identity.routes.me import account_of_role
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
 from cloudcore.resource_names import Uuid
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
@@ -110,9 +109,7 @@ def _create(
 
 @_NEW.creates(_PATH, "iam:CreateContainerPassword", statuses=(404,))
 async def create_container_password(
-    data: JSONBody[CreateContainerPassword],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[IdentityNeeds],
+    data: JSONBody[CreateContainerPassword], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Reply[ResponseBody]:
     """Create a password for container clients, in one of the caller's roles; it is shown once.
 
@@ -133,7 +130,7 @@ async def create_container_password(
 
 
 @_PASSWORD.lists(_PATH, "iam:ListContainerPasswords", NamedPageQuery)
-async def list_own_container_passwords(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_own_container_passwords(ctx: Context) -> ResponseBody:
     """List the caller's container passwords, by name."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -141,9 +138,7 @@ async def list_own_container_passwords(ctx: NamedDependency[RequestContext]) -> 
 
 
 @_PASSWORD.gets(_PATH + "/{password_id:str}", "iam:GetContainerPassword")
-async def get_container_password(
-    password_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_container_password(password_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a container password of the caller, without the password itself."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -151,9 +146,7 @@ async def get_container_password(
 
 
 @deletes(_PATH + "/{password_id:str}", "iam:DeleteContainerPassword")
-async def delete_container_password(
-    password_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_container_password(password_id: FromPath[str], ctx: Context) -> None:
     """Revoke a container password: no client gets another token for it."""
     person = person_of(ctx)
     ctx.authorize(person.crn)

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth.pages import redirect_uri
 from cloudcore.identity.routes.answers import Answers, deletes
@@ -26,6 +25,7 @@ from cloudcore.identity.rows.identity_providers import (
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
@@ -128,7 +128,7 @@ def _scopes(scopes: Sequence[str]) -> str:
         if not _SCOPE.fullmatch(scope):
             field = f"scopes[{index}]"
             words = "a scope is printable ASCII without space, quote or backslash"
-            raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+            raise invalid_field(field, words)
     return " ".join(dict.fromkeys(("openid", *scopes)))
 
 
@@ -137,7 +137,7 @@ def _domains(domains: Sequence[str]) -> str:
         if not _DOMAIN.fullmatch(domain.lower()):
             field = f"email_domains[{index}]"
             words = "this is no domain such as example.com"
-            raise InvalidInput(f"{field}: {words}", field=field, reason="malformed")
+            raise invalid_field(field, words)
     return " ".join(dict.fromkeys(domain.lower() for domain in domains))
 
 
@@ -162,9 +162,7 @@ def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> di
     _PATH, "iam:CreateIdentityProvider", resource_policy=membership_policy, statuses=(404, 409)
 )
 async def create_identity_provider(
-    organization_id: FromPath[str],
-    data: JSONBody[CreateProvider],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], data: JSONBody[CreateProvider], ctx: Context
 ) -> Reply[ResponseBody]:
     """Let the organization's people sign in at an OpenID Connect provider.
 
@@ -192,9 +190,7 @@ async def create_identity_provider(
 
 
 @_PROVIDER.lists(_PATH, "iam:ListIdentityProviders", NamedPageQuery)
-async def list_identity_providers(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_identity_providers(organization_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the organization's identity providers, by name; for owners."""
     await authorized(ctx, organization_id)
     rows, owner = IDENTITY_PROVIDERS, organization_id
@@ -203,9 +199,7 @@ async def list_identity_providers(
 
 @_PROVIDER.gets(_PATH + "/{provider_id:str}", "iam:GetIdentityProvider")
 async def get_identity_provider(
-    organization_id: FromPath[str],
-    provider_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], provider_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return an identity provider."""
     await authorized(ctx, organization_id)
@@ -218,7 +212,7 @@ async def update_identity_provider(
     organization_id: FromPath[str],
     provider_id: FromPath[str],
     data: JSONBody[UpdateProvider],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Change an identity provider."""
     await authorized(ctx, organization_id)
@@ -235,9 +229,7 @@ async def update_identity_provider(
 
 @deletes(_PATH + "/{provider_id:str}", "iam:DeleteIdentityProvider")
 async def delete_identity_provider(
-    organization_id: FromPath[str],
-    provider_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], provider_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete an identity provider.
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Final
 
 from litestar import get, put
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import Meta
 
@@ -29,9 +28,9 @@ from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
-from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -67,7 +66,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
-async def get_myself(ctx: NamedDependency[RequestContext]) -> Myself:
+async def get_myself(ctx: Context) -> Myself:
     """Return the caller and the organization its session works in."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -80,9 +79,7 @@ async def get_myself(ctx: NamedDependency[RequestContext]) -> Myself:
     status_code=204,
     opt={"action": "iam:ChangePassword", "statuses": (409, 429)},
 )
-async def change_own_password(
-    data: JSONBody[ChangePassword], ctx: NamedDependency[RequestContext]
-) -> None:
+async def change_own_password(data: JSONBody[ChangePassword], ctx: Context) -> None:
     """Change the password; the person's other sessions end.
 
     After ten wrong passwords within five minutes, the next attempt is 429.
@@ -135,7 +132,7 @@ _ROLE: Final = Answers(MyRole, "role", _role)
 
 
 @_ROLE.lists("/v1/users/me/roles", "iam:GetUser", NamedPageQuery)
-async def list_my_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_my_roles(ctx: Context) -> ResponseBody:
     """List the roles that the caller can assume: assigned to it, by trust policies that let it in.
 
     One whose trust policy takes too long to evaluate is listed, too.

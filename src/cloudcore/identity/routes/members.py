@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -25,9 +24,10 @@ from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitati
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import new_invitation
 from cloudcore.resource_names import Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.web.ratelimit import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
@@ -59,9 +59,7 @@ _MEMBER: Final = Answers(MemberRecord, "member", _record)
 
 
 @_MEMBER.lists(_PATH, "iam:ListMembers", PeopleQuery)
-async def list_organization_members(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_organization_members(organization_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the members."""
     await authorized(ctx, organization_id)
     return await _MEMBER.page(ctx, MEMBERS, organization_id, query=PeopleQuery)
@@ -72,7 +70,7 @@ async def update_member(
     organization_id: FromPath[str],
     user_id: FromPath[str],
     data: JSONBody[UpdateMember],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Change a member's role; the last owner remains owner."""
     await authorized(ctx, organization_id)
@@ -84,7 +82,7 @@ async def update_member(
 
 @deletes(_PATH + "/{user_id:str}", "iam:RemoveMember", statuses=(409,))
 async def remove_member(
-    organization_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    organization_id: FromPath[str], user_id: FromPath[str], ctx: Context
 ) -> None:
     """Remove a member, or leave; the roles in the organization's accounts go too."""
     person = person_of(ctx)
@@ -140,9 +138,7 @@ _NEW: Final = Answers(NewInvitationRecord, "invitation", _new, noun="new invitat
 
 @_NEW.creates(_INVITATIONS, "iam:InviteMember", resource_policy=membership_policy, statuses=(404,))
 async def invite_member(
-    organization_id: FromPath[str],
-    data: JSONBody[CreateInvitation],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], data: JSONBody[CreateInvitation], ctx: Context
 ) -> Reply[ResponseBody]:
     """Invite an e-mail address, and show the code to hand over, valid for 7 days.
 
@@ -159,7 +155,7 @@ async def invite_member(
 
 @_INVITATION.lists(_INVITATIONS, "iam:ListInvitations", PeopleQuery)
 async def list_organization_invitations(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    organization_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """List the pending invitations, by address; for owners."""
     await authorized(ctx, organization_id)
@@ -168,9 +164,7 @@ async def list_organization_invitations(
 
 @deletes(_INVITATIONS + "/{invitation_id:str}", "iam:RevokeInvitation")
 async def revoke_invitation(
-    organization_id: FromPath[str],
-    invitation_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], invitation_id: FromPath[str], ctx: Context
 ) -> None:
     """Revoke an invitation and its code."""
     await authorized(ctx, organization_id)
@@ -179,9 +173,7 @@ async def revoke_invitation(
 
 @ORGANIZATION.changes(f"{ORGANIZATION_PATH}/accept", "iam:AcceptInvitation", statuses=(429,))
 async def accept_invitation(
-    organization_id: FromPath[str],
-    data: JSONBody[AcceptInvitation],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], data: JSONBody[AcceptInvitation], ctx: Context
 ) -> Reply[ResponseBody]:
     """Join an organization by the code of its invitation for the caller's address.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Literal
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
@@ -21,6 +20,7 @@ from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
@@ -89,9 +89,7 @@ def home_of(tx: Connection, person: Principal, named: str | None) -> Joined:
 async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None:
     """Return the caller's membership policy in the organization of a CRN; None for a program.
 
-    Raises:
-        NotFound: the caller is not a member of it.
-
+    Raise `NotFound` if the caller is not a member of it.
     """
     caller = ctx.caller
     if caller is None or caller.account_id is not None:
@@ -103,7 +101,7 @@ async def membership_policy(ctx: RequestContext, resource: str) -> Policy | None
 
 @ORGANIZATION.creates("/v1/organizations", "iam:CreateOrganization")
 async def create_organization(
-    data: JSONBody[CreateOrganization], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreateOrganization], ctx: Context
 ) -> Reply[ResponseBody]:
     """Create an organization owned by the caller, if the operator allows it."""
     person = person_of(ctx)
@@ -123,7 +121,7 @@ async def create_organization(
 
 
 @ORGANIZATION.lists("/v1/organizations", "iam:ListOrganizations", NamedPageQuery)
-async def list_organizations(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_organizations(ctx: Context) -> ResponseBody:
     """List the organizations the caller belongs to, oldest first."""
     person = person_of(ctx)
     ctx.authorize(person.crn)
@@ -131,18 +129,14 @@ async def list_organizations(ctx: NamedDependency[RequestContext]) -> ResponseBo
 
 
 @ORGANIZATION.gets(ORGANIZATION_PATH, "iam:GetOrganization")
-async def get_organization(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_organization(organization_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return an organization the caller belongs to."""
     return ORGANIZATION.one(await authorized(ctx, organization_id))
 
 
 @ORGANIZATION.updates(ORGANIZATION_PATH, "iam:UpdateOrganization")
 async def update_organization(
-    organization_id: FromPath[str],
-    data: JSONBody[UpdateOrganization],
-    ctx: NamedDependency[RequestContext],
+    organization_id: FromPath[str], data: JSONBody[UpdateOrganization], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change an organization."""
     joined = await authorized(ctx, organization_id)
@@ -157,18 +151,14 @@ async def update_organization(
 
 
 @deletes(ORGANIZATION_PATH, "iam:DeleteOrganization", statuses=(409,))
-async def delete_organization(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_organization(organization_id: FromPath[str], ctx: Context) -> None:
     """Delete an organization that owns no account."""
     joined = await authorized(ctx, organization_id)
     await ctx.database.write(organizations.delete_organization, organization_id, joined.user_id)
 
 
 @ORGANIZATION.changes(f"{ORGANIZATION_PATH}/switch", "iam:SwitchOrganization")
-async def switch_organization(
-    organization_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def switch_organization(organization_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Set the organization that this session works in when a request names none."""
     person = person_of(ctx)
     ctx.authorize(person.crn)

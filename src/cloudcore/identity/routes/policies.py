@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
@@ -34,6 +33,7 @@ from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, UuidParameter, check_name
 from cloudcore.resource_references import Authorize
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -157,9 +157,7 @@ async def _document(ctx: RequestContext, data: CreatePolicy) -> dict[str, Any]:
 
 
 @_POLICY.creates("/v1/policies", "iam:CreatePolicy")
-async def create_policy(
-    data: JSONBody[CreatePolicy], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def create_policy(data: JSONBody[CreatePolicy], ctx: Context) -> Reply[ResponseBody]:
     """Create a policy from a document or a template, attached to nothing yet.
 
     Actions and resources that do not exist are refused.
@@ -178,7 +176,7 @@ async def create_policy(
 
 
 @_POLICY.lists("/v1/policies", "iam:ListPolicies", PoliciesQuery)
-async def list_account_policies(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_account_policies(ctx: Context) -> ResponseBody:
     """List policies by name."""
     attached_to, account_id = ctx.query(PoliciesQuery).attached_to, account_of(ctx)
     ctx.authorize(POLICIES.crn(account_id, "*"))
@@ -189,16 +187,14 @@ async def list_account_policies(ctx: NamedDependency[RequestContext]) -> Respons
 
 
 @_POLICY.gets(_ONE, "iam:GetPolicy")
-async def get_policy(
-    policy_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_policy(policy_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a policy."""
     return _POLICY.one(await authorized(ctx, POLICIES, policy_id))
 
 
 @_POLICY.updates(_ONE, "iam:UpdatePolicy", **CHECKED | {"query": PolicyChangeQuery})
 async def update_policy(
-    policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: NamedDependency[RequestContext]
+    policy_id: FromPath[str], data: JSONBody[UpdatePolicy], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change a policy, wherever it is attached, at once."""
     policy = await authorized(ctx, POLICIES, policy_id)
@@ -216,7 +212,7 @@ async def update_policy(
 
 
 @deletes(_ONE, "iam:DeletePolicy", statuses=(409,))
-async def delete_policy(policy_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_policy(policy_id: FromPath[str], ctx: Context) -> None:
     """Delete a policy that is attached to nothing."""
     policy = await authorized(ctx, POLICIES, policy_id)
     await ctx.database.write(policies.delete_policy, policy.account_id, policy.id)
@@ -236,7 +232,7 @@ def _resolve(
 
 @_ATTACHMENT.creates(_ATTACHMENTS, "iam:AttachPolicy", **CHECKED)
 async def create_attachment(
-    policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: NamedDependency[RequestContext]
+    policy_id: FromPath[str], data: JSONBody[CreateAttachment], ctx: Context
 ) -> Reply[ResponseBody]:
     """Attach a policy; the caller needs permission on the policy and on the principal."""
     policy = await authorized(ctx, POLICIES, policy_id)
@@ -252,9 +248,7 @@ async def create_attachment(
 
 
 @_ATTACHMENT.lists(_ATTACHMENTS, "iam:ListPolicyAttachments")
-async def list_policy_attachments(
-    policy_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_policy_attachments(policy_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List what a policy is attached to."""
     policy = await authorized(ctx, POLICIES, policy_id)
     owner = policy.account_id, policy.id
@@ -263,7 +257,7 @@ async def list_policy_attachments(
 
 @deletes(_ATTACHMENTS + "/{attachment_id:str}", "iam:DetachPolicy", **CHECKED)
 async def delete_attachment(
-    policy_id: FromPath[str], attachment_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    policy_id: FromPath[str], attachment_id: FromPath[str], ctx: Context
 ) -> None:
     """Detach a policy; the caller needs permission on both, as for attaching."""
     policy = await authorized(ctx, POLICIES, policy_id)

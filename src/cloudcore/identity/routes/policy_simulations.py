@@ -9,12 +9,11 @@ from typing import Annotated, Final
 from uuid import UUID
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.simulation import (
@@ -27,6 +26,7 @@ from cloudcore.identity.rights.simulation import (
 from cloudcore.identity.routes.common import Document, parse_crn
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.resource_names import Crn, parse_uuid
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import RequestBody, ResponseBody, Timestamp, moment_of
@@ -78,9 +78,7 @@ class OneSimulation(ResponseBody):
     status_code=200,
     opt={"action": "iam:SimulatePolicy", "statuses": (404,)},
 )
-async def simulate_policy(
-    data: JSONBody[SimulatePolicy], ctx: NamedDependency[RequestContext]
-) -> OneSimulation:
+async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSimulation:
     """Tell whether a principal may do actions on a resource, and which statements decide.
 
     The caller needs `iam:SimulatePolicy` on the principal (on its own account, if the principal is
@@ -124,10 +122,8 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Simula
         )
     has_policy = data.resource_policy is not UNSET
     if has_policy and kind.own_policy is None:
-        raise InvalidInput(
-            f"resource_policy: a {kind.type} has no policy of its own",
-            field="resource_policy",
-            reason="not_allowed",
+        raise invalid_field(
+            "resource_policy", f"a {kind.type} has no policy of its own", "not_allowed"
         )
     return Simulation(
         principal=principal,
@@ -158,7 +154,7 @@ def _principal(text: str, handle: str, account_id: str) -> Crn:
         words = "the CRN of a role or service account, or *"
         if crn.type == "user":
             words += "; a person acts by a role, so name the role"
-        raise InvalidInput(f"principal: {words}", field="principal", reason="malformed_crn")
+        raise invalid_field("principal", words, "malformed_crn")
     return crn
 
 
@@ -166,9 +162,7 @@ def _address(text: str | None) -> IPv4Address | IPv6Address | None:
     try:
         return None if text is None else ip_address(text)
     except ValueError:
-        raise InvalidInput(
-            "source_ip: an address, such as 192.0.2.7", field="source_ip", reason="malformed"
-        ) from None
+        raise invalid_field("source_ip", "an address, such as 192.0.2.7") from None
 
 
 async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -33,9 +32,10 @@ from cloudcore.identity.rows.roles import (
 from cloudcore.identity.services import roles
 from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, check_name, parse_uuid
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
@@ -118,9 +118,7 @@ _ASSIGNMENTS: Final = f"{_ONE}/assignments"
 
 
 @_ROLE.creates("/v1/roles", "iam:CreateRole")
-async def create_role(
-    data: JSONBody[CreateRole], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def create_role(data: JSONBody[CreateRole], ctx: Context) -> Reply[ResponseBody]:
     """Create a role."""
     check_name(data.name)
     now = ctx.clock()
@@ -145,20 +143,20 @@ async def create_role(
 
 
 @_ROLE.lists("/v1/roles", "iam:ListRoles", NamedPageQuery)
-async def list_account_roles(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_account_roles(ctx: Context) -> ResponseBody:
     """List roles by name."""
     return await _ROLE.page_of_account(ctx, ROLES)
 
 
 @_ROLE.gets(_ONE, "iam:GetRole")
-async def get_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def get_role(role_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a role."""
     return _ROLE.one(await authorized(ctx, ROLES, role_id))
 
 
 @_ROLE.updates(_ONE, "iam:UpdateRole", **CHECKED)
 async def update_role(
-    role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: NamedDependency[RequestContext]
+    role_id: FromPath[str], data: JSONBody[UpdateRole], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change a role; a new trust policy ends its sessions, unless it only adds allows."""
     role = await authorized(ctx, ROLES, role_id)
@@ -169,7 +167,7 @@ async def update_role(
 
 
 @deletes(_ONE, "iam:DeleteRole", **CHECKED)
-async def delete_role(role_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_role(role_id: FromPath[str], ctx: Context) -> None:
     """Delete a role; its sessions end at once."""
     role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(roles.delete_role, role.account_id, role.id)
@@ -177,7 +175,7 @@ async def delete_role(role_id: FromPath[str], ctx: NamedDependency[RequestContex
 
 @_ASSIGNMENT.creates(_ASSIGNMENTS, "iam:AssignRole")
 async def create_assignment(
-    role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: NamedDependency[RequestContext]
+    role_id: FromPath[str], data: JSONBody[CreateAssignment], ctx: Context
 ) -> Reply[ResponseBody]:
     """Assign a role to a member of the organization; the trust policy stays as it is."""
     role = await authorized(ctx, ROLES, role_id)
@@ -193,18 +191,14 @@ async def create_assignment(
 
 
 @_ASSIGNMENT.lists(_ASSIGNMENTS, "iam:ListRoleAssignments")
-async def list_role_assignments(
-    role_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_role_assignments(role_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the persons a role is assigned to."""
     role = await authorized(ctx, ROLES, role_id)
     return await _ASSIGNMENT.page(ctx, ASSIGNMENTS, role.id, role)
 
 
 @deletes(_ASSIGNMENTS + "/{user_id:str}", "iam:UnassignRole", **CHECKED)
-async def delete_assignment(
-    role_id: FromPath[str], user_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_assignment(role_id: FromPath[str], user_id: FromPath[str], ctx: Context) -> None:
     """Unassign a role; sessions in which the person has assumed it end."""
     role = await authorized(ctx, ROLES, role_id)
     await ctx.database.write(roles.unassign_role, role.account_id, role.id, user_id, ctx.clock())
@@ -249,9 +243,7 @@ _GROUP_ASSIGNMENT: Final = Answers(GroupAssignmentRecord, "group_assignment", _g
 
 @_GROUP_ASSIGNMENT.creates(_GROUPS, "iam:AssignRole", statuses=(404, 409))
 async def create_group_assignment(
-    role_id: FromPath[str],
-    data: JSONBody[CreateGroupAssignment],
-    ctx: NamedDependency[RequestContext],
+    role_id: FromPath[str], data: JSONBody[CreateGroupAssignment], ctx: Context
 ) -> Reply[ResponseBody]:
     """Assign a role to a group of an identity provider of the organization.
 
@@ -277,9 +269,7 @@ async def create_group_assignment(
 
 
 @_GROUP_ASSIGNMENT.lists(_GROUPS, "iam:ListRoleAssignments")
-async def list_role_group_assignments(
-    role_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_role_group_assignments(role_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the groups a role is assigned to, oldest first."""
     role = await authorized(ctx, ROLES, role_id)
     return await _GROUP_ASSIGNMENT.page(ctx, GROUP_ASSIGNMENTS, role.id, role)
@@ -287,9 +277,7 @@ async def list_role_group_assignments(
 
 @deletes(_GROUPS + "/{group_assignment_id:str}", "iam:UnassignRole", **CHECKED)
 async def delete_group_assignment(
-    role_id: FromPath[str],
-    group_assignment_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    role_id: FromPath[str], group_assignment_id: FromPath[str], ctx: Context
 ) -> None:
     """Unassign a role from a group.
 

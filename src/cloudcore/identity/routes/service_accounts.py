@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.access_keys import (
     CreateAccessKey,
@@ -34,6 +33,7 @@ from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
 from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
 from cloudcore.resource_names import Uuid, check_name
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
@@ -109,7 +109,7 @@ _ONE: Final = "/v1/service-accounts/{service_account_id:str}"
     opt={"action": "iam:CreateServiceAccount", "idempotent": True},
 )
 async def create_service_account(
-    data: JSONBody[CreateServiceAccount], ctx: NamedDependency[RequestContext]
+    data: JSONBody[CreateServiceAccount], ctx: Context
 ) -> Reply[NewServiceAccount]:
     """Create a service account, which may do nothing until a policy is attached to it.
 
@@ -150,17 +150,15 @@ async def create_service_account(
 def _new_grant(ctx: RequestContext, owner: ServiceAccount, wanted: CreateGrant) -> NewGrant:
     """Authorize the policy of a grant, and return it.
 
-    Raises:
-        AccessDenied: the caller may not create such a policy, or not attach it.
-        InvalidInput: the template or its names are unknown, or the policy's name is malformed.
-
+    Raise `AccessDenied` if the caller may not create such a policy, or not attach it;
+    `InvalidInput` if the template or its names are unknown, or the policy's name is malformed.
     """
     name = wanted.policy_name or f"{owner.name}-{wanted.template}"
     if len(name) > _MAX_NAME:
-        raise InvalidInput(
-            f"grants: the policy would be called {name}, which is too long; give a policy_name",
-            field="grants",
-            reason="policy_name_needed",
+        raise invalid_field(
+            "grants",
+            f"the policy would be called {name}, which is too long; give a policy_name",
+            "policy_name_needed",
         )
     document = document_of(ctx, wanted.template, wanted.names)
     check_name(name)
@@ -185,9 +183,7 @@ def _new_key(
 
 @_SERVICE_ACCOUNT.updates(_ONE, "iam:UpdateServiceAccount", **CHECKED)
 async def update_service_account(
-    service_account_id: FromPath[str],
-    data: JSONBody[UpdateServiceAccount],
-    ctx: NamedDependency[RequestContext],
+    service_account_id: FromPath[str], data: JSONBody[UpdateServiceAccount], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change a service account; while it is suspended, its keys and tokens do not work."""
     found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
@@ -202,23 +198,19 @@ async def update_service_account(
 
 
 @_SERVICE_ACCOUNT.lists("/v1/service-accounts", "iam:ListServiceAccounts", NamedPageQuery)
-async def list_account_service_accounts(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_account_service_accounts(ctx: Context) -> ResponseBody:
     """List service accounts by name."""
     return await _SERVICE_ACCOUNT.page_of_account(ctx, SERVICE_ACCOUNTS)
 
 
 @_SERVICE_ACCOUNT.gets(_ONE, "iam:GetServiceAccount")
-async def get_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_service_account(service_account_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a service account."""
     return _SERVICE_ACCOUNT.one(await authorized(ctx, SERVICE_ACCOUNTS, service_account_id))
 
 
 @deletes(_ONE, "iam:DeleteServiceAccount", **CHECKED)
-async def delete_service_account(
-    service_account_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_service_account(service_account_id: FromPath[str], ctx: Context) -> None:
     """Delete a service account with its access keys; its tokens end at once."""
     found = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     await ctx.database.write(service_accounts.delete_service_account, found.account_id, found.id)

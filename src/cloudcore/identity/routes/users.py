@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Final
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -27,6 +26,7 @@ from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
@@ -100,10 +100,8 @@ def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
 async def _authorized_organization(ctx: RequestContext, user_id: str) -> Joined:
     """Return an organization of the caller and the user, preferably owned by the caller.
 
-    Raises:
-        AccessDenied: the caller is not a person, or its role there does not allow the action.
-        NotFound: they share no organization.
-
+    Raise `AccessDenied` if the caller is not a person, or its role there does not allow the action;
+    `NotFound` if they share no organization.
     """
     joined = await ctx.database.read(_shared, person_of(ctx), user_id)
     _authorize(ctx, joined, user_id)
@@ -122,9 +120,7 @@ async def _listed_organization(ctx: RequestContext) -> str:
 
 
 @_NEW.creates("/v1/users", "iam:CreateUser", resource_policy=membership_policy, statuses=(404,))
-async def create_user(
-    data: JSONBody[CreateUser], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def create_user(data: JSONBody[CreateUser], ctx: Context) -> Reply[ResponseBody]:
     """Create a person, a member of the organization with no role yet; for its owners.
 
     The address must be new in the organization. The answer is the same whether or not people of
@@ -151,13 +147,13 @@ async def create_user(
 
 
 @_USER.lists("/v1/users", "iam:ListUsers", PeopleQuery)
-async def list_users(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_users(ctx: Context) -> ResponseBody:
     """List the persons of the caller's organization: the account's, or the session's."""
     return await _USER.page(ctx, PEOPLE, await _listed_organization(ctx), query=PeopleQuery)
 
 
 @_USER.gets(_ONE, "iam:GetUser")
-async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def get_user(user_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a person of the account's organization, or of one that the caller belongs to."""
     assert ctx.caller is not None
     if ctx.caller.account_id is None:
@@ -171,7 +167,7 @@ async def get_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext])
 
 @_USER.updates(_ONE, "iam:UpdateUser", statuses=(409,))
 async def update_user(
-    user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: NamedDependency[RequestContext]
+    user_id: FromPath[str], data: JSONBody[UpdateUser], ctx: Context
 ) -> Reply[ResponseBody]:
     """Suspend or resume a person who is in no other organization; for owners."""
     joined = await _authorized_organization(ctx, user_id)
@@ -187,9 +183,7 @@ async def update_user(
     resource_policy=membership_policy,
     statuses=(409,),
 )
-async def reset_user_password(
-    user_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def reset_user_password(user_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Give a person of the organization a new one-time password; all its sessions end.
 
     For owners, and for a person who is in no other organization. The password is in this answer
@@ -214,7 +208,7 @@ async def reset_user_password(
 
 
 @deletes(_ONE, "iam:DeleteUser", statuses=(409,))
-async def delete_user(user_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_user(user_id: FromPath[str], ctx: Context) -> None:
     """Delete a person who is in no other organization and owns no account; for owners."""
     joined = await _authorized_organization(ctx, user_id)
     await ctx.database.write(users.delete_user, joined.id, user_id, ctx.clock())

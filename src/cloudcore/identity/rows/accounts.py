@@ -11,7 +11,7 @@ from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_one
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import accounts, memberships, organizations
 
@@ -71,8 +71,8 @@ ACCOUNTS_OF_MEMBERS: Final = Listed(
 )
 """The accounts of the organizations that a person is a member of, by handle."""
 _FIND: Final = Statement(_every.where(_a.id == bindparam("id")))
-_ANY: Final = Statement(page(select(literal_column("1")).select_from(accounts)))
-_LIST: Final = Statement(page(_every.order_by(_a.handle)))
+_ANY: Final = paged(select(literal_column("1")).select_from(accounts))
+_LIST: Final = paged(_every.order_by(_a.handle))
 _REVISION: Final = Statement(select(_a.iam_revision).where(_a.id == bindparam("id")))
 _RAISE_REVISION: Final = Statement(
     accounts.update()

@@ -89,7 +89,8 @@ _DELETE_OF_PROVIDER: Final = Statement(
         )
     )
 )
-_FORGET: Final = deletion(_c.expires_at)
+forget_container_passwords: Final = deletion(_c.expires_at)
+"""Deletes a batch of the expired passwords."""
 
 
 def find_container_password(tx: Connection, password_id: str) -> ContainerPassword | None:
@@ -110,8 +111,3 @@ def remove_container_passwords(tx: Connection, user_id: str) -> None:
 def remove_container_passwords_of_provider(tx: Connection, provider_id: str) -> None:
     """Delete the passwords of all persons linked to an identity provider."""
     tx.execute(_DELETE_OF_PROVIDER, of_provider=provider_id)
-
-
-def forget_container_passwords(tx: Connection, now: int) -> int:
-    """Delete a batch of the expired passwords; return how many."""
-    return tx.execute(_FORGET, before=now)

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, deletion, find_one, insert_new
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.rows import columns, deletion, find_one, given, insert_new
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import (
     identity_providers,
@@ -72,17 +72,11 @@ IDENTITY_PROVIDERS: Final = OwnedRows(
 _every = columns(identity_providers, IdentityProvider._fields)
 _FIND: Final = Statement(_every.where(_p.id == bindparam("id")))
 _OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
-_LIST_ACTIVE: Final = Statement(
-    page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
-)
+_LIST_ACTIVE: Final = paged(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
 _ADD_SUBJECT: Final = Statement(
     insert_new(provider_subjects, ("provider_id", "subject", "user_id", "created_at"))
 )
-_FIND_SUBJECT: Final = Statement(
-    select(_s.user_id).where(
-        _s.provider_id == bindparam("provider_id"), _s.subject == bindparam("subject")
-    )
-)
+_FIND_SUBJECT: Final = Statement(select(_s.user_id).where(given(_s.provider_id, _s.subject)))
 _OF_PERSON: Final = (
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)
@@ -105,7 +99,8 @@ _UNLINK: Final = Statement(
     )
 )
 _SPEND: Final = Statement(insert_new(spent_states, ("state_sha256", "expires_at")))
-_FORGET: Final = deletion(spent_states.c.expires_at)
+forget_states: Final = deletion(spent_states.c.expires_at)
+"""Deletes a batch of the states that have expired."""
 
 
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
@@ -149,8 +144,3 @@ def list_providers_of_person(
 def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:
     """Record that a state was used; return False if it was used before."""
     return tx.execute(_SPEND, state_sha256=state_sha256, expires_at=expires_at) == 1
-
-
-def forget_states(tx: Connection, now: int) -> int:
-    """Delete a batch of the states that have expired; return how many."""
-    return tx.execute(_FORGET, before=now)

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, deletion, insert_new
+from cloudcore.db.rows import count, deletion, given, insert_new
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import invitations, memberships, organizations, users
@@ -174,20 +174,12 @@ class Invitation(NamedTuple):
 INVITATIONS: Final = OwnedRows(
     invitations, Invitation, "invitation", (), owner="organization_id", label="email"
 )
-_REPLACE: Final = Statement(
-    invitations.delete().where(
-        _i.organization_id == bindparam("organization_id"), _i.email == bindparam("email")
-    )
-)
-_FORGET: Final = deletion(_i.expires_at)
+_REPLACE: Final = Statement(invitations.delete().where(given(_i.organization_id, _i.email)))
+forget_invitations: Final = deletion(_i.expires_at)
+"""Deletes a batch of the expired invitations."""
 
 
 def put_invitation(tx: Connection, invitation: Invitation) -> None:
     """Insert an invitation, replacing the organization's earlier one for the address."""
     tx.execute(_REPLACE, organization_id=invitation.organization_id, email=invitation.email)
     INVITATIONS.add(tx, invitation)
-
-
-def forget_invitations(tx: Connection, now: int) -> int:
-    """Delete a batch of the expired invitations; return how many."""
-    return tx.execute(_FORGET, before=now)

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one
-from cloudcore.db.statement import Statement, named, page
+from cloudcore.db.rows import find_one, given
+from cloudcore.db.statement import Statement, named, paged
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
 
@@ -80,10 +80,7 @@ _LIST_ASSIGNED: Final = Statement(
     select(_r.account_id, _r.id)
     .join(role_assignments, _g.role_id == _r.id)
     .join(accounts, _a.id == _r.account_id)
-    .where(
-        _g.user_id == bindparam("user_id"),
-        _a.organization_id == bindparam("organization_id"),
-    )
+    .where(given(_g.user_id, _a.organization_id))
     .order_by(_r.account_id, _r.id)
 )
 
@@ -188,29 +185,25 @@ _NAMED: Final = Statement(
         or_(_a.id == bindparam("account"), _a.handle == bindparam("account")),
     )
 )
-_ASSIGNED: Final = Statement(
-    page(
-        _where(
-            _r.name == bindparam("name"),
-            _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
-        )
+_ASSIGNED: Final = paged(
+    _where(
+        _r.name == bindparam("name"),
+        _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
     )
 )
 _OF_PERSON: Final = _g.user_id == bindparam("user_id")
-_LIST_ASSUMABLE: Final = Statement(
-    page(
-        select(*COLUMNS)
-        .select_from(role_assignments)
-        .join(roles, _r.id == _g.role_id)
-        .join(accounts, _a.id == _r.account_id)
-        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
-        .order_by(_g.role_id)
-    )
+_LIST_ASSUMABLE: Final = paged(
+    select(*COLUMNS)
+    .select_from(role_assignments)
+    .join(roles, _r.id == _g.role_id)
+    .join(accounts, _a.id == _r.account_id)
+    .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
+    .order_by(_g.role_id)
 )
 _IS_ASSIGNED: Final = Statement(
     select(literal_column("1"))
     .select_from(role_assignments)
-    .where(_g.role_id == bindparam("role_id"), _g.user_id == bindparam("user_id"))
+    .where(given(_g.role_id, _g.user_id))
     .with_for_update(read=True)
 )
 

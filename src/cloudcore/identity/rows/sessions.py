@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, not_, or_, select, text, 
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import deletion, find_one, insert_new
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.names import ROLE_SESSIONS
 from cloudcore.identity.rows.container_passwords import (
     remove_container_passwords,
@@ -81,12 +81,10 @@ class LiveSession(NamedTuple):
 
 
 _ADD: Final = Statement(insert_new(sessions, Session._fields))
-_LAST_SIGNED_IN: Final = Statement(
-    page(
-        select(_s.user_id)
-        .where(_s.user_id.in_(listed("user_ids")), _s.kind == text("'user'"))
-        .order_by(_s.created_at.desc(), _s.id.desc())
-    )
+_LAST_SIGNED_IN: Final = paged(
+    select(_s.user_id)
+    .where(_s.user_id.in_(listed("user_ids")), _s.kind == text("'user'"))
+    .order_by(_s.created_at.desc(), _s.id.desc())
 )
 _SESSIONS: Final = (
     select(
@@ -238,7 +236,8 @@ _OPEN: Final = up_to(
 )
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
 """The open sessions of an account's roles; it takes the moment ``now``."""
-_FORGET: Final = deletion(_s.expires_at)
+forget_sessions: Final = deletion(_s.expires_at)
+"""Deletes a batch of the sessions that have expired."""
 _OF_SERVICE: Final = (
     _s.source_crn == bindparam("of_service"),
     _s.session_name == bindparam("of_name"),
@@ -248,9 +247,7 @@ _REVOKE_OF_SERVICE: Final = _revoking(
     _s.role_id.in_(select(roles.c.id).where(roles.c.account_id == bindparam("account_id"))),
     *_OF_SERVICE,
 )
-_HAS_OPEN: Final = Statement(
-    page(select(_s.id).where(_OF_ROLE, *_IS_OPEN, *_OF_SERVICE).order_by(_s.id))
-)
+_HAS_OPEN: Final = paged(select(_s.id).where(_OF_ROLE, *_IS_OPEN, *_OF_SERVICE).order_by(_s.id))
 _FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_IS_OPEN))
 
 
@@ -363,11 +360,6 @@ def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:
 def find_open(tx: Connection, sids: Sequence[str], now: int) -> frozenset[str]:
     """Return the ids of those sessions that are neither expired nor revoked."""
     return frozenset(row[0] for row in tx.rows(_FIND_OPEN, sids=text_list(sids), now=now))
-
-
-def forget_sessions(tx: Connection, before: int) -> int:
-    """Delete a batch of the sessions that expired by `before`; return how many."""
-    return tx.execute(_FORGET, before=before)
 
 
 def _in_force(tx: Connection, row: tuple[Any, ...] | None, now: int) -> LiveSession | None:

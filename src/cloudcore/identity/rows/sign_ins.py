@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, literal_column, null, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import deletion, find_one, insert_new
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
 _c = auth_codes.c
@@ -55,7 +55,8 @@ _SPEND_CODE: Final = Statement(
     .values(spent_at=bindparam("now"), sid=bindparam("for_sid"))
 )
 _DISOWN: Final = Statement(auth_codes.update().where(_THE_CODE).values(sid=null()))
-_FORGET_CODES: Final = deletion(_c.expires_at)
+forget_codes: Final = deletion(_c.expires_at)
+"""Deletes a batch of the codes that have expired."""
 
 _ADD_REFRESH: Final = Statement(insert_new(refresh_tokens, RefreshToken._fields))
 _THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
@@ -65,7 +66,8 @@ _LOCK_REFRESH: Final = Statement(
 _SPEND_REFRESH: Final = Statement(
     refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now"))
 )
-_FORGET_REFRESH: Final = deletion(_r.expires_at)
+forget_refresh_tokens: Final = deletion(_r.expires_at)
+"""Deletes a batch of the refresh tokens that have expired."""
 
 
 def add_code(tx: Connection, code: Code) -> None:
@@ -103,11 +105,6 @@ def spend_refresh_token(tx: Connection, token_sha256: str, now: int) -> None:
     tx.execute(_SPEND_REFRESH, hash=token_sha256, now=now)
 
 
-def forget_sign_ins(tx: Connection, before: int) -> int:
-    """Delete a batch of the codes and refresh tokens that expired by `before`; return how many."""
-    return tx.execute(_FORGET_CODES, before=before) + tx.execute(_FORGET_REFRESH, before=before)
-
-
 _t = revoked_tokens.c
 _l = login_credentials.c
 
@@ -122,10 +119,11 @@ class LoginHolder(NamedTuple):
 
 
 _ADD: Final = Statement(insert_new(revoked_tokens, ("jti", "expires_at")))
-_IS_REVOKED: Final = Statement(
-    page(select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti")))
+_IS_REVOKED: Final = paged(
+    select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti"))
 )
-_FORGET: Final = deletion(_t.expires_at)
+forget_revoked_tokens: Final = deletion(_t.expires_at)
+"""Deletes a batch of the marks of tokens that have expired."""
 _FIND_LOGIN: Final = Statement(
     select(_l.id, _l.service_account_id, _l.sid, _l.account_id).where(
         _l.password_sha256 == bindparam("hash")
@@ -156,8 +154,3 @@ def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
 def revoke_login(tx: Connection, login_id: str, now: int) -> bool:
     """Revoke a login credential; return False if it was revoked before."""
     return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now) == 1
-
-
-def forget_revoked_tokens(tx: Connection, before: int) -> int:
-    """Delete a batch of the marks of tokens that expired by `before`; return how many."""
-    return tx.execute(_FORGET, before=before)

@@ -8,7 +8,7 @@ from sqlalchemy import bindparam, false, func, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import columns, find_one
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import memberships, organizations, users
 
@@ -68,8 +68,8 @@ _FIND: Final = Statement(_every.where(_u.id == bindparam("id")))
 _LIST_BY_EMAIL: Final = Statement(
     _every.where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
 )
-_FIND_PASSWORD: Final = Statement(
-    page(select(_u.password).where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id))
+_FIND_PASSWORD: Final = paged(
+    select(_u.password).where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
 )
 _FIND_ADDED: Final = Statement(
     select(_u.id).where(
@@ -99,19 +99,17 @@ _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
     )
 )
 _other: Final = memberships.alias("other")
-_SHARED: Final = Statement(
-    page(
-        select(_m.organization_id)
-        .join(_other, _other.c.organization_id == _m.organization_id)
-        .join(organizations, organizations.c.id == _m.organization_id)
-        .where(
-            _m.user_id == bindparam("user_id"),
-            _other.c.user_id == bindparam("other_id"),
-            organizations.c.is_personal.is_(false()),
-        )
-        # Owners first: 'owner' is the last of the roles in alphabetical order.
-        .order_by(_m.role.desc(), _m.organization_id)
+_SHARED: Final = paged(
+    select(_m.organization_id)
+    .join(_other, _other.c.organization_id == _m.organization_id)
+    .join(organizations, organizations.c.id == _m.organization_id)
+    .where(
+        _m.user_id == bindparam("user_id"),
+        _other.c.user_id == bindparam("other_id"),
+        organizations.c.is_personal.is_(false()),
     )
+    # Owners first: 'owner' is the last of the roles in alphabetical order.
+    .order_by(_m.role.desc(), _m.organization_id)
 )
 _LOCK: Final = Statement(select(_u.status).where(_u.id == bindparam("id")).with_for_update())
 _DELETE_MEMBERSHIPS: Final = Statement(memberships.delete().where(_m.user_id == bindparam("id")))

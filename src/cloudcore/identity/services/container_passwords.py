@@ -106,9 +106,7 @@ def check_logs_in(
 ) -> None:
     """Check that the policies of a password's role have the permission for a login.
 
-    Raises:
-        AccessDenied.
-
+    Raise `AccessDenied`.
     """
     role = principal_of(password)
     question = Question(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, InvalidInput
+from cloudcore.errors import Conflict, invalid_field
 from cloudcore.identity.oidc.provider import check_url
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
 from cloudcore.identity.rows.organizations import JOINED
@@ -28,17 +28,15 @@ MAX_PROVIDERS: Final = 10
 def check_issuer(issuer: str, internal_origins: tuple[str, ...]) -> str:
     """Check that an issuer is well-formed and that this install may ask it, and return it.
 
-    Raises:
-        InvalidInput: it is not the URL of an issuer (OpenID Connect Discovery 1.0 §3), or it is not
-            allowed.
-
+    Raise `InvalidInput` if it is not the URL of an issuer (OpenID Connect Discovery 1.0 §3), or it
+    is not allowed.
     """
     try:
         check_url(issuer, internal_origins)
     except ValueError as error:
-        raise InvalidInput(f"issuer: {error}", field="issuer", reason="not_allowed") from None
+        raise invalid_field("issuer", str(error), "not_allowed") from None
     if urlsplit(issuer).query or issuer.endswith("?"):
-        raise InvalidInput("issuer: it has a query", field="issuer", reason="malformed")
+        raise invalid_field("issuer", "it has a query")
     return issuer
 
 
@@ -56,10 +54,8 @@ def open_client_secret(keyring: Keyring, provider: IdentityProvider) -> str | No
 def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) -> IdentityProvider:
     """Insert a provider of an organization that the person `user_id` has joined.
 
-    Raises:
-        NotFound: the organization does not exist.
-        Conflict: it is personal, has a provider of this name, or `MAX_PROVIDERS`.
-
+    Raise `NotFound` if the organization does not exist, `Conflict` if it is personal, has a
+    provider of this name, or `MAX_PROVIDERS`.
     """
     lock_organization(tx, provider.organization_id)
     if JOINED.get(tx, user_id, provider.organization_id).is_personal:

@@ -29,9 +29,7 @@ def organization_of(tx: Connection, account_id: str) -> str:
 def check_owner_remains(tx: Connection, membership: Membership) -> None:
     """Refuse to remove the last active owner. Lock the organization first.
 
-    Raises:
-        Conflict: the membership is that of the last active owner.
-
+    Raise `Conflict` if the membership is that of the last active owner.
     """
     if membership.role == "owner" and not organizations.count_other_owners(
         tx, membership.organization_id, membership.user_id

@@ -42,12 +42,7 @@ from cloudcore.web.context import RequestContext
 
 
 def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
-    """Refuse a person who may not create an organization on this install.
-
-    Raises:
-        AccessDenied.
-
-    """
+    """Refuse a person who may not create an organization on this install; raise `AccessDenied`."""
     founders = ctx.settings.founders
     if founders == "anyone" or (founders == "owners" and count_owned(tx, user_id)):
         return
@@ -57,9 +52,7 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
     """Refuse a caller who may not create an account in the `joined` organization, if any.
 
-    Raises:
-        AccessDenied.
-
+    Raise `AccessDenied`.
     """
     founders = ctx.settings.founders
     is_owner = joined is not None and joined.role == "owner"
@@ -78,9 +71,7 @@ def _refusal(ctx: RequestContext) -> AccessDenied:
 def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
     """Create an organization with `owner` as its first owner.
 
-    Raises:
-        QuotaExceeded: the person owns as many as one may.
-
+    Raise `QuotaExceeded` if the person owns as many as one may.
     """
     lock_user(tx, owner)
     used = rows.count_owned(tx, owner)
@@ -167,10 +158,8 @@ def new_invitation(
 def invite(tx: Connection, invitation: Invitation) -> Invitation:
     """Insert an invitation, replacing an earlier one for the same e-mail address.
 
-    Raises:
-        NotFound: the organization does not exist.
-        Conflict: it has a member with this e-mail address.
-
+    Raise `NotFound` if the organization does not exist, `Conflict` if it has a member with this
+    e-mail address.
     """
     lock_organization(tx, invitation.organization_id)
     _check_no_member(tx, invitation.organization_id, invitation.email)
@@ -189,12 +178,9 @@ def accept_invitation(
 ) -> Joined:
     """Join an organization with the code of the invitation for this person's e-mail address.
 
-    Every failure runs the same statements and raises the same error.
-
-    Raises:
-        NotFound: the code is wrong, or the invitation is expired, used, revoked or another's.
-        Conflict: the organization has another member with this address meanwhile.
-
+    Every failure runs the same statements and raises the same error. Raise `NotFound` if the code
+    is wrong, or the invitation is expired, used, revoked or another's; `Conflict` if the
+    organization has another member with this address meanwhile.
     """
     lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)

@@ -36,9 +36,7 @@ def create_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -
 def create_or_find_policy(tx: Connection, policy: PolicyRow, document: dict[str, Any]) -> PolicyRow:
     """Create a policy with this document, unless the policy of its name has the same.
 
-    Raises:
-        Conflict: the policy of its name has another document.
-
+    Raise `Conflict` if the policy of its name has another document.
     """
     found = POLICIES.find_named(tx, policy.account_id, policy.name)
     if found is not None:
@@ -58,11 +56,8 @@ def update_policy(
 ) -> PolicyRow:
     """Change the given fields of a policy, if it has this `revision`.
 
-    A new document increments its revision.
-
-    Raises:
-        Conflict: a principal would have too many bytes of policies; or it has another revision.
-
+    A new document increments its revision. Raise `Conflict` if a principal would have too many
+    bytes of policies; or it has another revision.
     """
     policy = lock_own(tx, POLICIES, account_id, policy_id)
     require_revision(policy.revision, revision)
@@ -90,9 +85,8 @@ def delete_policy(tx: Connection, account_id: str, policy_id: str) -> None:
 def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     """Attach a policy to a service account or role of the same account.
 
-    Raises:
-        Conflict: it is attached there already, or the principal's policies are too many or large.
-
+    Raise `Conflict` if it is attached there already, or the principal's policies are too many or
+    large.
     """
     policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
     count, size = rows.totals_on(tx, _principal_of(tx, attachment))

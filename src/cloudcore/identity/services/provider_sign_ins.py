@@ -69,9 +69,8 @@ def sign_in(
 ) -> SignedInPerson:
     """Add the `code` for the person of a profile, whose roles follow the profile's groups.
 
-    Raises:
-        AccessDenied: the provider is no longer active, or nobody may sign in with this profile.
-
+    Raise `AccessDenied` if the provider is no longer active, or nobody may sign in with this
+    profile.
     """
     provider = rows.find_provider(tx, provider_id)
     if provider is None or not lock_if_exists(tx, provider.organization_id):

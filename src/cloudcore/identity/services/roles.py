@@ -60,10 +60,7 @@ def refuse_platforms(found: Role | PolicyRow) -> None:
 def lock_own(tx: Connection, rows: OwnedRows[T], account_id: str, row_id: str) -> T:
     """Lock an account's rights, and return a role or policy that its owner may change.
 
-    Raises:
-        NotFound: the account has no such role or policy.
-        Conflict: it is the platform's.
-
+    Raise `NotFound` if the account has no such role or policy, `Conflict` if it is the platform's.
     """
     increment_revision(tx, account_id)
     found = rows.get(tx, account_id, row_id)
@@ -216,10 +213,8 @@ def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> G
 
     Its persons have the role from their next sign-in on.
 
-    Raises:
-        NotFound: there is no such role or provider.
-        Conflict: the group has the role, or `MAX_GROUPS` groups have.
-
+    Raise `NotFound` if there is no such role or provider, `Conflict` if the group has the role, or
+    `MAX_GROUPS` groups have.
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)

@@ -87,9 +87,7 @@ def update_access_key(
 ) -> AccessKey:
     """Change the given fields of a key; the sessions and logins made with it end with it.
 
-    Raises:
-        Conflict: the key becomes active, and `MAX_ACTIVE` keys are active already.
-
+    Raise `Conflict` if the key becomes active, and `MAX_ACTIVE` keys are active already.
     """
     increment_revision(tx, account_id)
     key = ACCESS_KEYS.get(tx, (account_id, service_account_id), key_id)
@@ -168,12 +166,8 @@ def set_up_service_account(
     """Create a service account, a policy for each grant, and its access key if there is one.
 
     An existing policy with this name and document is attached unchanged: it may be left from a
-    deleted service account of the same name.
-
-    Raises:
-        Conflict: the name of the service account is taken, or that of a policy with another
-            document, or the policies are too large together.
-
+    deleted service account of the same name. Raise `Conflict` if the name of the service account is
+    taken, or that of a policy with another document, or the policies are too large together.
     """
     made = create_service_account(tx, service_account)
     policies = tuple(_grant(tx, made, each) for each in grants)

@@ -26,9 +26,7 @@ def new_password() -> str:
 def add_person(tx: Connection, user: User) -> User:
     """Create a person with a personal organization.
 
-    Raises:
-        Conflict: the home organization has added a person with this e-mail address.
-
+    Raise `Conflict` if the home organization has added a person with this e-mail address.
     """
     now = user.created_at
     personal = Organization(
@@ -50,10 +48,8 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
     Persons of other organizations may have the same e-mail address.
 
-    Raises:
-        NotFound: the organization does not exist.
-        Conflict: it has a member with this address, or added one who has left.
-
+    Raise `NotFound` if the organization does not exist, `Conflict` if it has a member with this
+    address, or added one who has left.
     """
     lock_organization(tx, organization_id)
     is_member = PEOPLE.find_named(tx, organization_id, user.email) is not None
@@ -129,10 +125,8 @@ def reset_password(
 ) -> User:
     """Store the hash of a one-time password and end all sessions of the person.
 
-    Raises:
-        NotFound: the organization has no such member.
-        Conflict: the person is a member of another organization too, or owns accounts.
-
+    Raise `NotFound` if the organization has no such member, `Conflict` if the person is a member of
+    another organization too, or owns accounts.
     """
     user = lock_own_person(tx, organization_id, user_id)
     user = user._replace(password=password, must_change_password=True, updated_at=now)
@@ -145,12 +139,9 @@ def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
     """Lock and return a member whom only this organization governs.
 
     Replacing a person's password, or signing the person in, gives access to everything the person
-    has. So a sign-in by a provider of the organization checks this too.
-
-    Raises:
-        NotFound: the organization has no such member.
-        Conflict: the person is a member of another organization too, or owns accounts.
-
+    has. So a sign-in by a provider of the organization checks this too. Raise `NotFound` if the
+    organization has no such member, `Conflict` if the person is a member of another organization
+    too, or owns accounts.
     """
     user = _lock_governed(tx, organization_id, user_id)
     organizations.lock_if_exists(tx, user.organization_id)

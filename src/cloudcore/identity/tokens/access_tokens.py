@@ -45,9 +45,7 @@ class VerifiedTokens:
     def payload(self, token: str) -> bytes:
         """Return the claims of a token as JSON.
 
-        Raises:
-            Unauthenticated: its signature is not that of one of the keys.
-
+        Raise `Unauthenticated` if its signature is not that of one of the keys.
         """
         signed, signature = split_token(token.encode())
         digest = sha256(signed).digest()
@@ -173,9 +171,7 @@ class AccessTokens:
 
         The caller checks revocation and the principal's existence.
 
-        Raises:
-            Unauthenticated.
-
+        Raise `Unauthenticated`.
         """
         payload = self._verified.payload(token)
         return verified_claims(payload, AccessClaims, self._issuer, API, self._clock())
@@ -184,9 +180,7 @@ class AccessTokens:
 def verified_claims(payload: bytes, shape: type[C], issuer: str, audience: str, now: int) -> C:
     """Return the claims of a payload whose signature was verified.
 
-    Raises:
-        Unauthenticated: the payload has another shape, issuer or audience, or has expired.
-
+    Raise `Unauthenticated` if the payload has another shape, issuer or audience, or has expired.
     """
     try:
         claims = msgspec.json.decode(payload, type=shape)

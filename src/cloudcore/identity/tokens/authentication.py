@@ -64,9 +64,8 @@ class BearerAuthenticator:
     async def authenticate(self, bearer: str, origin: Origin) -> Principal:  # noqa: ARG002
         """Return the principal of a valid access token.
 
-        Raises:
-            Unauthenticated: the token is invalid, expired or revoked, or its principal is gone.
-
+        Raise `Unauthenticated` if the token is invalid, expired or revoked, or its principal is
+        gone.
         """
         claims = self._tokens.verify(bearer)
         principal = await self._database.read(find_principal, claims, self._clock())

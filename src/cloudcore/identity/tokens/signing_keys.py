@@ -90,9 +90,7 @@ class SigningKeys:
     async def refresh(self) -> None:
         """Load the keys of other processes, generate keys that are due, and delete ended ones.
 
-        Raises:
-            KeyringError: the keys were sealed under another root key.
-
+        Raise `KeyringError` if the keys were sealed under another root key.
         """
         now = self._clock()
         kept = await self._database.read(list_signing_keys)
@@ -108,9 +106,7 @@ class SigningKeys:
     def current(self, audience: str) -> SigningKey:
         """Return the key to sign with: the oldest whose signing period has not ended.
 
-        Raises:
-            Unavailable: there is none, because `refresh` has failed for a day.
-
+        Raise `Unavailable` if there is none, because `refresh` has failed for a day.
         """
         now = self._clock()
         able = [key for key in self._keys_of(audience) if now < key.not_after]

@@ -115,9 +115,7 @@ class Links:
     def await_addresses(self, index: int) -> None:
         """Wait until new addresses are no longer tentative: nothing is sent from them before.
 
-        Raises:
-            TimeoutError: they still are.
-
+        Raise `TimeoutError` if they still are.
         """
         until = time.monotonic() + _MOMENT_SECONDS
         while any(each["flags"] & _TENTATIVE for each in self._addresses(index)):

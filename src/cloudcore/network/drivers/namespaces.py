@@ -53,12 +53,7 @@ def remove(path: Path) -> None:
 
 
 def within(path: Path, call: Callable[[], T]) -> T:
-    """Make a call in a namespace, and return its result.
-
-    Raises:
-        OSError: there is none.
-
-    """
+    """Make a call in a namespace, and return its result; raise `OSError` if there is none."""
 
     def enter_and_call() -> T:
         with path.open("rb") as namespace:
@@ -71,9 +66,7 @@ def within(path: Path, call: Callable[[], T]) -> T:
 def enter(descriptor: int) -> None:
     """Move this thread, and all programs that it starts, into an open namespace.
 
-    Raises:
-        OSError: it is not one.
-
+    Raise `OSError` if it is not one.
     """
     _check(_libc.setns(descriptor, _CLONE_NEWNET))
 

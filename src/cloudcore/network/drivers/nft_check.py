@@ -24,12 +24,7 @@ def program(name: str) -> str | None:
 
 
 def check_rules(rules: str) -> None:
-    """Check that the kernel would accept these rules.
-
-    Raises:
-        RulesRefused: it would not.
-
-    """
+    """Check that the kernel would accept these rules; raise `RulesRefused` if it would not."""
     said = _said([*_checker(), "-f", "-"], rules)
     if said is not None:
         raise RulesRefused(said)

@@ -46,12 +46,7 @@ class Nftables:
         self._files: Final = VpcFiles(folder)
 
     def check(self) -> None:
-        """Check that this machine has all that it needs.
-
-        Raises:
-            DriverUnusable: it has not.
-
-        """
+        """Check that this machine has all that it needs; raise `DriverUnusable` if it has not."""
         for is_there, words in (
             (os.geteuid() == 0, "needs root"),
             (program("nft") and program("unshare"), "needs nft (nftables) and unshare"),
@@ -189,12 +184,7 @@ def _sees_all_mounts() -> bool:
 
 
 def _existing(vpc_id: str) -> Path:
-    """Return the namespace of a VPC.
-
-    Raises:
-        Unavailable: it was not carried out yet.
-
-    """
+    """Return the namespace of a VPC; raise `Unavailable` if it was not carried out yet."""
     path = _namespace(vpc_id)
     if not namespaces.is_there(path):
         raise Unavailable("the network of the VPC is not there yet")

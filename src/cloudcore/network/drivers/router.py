@@ -50,11 +50,8 @@ _SYSCTLS: Final = {
 def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
     """Carry out a plan; return its rules, which come first and are applied in one transaction.
 
-    `machine` is a descriptor of the namespace that the other end of the uplink is put into.
-
-    Raises:
-        RulesRefused: the kernel rejects the rules; those before stay.
-
+    `machine` is a descriptor of the namespace that the other end of the uplink is put into. Raise
+    `RulesRefused` if the kernel rejects the rules; those before stay.
     """
     rules = render(plan, vips, _chains())
     _nft("-f", "-", rules=rules)
@@ -162,12 +159,7 @@ def _chains() -> Sequence[str]:
 
 
 def _nft(*arguments: str, rules: str = "") -> str:
-    """Run `nft`; return its output.
-
-    Raises:
-        RulesRefused: it fails.
-
-    """
+    """Run `nft`; return its output. Raise `RulesRefused` if it fails."""
     try:
         ran = subprocess.run(  # noqa: S603 - ours, and the rules have no text of an account
             [program("nft") or "nft", *arguments],

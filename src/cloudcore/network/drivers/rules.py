@@ -62,9 +62,7 @@ Vips = Mapping[IPv4Address | IPv6Address, str | None]
 def short(of_id: str) -> str:
     """Return the last 12 hexadecimal digits of a UUID, which are random in each version.
 
-    Raises:
-        ValueError: it is not a UUID.
-
+    Raise `ValueError` if it is not a UUID.
     """
     return UUID(of_id).hex[-12:]
 

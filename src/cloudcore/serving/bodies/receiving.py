@@ -37,9 +37,7 @@ def receive_foreseen(
 ) -> Received:
     """Receive content into `room`; `spare` has room for as many bytes again.
 
-    Raises:
-        BlockingIOError: there is none.
-
+    Raise `BlockingIOError` if there is none.
     """
     framing, size = foreseen
     pieces = _pieces(room, memoryview(spare), body.remaining, len(framing), size)

@@ -125,11 +125,8 @@ def is_cached(file: int, offset: int, count: int) -> bool:
 async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, count: int) -> bool:
     """Send `head`, then `count` bytes of `file` from `offset`; return False if the client left.
 
-    The bytes sent of the file are added to `transfer.sent`.
-
-    Raises:
-        FileEndedEarlyError: the file is shorter than the piece.
-
+    The bytes sent of the file are added to `transfer.sent`. Raise `FileEndedEarlyError` if the file
+    is shorter than the piece.
     """
     connection = transfer.connection
     limits = connection.worker.limits
@@ -310,9 +307,7 @@ async def send_parts(transfer: Transfer, head: bytes, parts: Parts, count: int) 
 
     The bytes sent of the body are added to `transfer.sent`.
 
-    Raises:
-        BodyEndedEarlyError: there are fewer bytes.
-
+    Raise `BodyEndedEarlyError` if there are fewer bytes.
     """
     connection = transfer.connection
     connection.write(head)

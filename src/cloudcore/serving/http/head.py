@@ -120,9 +120,7 @@ class HeadReader:
     def read(self, head: bytes) -> RequestHead:
         """Check and parse a complete head, from the method to the empty line.
 
-        Raises:
-            HeadError: the head is malformed, ambiguous or not supported.
-
+        Raise `HeadError` if the head is malformed, ambiguous or not supported.
         """
         end = head.index(b"\r\n")
         method, target, version = check_request_line(head[:end])
@@ -201,9 +199,7 @@ def check_partial(data: bytes | bytearray) -> None:
 def interpret(version: str, fields: list[tuple[bytes, bytes]]) -> Traits:
     """Interpret the fields that determine framing, routing and the connection's persistence.
 
-    Raises:
-        HeadError: they are malformed, contradictory or not allowed in this version.
-
+    Raise `HeadError` if they are malformed, contradictory or not allowed in this version.
     """
     traits = Traits(version)
     seen: set[bytes] = set()

@@ -56,9 +56,7 @@ class Fields(NamedTuple):
 def read_fields(headers: Iterable[tuple[bytes, bytes]], names: HeaderNames) -> Fields:
     """Return the header lines to send, without those for framing.
 
-    Raises:
-        ValueError: a name or value contains invalid characters.
-
+    Raise `ValueError` if a name or value contains invalid characters.
     """
     lines: list[bytes] = []
     length: int | None = None

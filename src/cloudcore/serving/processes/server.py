@@ -99,13 +99,10 @@ def run(
     are those that the application dispatches to, `application_events` are what it counts besides
     requests. `on_ready` gets the base URL once every worker accepts connections. A `port` of 0
     takes any free one. With `tls`, connections are encrypted, and a certificate that is renewed in
-    its files is served; `keeper` renews it there. `validation` is the address of a
-    listener of plain HTTP for http-01 challenges, and the URLs to which it redirects all others.
-    `more_ports` of the same host serve the same as `port`.
-
-    Raises:
-        TlsFilesError: the certificate cannot be served.
-
+    its files is served; `keeper` renews it there. `validation` is the address of a listener of
+    plain HTTP for http-01 challenges, and the URLs to which it redirects all others. `more_ports`
+    of the same host serve the same as `port`. Raise `TlsFilesError` if the certificate cannot be
+    served.
     """
     identity = None if tls is None else (tls, load_tls(tls, time.time()))
     limits = limits or ServerLimits()

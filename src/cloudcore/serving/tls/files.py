@@ -57,10 +57,8 @@ class TlsIdentity(NamedTuple):
 def load_tls(files: TlsFiles, now: float) -> TlsIdentity:
     """Return the certificate in `files` for new connections; `now` is the Unix time in seconds.
 
-    Raises:
-        TlsFilesError: a file cannot be read, the two do not belong together, or the certificate is
-            not valid now.
-
+    Raise `TlsFilesError` if a file cannot be read, the two do not belong together, or the
+    certificate is not valid now.
     """
     version = files.find_version()
     certificates = _certificates(files.certificate)

@@ -50,9 +50,7 @@ class TlsStream:
     def begins_tls(self) -> bool | None:
         """Return True if the client's first byte is that of a TLS hello; None if it disconnected.
 
-        Raises:
-            BlockingIOError: there is no byte yet.
-
+        Raise `BlockingIOError` if there is no byte yet.
         """
         first = socket.socket.recv(self._socket, 1, socket.MSG_PEEK)
         return first == b"\x16" if first else None
@@ -60,9 +58,7 @@ class TlsStream:
     def peek_hello(self) -> bytes:
         """Return the client's hello without consuming it; only its first record if it has several.
 
-        Raises:
-            BlockingIOError: it has not arrived completely.
-
+        Raise `BlockingIOError` if it has not arrived completely.
         """
         head = socket.socket.recv(self._socket, _HEAD_BYTES, socket.MSG_PEEK)
         size = _HEAD_BYTES
@@ -86,10 +82,8 @@ class TlsStream:
     def shake_hands(self) -> None:
         """Continue the handshake.
 
-        Raises:
-            BlockingIOError: the client has to go on.
-            ConnectionError: it left, or the two do not agree.
-
+        Raise `BlockingIOError` if the client has to go on, `ConnectionError` if it left, or the two
+        do not agree.
         """
         try:
             self._socket.do_handshake()
@@ -116,10 +110,8 @@ class TlsStream:
 
         Return 0 at the end.
 
-        Raises:
-            BlockingIOError: there are none yet.
-            ConnectionError: the connection is broken.
-
+        Raise `BlockingIOError` if there are none yet, `ConnectionError` if the connection is
+        broken.
         """
         view = memoryview(buffer)
         if count:
@@ -152,12 +144,8 @@ class TlsStream:
         """Send the first `piece_bytes`, or all if `data` are fewer; return how many.
 
         After BlockingIOError, `data` of the next call must begin with the same `owed` bytes, which
-        may be elsewhere: OpenSSL has encrypted some of them.
-
-        Raises:
-            BlockingIOError: the socket has no room.
-            ConnectionError: the connection is broken.
-
+        may be elsewhere: OpenSSL has encrypted some of them. Raise `BlockingIOError` if the socket
+        has no room, `ConnectionError` if the connection is broken.
         """
         piece = memoryview(data)[: self.owed or self.piece_bytes]
         try:

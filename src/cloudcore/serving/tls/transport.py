@@ -242,9 +242,7 @@ class TlsTransport(asyncio.Transport):
     def _shake_hands(self) -> bool:
         """Continue the handshake; return True once the connection is established.
 
-        Raises:
-            BlockingIOError: the client has to go on.
-
+        Raise `BlockingIOError` if the client has to go on.
         """
         stream = self._stream
         assert isinstance(stream, TlsStream)

@@ -31,9 +31,7 @@ def proof_file(folder: Path, name: str) -> Path:
 def token_file(folder: Path, token: str) -> Path:
     """Return the file with the answer to a challenge of this token.
 
-    Raises:
-        ValueError: the token is not 1 to 200 characters of base64url.
-
+    Raise `ValueError` if the token is not 1 to 200 characters of base64url.
     """
     if _TOKEN.fullmatch(token) is None:
         raise ValueError("a token is of base64url")

@@ -24,7 +24,11 @@ _PAGE: Final = 200
 
 _log = logging.getLogger(__name__)
 
-_FORGET: Final = deletion(storage_uploads.c.ended_at, storage_uploads.c.ended_at.is_not(None))
+_u = storage_uploads.c
+forget_completed: Final = deletion(
+    _u.ended_at, _u.ended_at.is_not(None), kept_seconds=multipart.KEPT_SECONDS
+)
+"""Deletes a batch of the rows of uploads that were completed a day ago."""
 
 
 async def abort_abandoned(needs: StorageNeeds) -> None:
@@ -70,11 +74,6 @@ async def _delete(needs: StorageNeeds, pieces: Sequence[Condemned]) -> list[str]
 async def scan_bytes(needs: StorageNeeds) -> None:
     """Quarantine stored bytes without a row."""
     await needs.bytes.scan(lambda ids: needs.database.read(rows.owned, ids))
-
-
-def forget_completed(tx: Connection, now: int) -> int:
-    """Delete a batch of the rows of uploads that were completed a day ago."""
-    return tx.execute(_FORGET, before=now - multipart.KEPT_SECONDS * MICROSECONDS)
 
 
 def _abort(tx: Connection, seen: upload_rows.Upload, now: int) -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import text as sql
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, count, find_all, given, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.storage.needs import SHREDDED, SealedPiece
 from cloudcore.storage.pieces.rows import Condemned, condemned_of
 from cloudcore.storage.tables import (
@@ -50,11 +50,11 @@ class KeyedPieces(NamedTuple):
 # The least encoding of a key's pieces is one look into an index, also where keys have millions of
 # shredded ones; of a join, PostgreSQL reads all pieces.
 _least: Final = select(func.min(_p.encoding)).where(_p.kms_key_id == _keys.c.id).scalar_subquery()
-_CLOSED_KEY: Final = Statement(
-    page(select(_keys.c.id).where(_keys.c.state == sql("'deleted'"), _least == sql("'sealed'")))
+_CLOSED_KEY: Final = paged(
+    select(_keys.c.id).where(_keys.c.state == sql("'deleted'"), _least == sql("'sealed'"))
 )
-_LIST_CLOSED: Final = Statement(
-    page(select(_p.id, _p.account_id, _p.body.is_not(None)).where(given(_p.kms_key_id), _IS_SEALED))
+_LIST_CLOSED: Final = paged(
+    select(_p.id, _p.account_id, _p.body.is_not(None)).where(given(_p.kms_key_id), _IS_SEALED)
 )
 _SHRED: Final = Statement(
     storage_pieces.update()
@@ -83,18 +83,16 @@ _WRAP: Final = (_p.id, _p.number, _p.kms_key_id, _p.wrapped, _p.encoding)
 
 def _behind(owners: Table, owner: Column[Any], position: Column[Any]) -> Statement:
     """Return the query of a bucket's pieces after a position, by owner and number."""
-    return Statement(
-        page(
-            select(position, *_WRAP)
-            .select_from(owners)
-            .join(storage_pieces, owner == owners.c.id)
-            .where(
-                given(owners.c.bucket_id, owners.c.account_id),
-                position >= bindparam("after"),
-                (position > bindparam("after")) | (_p.number > bindparam("number")),
-            )
-            .order_by(position, _p.number)
+    return paged(
+        select(position, *_WRAP)
+        .select_from(owners)
+        .join(storage_pieces, owner == owners.c.id)
+        .where(
+            given(owners.c.bucket_id, owners.c.account_id),
+            position >= bindparam("after"),
+            (position > bindparam("after")) | (_p.number > bindparam("number")),
         )
+        .order_by(position, _p.number)
     )
 
 
@@ -115,7 +113,7 @@ _COUNT_UNDER: Final = Statement(
     )
 )
 _IS_BOUND: Final = given(_b.kms_key_id, _b.account_id)
-_BOUND: Final = Statement(page(select(_b.id, _b.name).where(_IS_BOUND).order_by(_b.name)))
+_BOUND: Final = paged(select(_b.id, _b.name).where(_IS_BOUND).order_by(_b.name))
 _COUNT_BOUND: Final = Statement(select(func.count()).select_from(storage_buckets).where(_IS_BOUND))
 
 

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_all, find_one, given, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
 from cloudcore.storage.needs import StoredPiece
@@ -91,17 +91,15 @@ _BETWEEN: Final = Statement(
     .order_by(_p.number)
 )
 _SIZES: Final = Statement(select(_p.number, _p.size).where(_OF_OBJECT).order_by(_p.number))
-_IS_PLAIN: Final = Statement(
-    page(select(_p.number).where(_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number))
+_IS_PLAIN: Final = paged(
+    select(_p.number).where(_OF_OBJECT, _p.wrapped.is_(None)).order_by(_p.number)
 )
 _LIST_PIECES: Final = Statement(
     columns(storage_pieces, ListedPiece._fields).where(_OF_OBJECT).order_by(_p.number)
 )
 _FIND_PART: Final = Statement(columns(storage_pieces, _COLUMNS).where(_OF_UPLOAD, given(_p.number)))
-_LIST_PARTS: Final = Statement(
-    page(
-        select(*_LISTED_PART).where(_OF_UPLOAD, _p.number > bindparam("after")).order_by(_p.number)
-    )
+_LIST_PARTS: Final = paged(
+    select(*_LISTED_PART).where(_OF_UPLOAD, _p.number > bindparam("after")).order_by(_p.number)
 )
 _COUNT_PARTS: Final = Statement(select(func.count()).select_from(storage_pieces).where(_OF_UPLOAD))
 _CONDEMNING: Final[dict[str, Any]] = {
@@ -119,12 +117,10 @@ _MOVE: Final = Statement(
     .where(_p.id.in_(listed("ids")), _OF_UPLOAD)
     .values(object_id=bindparam("object_id"), upload_id=null())
 )
-_LIST_CONDEMNED: Final = Statement(
-    page(
-        select(_p.id, _p.account_id, _p.body.is_not(None))
-        .where(sql("condemned_at IS NOT NULL"), _p.condemned_at < bindparam("before"))
-        .order_by(_p.condemned_at)
-    )
+_LIST_CONDEMNED: Final = paged(
+    select(_p.id, _p.account_id, _p.body.is_not(None))
+    .where(sql("condemned_at IS NOT NULL"), _p.condemned_at < bindparam("before"))
+    .order_by(_p.condemned_at)
 )
 _FORGET: Final = Statement(
     storage_pieces.delete()

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 from litestar import delete, get, patch, post, put
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field, structs
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import InvalidInput
+from cloudcore.errors import invalid_field
 from cloudcore.iam.principal import stored_source
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, check_tags
@@ -29,7 +28,7 @@ from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.pieces import rewrapping
 from cloudcore.storage.pieces.rewrapping import Rewrap, rewrap_record
 from cloudcore.storage.tables import BUCKET_ROWS
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, KeyReference, fault_record, reference_to
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -177,9 +176,7 @@ def bucket_crn_of(ctx: RequestContext, name: str) -> str:
     opt={"action": "storage:CreateBucket", "idempotent": True, "statuses": (404,)},
 )
 async def create_bucket(
-    data: JSONBody[CreateBucket],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[StorageNeeds],
+    data: JSONBody[CreateBucket], ctx: Context, needs: Needs[StorageNeeds]
 ) -> Reply[OneBucket]:
     """Create a bucket. Its name is unique in the region; an account has at most 1,000.
 
@@ -189,9 +186,7 @@ async def create_bucket(
     check_bucket_name(data.name)
     check_tags(data.tags)
     if data.region not in (None, region):
-        raise InvalidInput(
-            f"region: must be this region, {region}", field="region", reason="foreign_region"
-        )
+        raise invalid_field("region", f"must be this region, {region}", "foreign_region")
     ctx.authorize(BUCKET.crn(region, account_id, data.name))
     key_id = await _key_to_bind(ctx, needs, data.kms_key)
     now = ctx.clock()
@@ -216,7 +211,7 @@ async def create_bucket(
 
 
 @get(PATH, opt={"action": "storage:ListBuckets", "query": BucketQuery})
-async def list_account_buckets(ctx: NamedDependency[RequestContext]) -> ManyBuckets:
+async def list_account_buckets(ctx: Context) -> ManyBuckets:
     """List the account's buckets by name."""
     account_id, region, query = account_of(ctx), ctx.settings.region, ctx.query(BucketQuery)
     ctx.authorize(BUCKET.crn(region, account_id, "*"))
@@ -232,9 +227,7 @@ async def list_account_buckets(ctx: NamedDependency[RequestContext]) -> ManyBuck
 
 
 @get(ONE, opt={"action": "storage:GetBucket"})
-async def get_bucket(
-    bucket: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[StorageNeeds]
-) -> OneBucket:
+async def get_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> OneBucket:
     """Return a bucket, with its key and what it holds."""
     found = await authorized_bucket(ctx, bucket)
     return await ctx.database.read(_described, needs, found)
@@ -242,10 +235,7 @@ async def get_bucket(
 
 @patch(ONE, opt={"action": "storage:UpdateBucket"})
 async def update_bucket(
-    bucket: FromPath[str],
-    data: JSONBody[UpdateBucket],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[StorageNeeds],
+    bucket: FromPath[str], data: JSONBody[UpdateBucket], ctx: Context, needs: Needs[StorageNeeds]
 ) -> Reply[OneBucket]:
     """Change the tags of a bucket, or bind it to another KMS key (`kms:UseKey`).
 
@@ -280,9 +270,7 @@ async def update_bucket(
 
 
 @delete(ONE, status_code=204, opt={"action": "storage:DeleteBucket", "statuses": (409,)})
-async def delete_bucket(
-    bucket: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[StorageNeeds]
-) -> None:
+async def delete_bucket(bucket: FromPath[str], ctx: Context, needs: Needs[StorageNeeds]) -> None:
     """Delete a bucket, and end its open multipart uploads. One with objects stays (409)."""
     found = await authorized_bucket(ctx, bucket)
     await buckets.end_uploads(needs, found)
@@ -295,14 +283,14 @@ async def delete_bucket(
 
 
 @get(_CORS, opt={"action": "storage:GetBucketCORS"})
-async def get_bucket_cors(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> CorsRules:
+async def get_bucket_cors(bucket: FromPath[str], ctx: Context) -> CorsRules:
     """Return the CORS rules of a bucket; 404 if it has none."""
     return cors_rules(buckets.get_cors(await authorized_bucket(ctx, bucket)))
 
 
 @put(_CORS, status_code=200, opt={"action": "storage:PutBucketCORS"})
 async def put_bucket_cors(
-    bucket: FromPath[str], data: JSONBody[CorsRules], ctx: NamedDependency[RequestContext]
+    bucket: FromPath[str], data: JSONBody[CorsRules], ctx: Context
 ) -> Reply[CorsRules]:
     """Replace the CORS rules of a bucket. They hold at the S3 endpoint, for web pages."""
     found, rules = (
@@ -317,7 +305,7 @@ async def put_bucket_cors(
 
 
 @delete(_CORS, status_code=204, opt={"action": "storage:PutBucketCORS"})
-async def delete_bucket_cors(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> None:
+async def delete_bucket_cors(bucket: FromPath[str], ctx: Context) -> None:
     """Take the CORS rules of a bucket away, if it has any."""
     found = await authorized_bucket(ctx, bucket)
     await ctx.database.write(buckets.put_cors, found, None, ctx.clock())

@@ -37,7 +37,7 @@ from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_
 from cloudcore.storage.routes.objects import OneObject, one_object
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -191,7 +191,7 @@ async def _authorized_upload(
 async def create_multipart_upload(
     bucket: FromPath[str],
     data: JSONBody[CreateMultipartUpload],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> Reply[OneUpload]:
     """Begin to send an object in parts. One that is not completed in 7 days is aborted.
@@ -224,9 +224,7 @@ async def create_multipart_upload(
 
 
 @get(UPLOADS, opt={"action": "storage:ListMultipartUploads", "query": UploadsQuery})
-async def list_multipart_uploads(
-    bucket: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyUploads:
+async def list_multipart_uploads(bucket: FromPath[str], ctx: Context) -> ManyUploads:
     """List the uploads that are neither completed nor aborted, by key and age."""
     found, query = await authorized_bucket(ctx, bucket), ctx.query(UploadsQuery)
     pager = ctx.pager(query, found.id)
@@ -242,7 +240,7 @@ async def list_multipart_uploads(
 
 @get(UPLOAD, opt={"action": "storage:ListParts"})
 async def get_multipart_upload(
-    bucket: FromPath[str], upload_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    bucket: FromPath[str], upload_id: FromPath[str], ctx: Context
 ) -> OneUpload:
     """Return an upload that is neither completed nor aborted."""
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
@@ -250,9 +248,7 @@ async def get_multipart_upload(
 
 
 @get(PARTS, opt={"action": "storage:ListParts", "query": PageQuery})
-async def list_parts(
-    bucket: FromPath[str], upload_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyParts:
+async def list_parts(bucket: FromPath[str], upload_id: FromPath[str], ctx: Context) -> ManyParts:
     """List the parts of an upload by number."""
     found, upload = await _authorized_upload(ctx, bucket, upload_id)
     query = ctx.query(PageQuery)
@@ -278,7 +274,7 @@ async def upload_part(
     upload_id: FromPath[str],
     part_number: FromPath[str],
     stream: NamedDependency[RequestStream],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> OneUploadPart:
     """Store the body as a part, from 1 to 10,000; it replaces one of the same number.
@@ -304,7 +300,7 @@ async def complete_multipart_upload(
     bucket: FromPath[str],
     upload_id: FromPath[str],
     data: JSONBody[CompleteMultipartUpload],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
 ) -> Reply[OneObject]:
     """Make the listed parts the object, at once, in the place of what is there.
@@ -327,7 +323,7 @@ async def complete_multipart_upload(
 
 @delete(UPLOAD, status_code=204, opt={"action": "storage:AbortMultipartUpload"})
 async def abort_multipart_upload(
-    bucket: FromPath[str], upload_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    bucket: FromPath[str], upload_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete an upload and its parts."""
     found, upload = await _authorized_upload(ctx, bucket, upload_id)

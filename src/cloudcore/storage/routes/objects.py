@@ -34,11 +34,11 @@ from cloudcore.storage.s3.object_headers import (
     read_attributes,
     read_conditions,
 )
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.web.request_state import request_state_of
-from cloudcore.web.streams import FileRange, RequestStream, StreamReply
+from cloudcore.web.streams import RequestStream, StreamReply
 from cloudcore.web.strict_json import decode
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 
@@ -173,7 +173,7 @@ async def _bucket_of(ctx: RequestContext, name: str, key: str) -> tuple[Bucket, 
 
 
 @get(OBJECTS, opt={"action": "storage:ListObjects", "query": ObjectsQuery})
-async def list_objects(bucket: FromPath[str], ctx: NamedDependency[RequestContext]) -> ManyObjects:
+async def list_objects(bucket: FromPath[str], ctx: Context) -> ManyObjects:
     """List objects in the order of the bytes of their keys.
 
     The list is not counted. `marker` is that of the page before.
@@ -219,7 +219,7 @@ async def list_objects(bucket: FromPath[str], ctx: NamedDependency[RequestContex
 async def get_object(
     bucket: FromPath[str],
     key: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> StreamReply:
@@ -261,7 +261,7 @@ async def put_object(
     bucket: FromPath[str],
     key: FromPath[str],
     stream: NamedDependency[RequestStream],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> OneObject:
@@ -313,7 +313,7 @@ async def put_object(
 async def delete_object(
     bucket: FromPath[str],
     key: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[StorageNeeds],
     request: AnyRequest,
 ) -> None:
@@ -350,8 +350,7 @@ async def _reply(needs: StorageNeeds, asked: FoundObject, *, is_head: bool) -> S
     opened = await object_reads.open_to_send(needs, asked)
     region = opened.file_region()
     if region is not None:
-        body = FileRange(region.descriptor, region.offset, region.count)
-        return StreamReply(body, status=status, headers=headers, close=opened.aclose)
+        return StreamReply(region, status=status, headers=headers, close=opened.aclose)
     return StreamReply(
         object_reads.parts_of(opened),
         status=status,

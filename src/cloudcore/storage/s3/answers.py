@@ -186,10 +186,8 @@ def _time(microseconds: int) -> datetime:
 async def send_answer(scope: Scope, send: Send, answer: Answer, request_id: str) -> None:
     """Send an answer; for HEAD, its headers alone.
 
-    Raises:
-        PlatformError, RuntimeError: the bytes of an object cannot be read to their end. Then the
-            server closes the connection, so that the client sees that they are incomplete.
-
+    Raise `PlatformError` or `RuntimeError` if the bytes of an object cannot be read to their end.
+    Then the server closes the connection, so that the client sees that they are incomplete.
     """
     fields = [*answer.fields, ("x-amz-request-id", request_id), ("x-amz-id-2", request_id)]
     start = {

@@ -25,10 +25,7 @@ _NO_COPY: Final = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV, errno.
 def copy_prefix(folders: Folders, source_id: str, target: int, size: int) -> None:
     """Fill the empty file `target` with the first `size` bytes of an id.
 
-    Raises:
-        ObjectUnknown: there are fewer.
-        OSError: the disk failed.
-
+    Raise `ObjectUnknown` if there are fewer, `OSError` if the disk failed.
     """
     source = _open_bytes(folders, source_id)
     try:
@@ -48,10 +45,8 @@ def prefix_of(
 ) -> Iterator[memoryview]:
     """Yield the first `size` bytes of an id, sealed ones decrypted; each view until the next.
 
-    Raises:
-        ObjectUnknown: there are fewer, or they were not sealed with `data_key`.
-        StoreUnavailable: the disk failed.
-
+    Raise `ObjectUnknown` if there are fewer, or they were not sealed with `data_key`;
+    `StoreUnavailable` if the disk failed.
     """
     with disk_errors():
         source = _open_bytes(folders, source_id)
@@ -83,9 +78,7 @@ def _sealed_prefix(
 ) -> Iterator[memoryview]:
     """Yield the bytes of whole frames, then the acknowledged ones of the frame they end in.
 
-    Raises:
-        SealBroken: a frame does not open.
-
+    Raise `SealBroken` if a frame does not open.
     """
     cipher = read_cipher(source, data_key, source_id)
     buffer = memoryview(bytearray(min(size, FRAME_BYTES)))

@@ -108,9 +108,7 @@ def check_writable(folder: int) -> None:
 def check_folder_room(folder: Path) -> None:
     """Check that a folder can be written to, with more free room than the reserve.
 
-    Raises:
-        StoreUnavailable: the file system is full, is read-only, or failed.
-
+    Raise `StoreUnavailable` if the file system is full, is read-only, or failed.
     """
     with disk_errors():
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -188,11 +186,8 @@ def start_writeback(descriptor: int, offset: int, count: int) -> None:
     """Begin to write dirty pages to the disk without waiting, if the system can.
 
     It only shortens the later flush, and makes nothing durable. The waiting flags of
-    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
-
-    Raises:
-        OSError: writing failed; treat it as a failed flush.
-
+    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see. Raise
+    `OSError` if writing failed; treat it as a failed flush.
     """
     if _native is None or _native(descriptor, offset, count, _SYNC_FILE_RANGE_WRITE) == 0:
         return

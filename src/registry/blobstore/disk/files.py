@@ -157,9 +157,7 @@ class DiskFiles:
 
         Return None if it is not, or they are not in ``uploads``: then call `resume`.
 
-        Raises:
-            StageBusy, StoreUnavailable: as `resume`.
-
+        Raise `StageBusy` or `StoreUnavailable` as `resume` does.
         """
         with disk_errors():
             return StagedFile.take_up_cached(self._folders, self._shared, canonical_id(upload_id))

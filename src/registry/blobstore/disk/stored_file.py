@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.base import FileRegion, ObjectDamaged, ObjectUnknown
+from cloudcore.serving.asgi import FileRegion
+from registry.blobstore.base import ObjectDamaged, ObjectUnknown
 from registry.blobstore.disk import disk_io
 from registry.blobstore.disk.disk_io import disk_errors, unavailable
 from registry.blobstore.reading import BlockingObject, StoredBytes
@@ -59,9 +60,7 @@ class StoredFile(StoredBytes):
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         """Yield a range through one buffer of 256 KiB.
 
-        Raises:
-            StoreUnavailable: reading failed, or the file has become shorter.
-
+        Raise `StoreUnavailable` if reading failed, or the file has become shorter.
         """
         buffer = memoryview(bytearray(min(end - offset, _READ_BYTES)))
         self.expect(offset, end - offset)
@@ -123,9 +122,7 @@ def open_stored(folder: int, path: str, size: int | None = None) -> StoredFile:
 def open_cached(folder: int, path: str, size: int | None = None) -> StoredFile | None:
     """Open a file as `open_stored` does; return None if that might wait for the disk.
 
-    Raises:
-        ObjectDamaged, StoreUnavailable: as `open_stored`.
-
+    Raise `ObjectDamaged` or `StoreUnavailable` as `open_stored` does.
     """
     descriptor = disk_io.open_cached(folder, path, _READ)
     return None if descriptor is None else _opened(descriptor, size)
@@ -147,9 +144,7 @@ def _opened(descriptor: int, size: int | None) -> StoredFile:
 def check_stored(folder: int, path: str, size: int) -> None:
     """Check that the file `path` below a folder descriptor exists with `size` bytes.
 
-    Raises:
-        ObjectUnknown, ObjectDamaged, StoreUnavailable: as `open_stored`.
-
+    Raise `ObjectUnknown`, `ObjectDamaged` or `StoreUnavailable` as `open_stored` does.
     """
     try:
         there = os.stat(path, dir_fd=folder, follow_symlinks=False)

@@ -382,9 +382,7 @@ class Bucket:
     def delete_all(self, keys: Sequence[str]) -> None:
         """Delete objects; skip absent ones.
 
-        Raises:
-            StoreUnavailable: one of them was not deleted.
-
+        Raise `StoreUnavailable` if one of them was not deleted.
         """
         if keys and (failed := self.delete(keys)):
             raise Refused(next(iter(failed.values())))

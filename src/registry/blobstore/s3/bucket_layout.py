@@ -152,12 +152,7 @@ class Tail(msgspec.Struct, frozen=True):
 
 
 def decoded(data: bytes) -> Tail:
-    """Decode an object as a tail.
-
-    Raises:
-        TailBroken: it is not a tail.
-
-    """
+    """Decode an object as a tail; raise `TailBroken` if it is not a tail."""
     start = len(_MAGIC) + _LENGTH_BYTES
     length = int.from_bytes(data[len(_MAGIC) : start], "big")
     if not data.startswith(_MAGIC):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from registry.blobstore.base import FileRegion
+from cloudcore.serving.asgi import FileRegion
 from registry.blobstore.reading import BlockingObject, StoredBytes
 from registry.errors import StoreUnavailable
 
@@ -55,9 +55,8 @@ class CachedObject(BlockingObject):
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order.
 
-        Raises:
-            StoreUnavailable: reading failed, or the bytes are others; the cache has them no more.
-
+        Raise `StoreUnavailable` if reading failed, or the bytes are others; the cache has them no
+        more.
         """
         return self._counted(self._opened.chunks(start, stop))
 

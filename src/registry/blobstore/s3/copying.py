@@ -48,10 +48,8 @@ def prefix_of(
 ) -> Iterator[memoryview]:
     """Yield the first `size` bytes of an upload or an object, sealed ones decrypted.
 
-    Raises:
-        ObjectUnknown: there are fewer, or they do not open.
-        StoreUnavailable: the store failed.
-
+    Raise `ObjectUnknown` if there are fewer, or they do not open; `StoreUnavailable` if the store
+    failed.
     """
     if not size:
         return

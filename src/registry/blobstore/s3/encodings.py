@@ -265,9 +265,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 
     `entries` are those of packed frames: integers of 4 bytes, big-endian.
 
-    Raises:
-        SealBroken: they are cut off.
-
+    Raise `SealBroken` if they are cut off.
     """
     if not cipher.is_packed:
         return Slots()
@@ -282,9 +280,7 @@ def layout_before(cipher: FrameCipher, entries: bytes) -> Layout:
 def open_partial(cipher: FrameCipher, number: int, count: int, sealed: bytes) -> bytes:
     """Return the bytes of the partial frame of a tail.
 
-    Raises:
-        SealBroken: it is another one, or was changed.
-
+    Raise `SealBroken` if it is another one, or was changed.
     """
     if not count:
         return b""

@@ -69,9 +69,7 @@ class Budget:
     def taken(self, count: int) -> Iterator[None]:
         """Use some bytes in the block, which must not wait for a client; wait until they are free.
 
-        Raises:
-            StoreUnavailable: they were not free within half a minute.
-
+        Raise `StoreUnavailable` if they were not free within half a minute.
         """
         self._wait(count)
         try:

@@ -46,10 +46,7 @@ class S3Object(StoredBytes):
     def open(cls, bucket: Bucket, key: str, object_id: str) -> S3Object:
         """Open an object.
 
-        Raises:
-            ObjectUnknown: there is none.
-            StoreUnavailable: the store failed.
-
+        Raise `ObjectUnknown` if there is none, `StoreUnavailable` if the store failed.
         """
         try:
             found = bucket.get(key, 0, FIRST_BYTES)
@@ -69,9 +66,7 @@ class S3Object(StoredBytes):
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         """Yield a range through one buffer of 256 KiB.
 
-        Raises:
-            StoreUnavailable: reading failed, or the object is another one by now.
-
+        Raise `StoreUnavailable` if reading failed, or the object is another one by now.
         """
         if offset == end:
             return
@@ -166,9 +161,7 @@ class _Stream:
     def fill(self, view: memoryview) -> None:
         """Fill `view` with the next bytes; ask again where it breaks.
 
-        Raises:
-            StoreUnavailable: it broke too often, or the object is another one by now.
-
+        Raise `StoreUnavailable` if it broke too often, or the object is another one by now.
         """
         broken, began = 0, time.monotonic()
         patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds

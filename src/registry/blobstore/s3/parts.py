@@ -130,10 +130,8 @@ class PartWriter:
     def append(self, view: memoryview) -> None:
         """Append bytes; send each part that they fill, once more bytes follow.
 
-        Raises:
-            StoreUnavailable: a part cannot be sent, or has no room in memory nor on the disk.
-            BlobTooLarge: there are more parts than S3 takes.
-
+        Raise `StoreUnavailable` if a part cannot be sent, or has no room in memory nor on the disk;
+        `BlobTooLarge` if there are more parts than S3 takes.
         """
         while view:
             room = self._senders.sizes(self._next) - len(self._buffer)
@@ -158,9 +156,7 @@ class PartWriter:
     def settle(self) -> None:
         """Send a part that is full, and wait until all are there.
 
-        Raises:
-            StoreUnavailable: a part cannot be sent.
-
+        Raise `StoreUnavailable` if a part cannot be sent.
         """
         if len(self._buffer) >= self._senders.sizes(self._next):
             self._send()
@@ -176,10 +172,8 @@ class PartWriter:
 
         If the response is lost, the object's token shows whether it was stored.
 
-        Raises:
-            StageBusy: there is an object already, which another has stored.
-            StoreUnavailable: the store failed.
-
+        Raise `StageBusy` if there is an object already, which another has stored;
+        `StoreUnavailable` if the store failed.
         """
         if self.upload is None:
             try:

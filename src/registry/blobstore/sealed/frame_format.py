@@ -90,9 +90,7 @@ def sealed_size(size: int) -> int:
 def unsealed_size(stored_size: int) -> int:
     """Return the size of a sealed object by that of its stored bytes.
 
-    Raises:
-        SealBroken: no object is stored in so many bytes.
-
+    Raise `SealBroken` if no object is stored in so many bytes.
     """
     number, rest = divmod(stored_size - HEADER_BYTES, SLOT_BYTES)
     if number < 0 or rest < OVERHEAD:
@@ -121,10 +119,8 @@ class FrameCipher:
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
         """Return the cipher of stored bytes that begin with `header`.
 
-        Raises:
-            SealBroken: the header was made with another key, for another context or object, or was
-                changed; or it is none, or of a version that is unknown here.
-
+        Raise `SealBroken` if the header was made with another key, for another context or object,
+        or was changed; or it is none, or of a version that is unknown here.
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
             raise SealBroken("the header is not one of a sealed object of format 1")
@@ -155,9 +151,7 @@ class FrameCipher:
     def open(self, kind: FrameKind, number: int, sealed: memoryview, out: memoryview) -> memoryview:
         """Decrypt a sealed frame into `out`; return the part of it that was written.
 
-        Raises:
-            SealBroken: it is another frame, or was changed. `out` may hold anything then.
-
+        Raise `SealBroken` if it is another frame, or was changed. `out` may hold anything then.
         """
         size = len(sealed) - OVERHEAD
         if size < 0:

@@ -87,9 +87,7 @@ def open_frame(
 ) -> memoryview:
     """Decrypt and decompress a stored frame into `out`; return the part of it that was written.
 
-    Raises:
-        SealBroken: it is another frame, or was changed. `out` may hold anything then.
-
+    Raise `SealBroken` if it is another frame, or was changed. `out` may hold anything then.
     """
     if not cipher.is_packed:
         return cipher.open(record.kind, number, stored, out)
@@ -108,9 +106,7 @@ def open_frame(
 def read_cipher(descriptor: int, data_key: DataKey, object_id: str) -> FrameCipher:
     """Return the cipher of the stored bytes of a file.
 
-    Raises:
-        SealBroken: its header was not made with this key for this object.
-
+    Raise `SealBroken` if its header was not made with this key for this object.
     """
     header = bytearray(HEADER_BYTES)
     is_whole = read_exactly(descriptor, memoryview(header), 0)
@@ -129,9 +125,7 @@ def read_frame(
 ) -> memoryview:
     """Decrypt the record of a frame into `out`; return the part of it that was written.
 
-    Raises:
-        SealBroken: it is not there.
-
+    Raise `SealBroken` if it is not there.
     """
     stored = scratch()[: record.stored]
     if not read_exactly(descriptor, stored, record.start):

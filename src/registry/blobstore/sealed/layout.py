@@ -135,9 +135,7 @@ class Packed:
     def record(self, number: int, length: int) -> Record:
         """Return a known frame, whose piece has `length` bytes.
 
-        Raises:
-            SealBroken: it has another length.
-
+        Raise `SealBroken` if it has another length.
         """
         record = _record(self.entries[number], self._starts[number])
         is_right = (

@@ -61,12 +61,8 @@ class SealedObject(BlockingObject):
         """Yield a range in parts of at most 1 MiB; only its frames are decrypted.
 
         No byte of a frame is given before its tag is checked. If the range reaches the end of the
-        object, an empty last frame is checked first: without it, the object was cut off.
-
-        Raises:
-            ObjectChanged: a frame does not open.
-            StoreUnavailable: reading failed.
-
+        object, an empty last frame is checked first: without it, the object was cut off. Raise
+        `ObjectChanged` if a frame does not open, `StoreUnavailable` if reading failed.
         """
         plain = memoryview(bytearray(min(self.length, FRAME_BYTES)))
         self._begin(offset, end)
@@ -98,10 +94,8 @@ class SealedObject(BlockingObject):
     def check_end(self) -> None:
         """Check the last frame, which tells the size.
 
-        Raises:
-            SealBroken: the object was cut off, or its end was changed.
-            StoreUnavailable: reading failed.
-
+        Raise `SealBroken` if the object was cut off, or its end was changed; `StoreUnavailable` if
+        reading failed.
         """
         number, rest = divmod(self.length, FRAME_BYTES)
         self._frame(number, memoryview(bytearray(rest)))
@@ -141,10 +135,8 @@ def unseal(
     Without a size, the last frame is checked, since the number of stored bytes may be wrong.
     `shared_chunks` shares what it decrypts in `frames`.
 
-    Raises:
-        ObjectDamaged: it has another size, or was not sealed with this key for this object.
-        StoreUnavailable: the store failed.
-
+    Raise `ObjectDamaged` if it has another size, or was not sealed with this key for this object;
+    `StoreUnavailable` if the store failed.
     """
     with _closing_on_error(stored):
         found = _unsealed(stored, object_id, size, data_key, frames, wait=True)

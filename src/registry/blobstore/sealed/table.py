@@ -55,10 +55,8 @@ def read_table(
     Return None if `read` fails, or without `wait`, if the table is large. `size` is that which the
     object should have.
 
-    Raises:
-        ObjectDamaged: it has another.
-        SealBroken: the table was not made for this object, or was changed.
-
+    Raise `ObjectDamaged` if it has another, `SealBroken` if the table was not made for this object,
+    or was changed.
     """
     if stored_size < HEADER_BYTES + SIZE_BYTES:
         raise SealBroken("there is no table")

@@ -16,14 +16,8 @@ from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from cloudcore.errors import Unavailable
-from registry.blobstore.base import (
-    BlobReader,
-    DataKey,
-    FileRegion,
-    ObjectUnknown,
-    OpenObject,
-    StagedDropped,
-)
+from cloudcore.serving.asgi import FileRegion
+from registry.blobstore.base import BlobReader, DataKey, ObjectUnknown, OpenObject, StagedDropped
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.errors import BlobUnknown
 
