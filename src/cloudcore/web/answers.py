@@ -41,7 +41,11 @@ class RecordAnswers(Generic[B]):
 
     def one(self, *of: object) -> ResponseBody:
         """Return the answer with one record; the arguments are those of `show`."""
-        made: ResponseBody = self._one_type(**{self._one: self.show(*of)})
+        return self.wrapped(self.show(*of))
+
+    def wrapped(self, record: B) -> ResponseBody:
+        """Return the answer with a record."""
+        made: ResponseBody = self._one_type(**{self._one: record})
         return made
 
     def many(self, records: Sequence[B], meta: PageMeta) -> ResponseBody:
