@@ -255,10 +255,8 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ResponseBod
 def _authorize_list(ctx: RequestContext, crn: str) -> None:
     """Check that the caller may list the repositories of a pattern.
 
-    Raises:
-        AccessDenied: it may not. If it may list some, the error names the beginnings of their
-            names that its policies spell out, as `name_prefixes`.
-
+    Raise `AccessDenied` if it may not. If it may list some, the error names the beginnings of
+    their names that its policies spell out, as `name_prefixes`.
     """
     try:
         ctx.authorize(crn)

@@ -73,9 +73,7 @@ class Addresses(SettingFields):
     def metrics_address(self) -> tuple[str, int] | None:
         """Return host and port of the Prometheus endpoint, or None if there is none.
 
-        Raises:
-            SettingsError: `metrics` is no address.
-
+        Raise `SettingsError` if `metrics` is no address.
         """
         if not self.metrics:
             return None
@@ -107,9 +105,7 @@ class Addresses(SettingFields):
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
         """Return the hosts of each part that `family_hosts` lists; clients are sent to the first.
 
-        Raises:
-            SettingsError: an entry is not NAME=HOST, or there is no `public_url`.
-
+        Raise `SettingsError` if an entry is not NAME=HOST, or there is no `public_url`.
         """
         found = hosts_of_parts(self.family_hosts)
         if found and not self.public_url:
@@ -127,9 +123,7 @@ class Addresses(SettingFields):
     def hosts(self) -> tuple[str, ...]:
         """Return the hosts of `allowed_hosts`, else those that a certificate is ordered for.
 
-        Raises:
-            SettingsError: one of them is not a host.
-
+        Raise `SettingsError` if one of them is not a host.
         """
         # Port 443 of a name leads here, whatever the port is that the server listens on.
         hosts = listed(self.allowed_hosts) or self.acme.names
@@ -142,9 +136,7 @@ class Addresses(SettingFields):
     def s3_name(self) -> str:
         """Return the host name of the S3 endpoint, or an empty text.
 
-        Raises:
-            SettingsError: `s3_host` is none, or `s3_port` is the registry's.
-
+        Raise `SettingsError` if `s3_host` is none, or `s3_port` is the registry's.
         """
         if self.s3_host and not _S3_HOST.fullmatch(self.s3_host):
             raise SettingsError(

@@ -55,9 +55,7 @@ class EmailSettings:
     def allowed(self) -> Allowed:
         """Return which mail servers mail is sent to besides those of the public internet.
 
-        Raises:
-            SettingsError: an entry is no network.
-
+        Raise `SettingsError` if an entry is no network.
         """
         found = allowed_destinations("email_allowed", self.email_allowed)
         if found.origins:
@@ -68,9 +66,7 @@ class EmailSettings:
     def dedicated_ips(self) -> Sequence[str]:
         """Return the addresses that accounts may get for themselves, each once.
 
-        Raises:
-            SettingsError: an entry is no address.
-
+        Raise `SettingsError` if an entry is no address.
         """
         texts = (each.strip() for each in self.email_dedicated_ips.split(","))
         try:

@@ -86,9 +86,7 @@ class NodeSettings:
     def ipv6_ranges(self) -> Sequence[IPv6Network]:
         """Return the networks that VPCs take theirs from.
 
-        Raises:
-            SettingsError: an entry is none.
-
+        Raise `SettingsError` if an entry is none.
         """
         found: list[IPv6Network] = []
         for each in _networks("network_ipv6_ranges", self.network_ipv6_ranges):
@@ -101,9 +99,7 @@ class NodeSettings:
     def vips(self) -> Sequence[Network]:
         """Return the networks whose addresses load balancers get.
 
-        Raises:
-            SettingsError: an entry is none.
-
+        Raise `SettingsError` if an entry is none.
         """
         return _networks("balancer_vips", self.balancer_vips)
 
@@ -111,9 +107,7 @@ class NodeSettings:
     def targets(self) -> Sequence[Network]:
         """Return the networks that load balancers may connect to from this machine.
 
-        Raises:
-            SettingsError: an entry is none.
-
+        Raise `SettingsError` if an entry is none.
         """
         return _networks("balancer_targets", self.balancer_targets)
 
@@ -121,9 +115,7 @@ class NodeSettings:
     def database_range(self) -> tuple[int, int]:
         """Return the first and the last port of database servers.
 
-        Raises:
-            SettingsError: there is no such range.
-
+        Raise `SettingsError` if there is no such range.
         """
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
@@ -138,9 +130,7 @@ class NodeSettings:
     def registered_networks(self) -> Sequence[Network]:
         """Return the networks that registered database servers may be in.
 
-        Raises:
-            SettingsError: an entry is none.
-
+        Raise `SettingsError` if an entry is none.
         """
         return _networks("database_networks", self.database_networks)
 

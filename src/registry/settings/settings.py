@@ -200,9 +200,7 @@ class Settings(Addresses):
     def origins(self) -> tuple[str, ...]:
         """Return the origins of `cors_origins`.
 
-        Raises:
-            SettingsError: one of them is not an origin as browsers send it.
-
+        Raise `SettingsError` if one of them is not an origin as browsers send it.
         """
         return listed_origins("cors_origins", self.cors_origins)
 
@@ -210,9 +208,7 @@ class Settings(Addresses):
     def internal_issuers(self) -> tuple[str, ...]:
         """Return the origins of `oidc_internal_origins`.
 
-        Raises:
-            SettingsError: one of them is not an origin as browsers send it.
-
+        Raise `SettingsError` if one of them is not an origin as browsers send it.
         """
         return listed_origins("oidc_internal_origins", self.oidc_internal_origins)
 
@@ -220,9 +216,7 @@ class Settings(Addresses):
     def allowed_upstreams(self) -> Allowed:
         """Return the upstream registries that may be asked besides those of the public internet.
 
-        Raises:
-            SettingsError: an entry is neither an origin nor a network.
-
+        Raise `SettingsError` if an entry is neither an origin nor a network.
         """
         return allowed_destinations("upstream_allowed", self.upstream_allowed)
 
@@ -230,9 +224,7 @@ class Settings(Addresses):
     def allowed_webhooks(self) -> Allowed:
         """Return the webhooks that may be called besides those of the public internet.
 
-        Raises:
-            SettingsError: an entry is neither an origin nor a network.
-
+        Raise `SettingsError` if an entry is neither an origin nor a network.
         """
         return allowed_destinations("webhook_allowed", self.webhook_allowed)._replace(
             takes_plain_http=True
@@ -242,9 +234,8 @@ class Settings(Addresses):
     def smarthost(self) -> Smarthost | None:
         """Return the mail server of `smtp_url`, or None if there is none.
 
-        Raises:
-            SettingsError: it is no URL of one, or there is no `smtp_from` that is an address.
-
+        Raise `SettingsError` if it is no URL of one, or there is no `smtp_from` that is an
+        address.
         """
         if not self.smtp_url:
             return None
@@ -260,9 +251,7 @@ class Settings(Addresses):
     def granted_domains(self) -> tuple[DomainGrant, ...]:
         """Return the domains of `certificate_grants`.
 
-        Raises:
-            SettingsError: an entry is not DOMAIN=ACCOUNT.
-
+        Raise `SettingsError` if an entry is not DOMAIN=ACCOUNT.
         """
         try:
             return parse_grants(listed(self.certificate_grants))
@@ -273,9 +262,7 @@ class Settings(Addresses):
     def zone(self) -> str:
         """Return `certificate_zone` in lower case, without a dot at its end.
 
-        Raises:
-            SettingsError: it is no domain.
-
+        Raise `SettingsError` if it is no domain.
         """
         zone = self.certificate_zone.lower().removesuffix(".")
         if zone and not HOST.fullmatch(zone):
@@ -286,9 +273,7 @@ class Settings(Addresses):
     def resolver(self) -> tuple[str, int] | None:
         """Return address and port of `dns_resolver`, or None for those of the machine.
 
-        Raises:
-            SettingsError: it is no address.
-
+        Raise `SettingsError` if it is no address.
         """
         if not self.dns_resolver:
             return None
@@ -304,9 +289,8 @@ class Settings(Addresses):
     def mirrored(self) -> Mapping[str, str]:
         """Return the account and prefix by each registry or host of `mirrors`.
 
-        Raises:
-            SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
-
+        Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host is listed
+        twice.
         """
         return mirrored_prefixes(self.mirrors)
 
@@ -324,9 +308,7 @@ class Settings(Addresses):
     def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
         """Return the networks of trusted proxies.
 
-        Raises:
-            SettingsError: one of them is not a network.
-
+        Raise `SettingsError` if one of them is not a network.
         """
         try:
             return tuple(ip_network(text) for text in listed(self.trusted_proxies))
@@ -337,9 +319,7 @@ class Settings(Addresses):
     def database(self) -> str:
         """Return the URL of the metadata database.
 
-        Raises:
-            SettingsError: the URL has an unsupported scheme.
-
+        Raise `SettingsError` if the URL has an unsupported scheme.
         """
         if self.database_url and not self.database_url.startswith(_DATABASES):
             raise SettingsError(f"database_url begins with {' or '.join(_DATABASES)}")
