@@ -141,9 +141,7 @@ def _filter(
 ) -> AuditFilter:
     """Return what a query asks for.
 
-    Raises:
-        InvalidInput: its action can be in no event, or its resource is malformed.
-
+    Raise `InvalidInput` if its action can be in no event, or its resource is malformed.
     """
     for name, text in (("action", query.action), ("resource", query.resource)):
         if "*" in text[:-1]:

@@ -83,9 +83,7 @@ def load_catalog(
     What has a URL of its own, in `own_urls` by its name, is an endpoint of that region too. Prices
     are of `skus`, what is metered; those without a price cost nothing.
 
-    Raises:
-        CatalogInvalid: the file cannot be read, is not JSON, or has an invalid field.
-
+    Raise `CatalogInvalid` if the file cannot be read, is not JSON, or has an invalid field.
     """
     try:
         with path.open("rb") as file:

@@ -75,9 +75,7 @@ CONDITION_DOCS: Final = {
 def parse_conditions(value: Any, where: str) -> Conditions:  # noqa: ANN401 - JSON, not yet checked
     """Parse the conditions of a statement.
 
-    Raises:
-        InvalidInput: an operator is unknown, or an operand is malformed.
-
+    Raise `InvalidInput` if an operator is unknown, or an operand is malformed.
     """
     parts = as_object(value, where, set(Conditions._fields))
     return Conditions(

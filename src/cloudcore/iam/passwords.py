@@ -167,9 +167,8 @@ class PasswordChecks:
     async def match(self, password: str, kept: Sequence[str], client: PasswordClient) -> list[bool]:
         """Return, for each stored password in `kept`, True if it matches; see `match_passwords`.
 
-        Raises:
-            Unavailable: too many passwords wait to be hashed, of this client or in total.
-
+        Raise `Unavailable` if too many passwords wait to be hashed, of this client or in
+        total.
         """
         return await self._run(client, match_passwords, password, kept)
 
@@ -257,9 +256,7 @@ def _too_many() -> Unavailable:
 def check_new_password(password: str) -> None:
     """Reject a password that is too short or too long.
 
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
+    Raise `InvalidInput` with ``field`` and ``reason``.
     """
     reason = None
     if len(password) < MIN_CHARACTERS:

@@ -37,12 +37,7 @@ class StepBudget:
         self.left = steps
 
     def spend(self, steps: int) -> None:
-        """Subtract `steps` from the budget.
-
-        Raises:
-            TooCostly: fewer are left.
-
-        """
+        """Subtract `steps` from the budget; raise `TooCostly` if fewer are left."""
         self.left -= steps
         if self.left < 0:
             raise TooCostly
@@ -92,9 +87,7 @@ class Patterns:
     def match(self, value: str, work: StepBudget | None = None) -> bool:
         """Return True if the whole `value` matches a pattern.
 
-        Raises:
-            TooCostly: `work` was used up before the result was known.
-
+        Raise `TooCostly` if `work` was used up before the result was known.
         """
         for pattern in self._patterns:
             if work is not None:

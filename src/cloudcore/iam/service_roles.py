@@ -62,9 +62,8 @@ class ServiceRoles(Protocol):
         `authorize` is the caller's right to `PASS_ROLE`; see `cloudcore.resource_references` for
         what it raises besides.
 
-        Raises:
-            InvalidInput: the role does not trust the service, or is the platform's own.
-
+        Raise `InvalidInput` if the role does not trust the service, or is the platform's
+        own.
         """
         ...
 
@@ -87,10 +86,8 @@ class ServiceRoles(Protocol):
         continue. `is_wanted` returns False if the resource of the session is gone, and otherwise
         locks it until the session is stored: then none begins after `end`.
 
-        Raises:
-            RoleRefused: the role was deleted, does not trust the service, its account is suspended,
-                or it is not wanted.
-
+        Raise `RoleRefused` if the role was deleted, does not trust the service, its account
+        is suspended, or it is not wanted.
         """
         ...
 

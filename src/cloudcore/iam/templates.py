@@ -40,9 +40,7 @@ class PolicyTemplate(NamedTuple):
     def document(self, names: Sequence[str], region: str, account_id: str) -> dict[str, Any]:
         """Return the policy document for resources of these names in an account.
 
-        Raises:
-            InvalidInput: there are no names or too many, or one is malformed.
-
+        Raise `InvalidInput` if there are no names or too many, or one is malformed.
         """
         if not 1 <= len(names) <= MAX_NAMES:
             raise refusal("names", "out_of_range", f"a list of 1 to {MAX_NAMES} names")
@@ -64,9 +62,7 @@ class PolicyTemplate(NamedTuple):
 def find_template(templates: Sequence[PolicyTemplate], name: str) -> PolicyTemplate:
     """Return the template of this name.
 
-    Raises:
-        InvalidInput: there is none; ``suggestions`` has the nearest.
-
+    Raise `InvalidInput` if there is none; ``suggestions`` has the nearest.
     """
     found = next((each for each in templates if each.name == name), None)
     if found is None:

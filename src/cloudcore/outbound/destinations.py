@@ -144,9 +144,7 @@ class Destination(NamedTuple):
 def origin_of(url: str) -> str:
     """Return the origin of a URL as browsers write it: in lower case, without a default port.
 
-    Raises:
-        NotAllowed: it is no URL of HTTP.
-
+    Raise `NotAllowed` if it is no URL of HTTP.
     """
     return _parsed(url).origin
 
@@ -180,9 +178,8 @@ def check_addresses(
 ) -> None:
     """Check all addresses of a destination.
 
-    Raises:
-        NotAllowed: there is none, or one of them is not public and not in a listed network.
-
+    Raise `NotAllowed` if there is none, or one of them is not public and not in a listed
+    network.
     """
     if not addresses:
         raise NotAllowed(f"{destination.host} has no address")

@@ -30,9 +30,7 @@ _under_way: Final[dict[_Key, _Found]] = {}
 async def resolve(host: str, port: int) -> Sequence[Address]:
     """Return the addresses of a host; concurrent callers share a look-up.
 
-    Raises:
-        OSError: there are none, or `MOST_AT_ONCE` look-ups are under way.
-
+    Raise `OSError` if there are none, or `MOST_AT_ONCE` look-ups are under way.
     """
     loop = asyncio.get_running_loop()
     key = (loop, host, port)

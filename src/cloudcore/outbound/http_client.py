@@ -50,9 +50,7 @@ class BodyRate:
     def add(self, count: int, waited: float) -> None:
         """Count bytes and the seconds waited for them.
 
-        Raises:
-            Unreachable: they were too slow over the last window.
-
+        Raise `Unreachable` if they were too slow over the last window.
         """
         self._received += count
         self._waited += waited
@@ -152,9 +150,7 @@ class HttpAnswer:
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it comes.
 
-        Raises:
-            RequestFailed: it is too slow, or ends before its length.
-
+        Raise `RequestFailed` if it is too slow, or ends before its length.
         """
         pace = BodyRate(self._limits.rate_window, self._limits.lowest_rate)
         while True:
@@ -174,9 +170,7 @@ class HttpAnswer:
     async def read(self, max_bytes: int) -> bytes:
         """Return the whole body.
 
-        Raises:
-            RequestFailed: it is longer than `max_bytes`, or too slow.
-
+        Raise `RequestFailed` if it is longer than `max_bytes`, or too slow.
         """
         if (self.head.length or 0) > max_bytes:
             raise AnswerTooLong(f"it answered with more than {max_bytes} bytes")
@@ -219,9 +213,7 @@ class HttpClient:
 
         A name that cannot be resolved now passes: each connection checks again.
 
-        Raises:
-            NotAllowed: the URL or one of its addresses may not be asked.
-
+        Raise `NotAllowed` if the URL or one of its addresses may not be asked.
         """
         destination = check_url(url, self.allowed)
         try:

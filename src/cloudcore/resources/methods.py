@@ -141,10 +141,7 @@ class Methods(Generic[R]):
     def remove(self, tx: Connection, found: R, now: int) -> None:
         """Delete one.
 
-        Raises:
-            NotFound: it was deleted meanwhile.
-            Conflict: another resource refers to it.
-
+        Raise `NotFound` if it was deleted meanwhile; `Conflict` if another resource refers to it.
         """
         old = self.rows.lock(tx, found.account_id, found.id)
         for rows, referring in self.referrers:

@@ -30,9 +30,7 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
 
     The file is created, unless the folder `is_read`: that may be a medium that cannot be written.
 
-    Raises:
-        FolderBusy: another process holds it.
-
+    Raise `FolderBusy` if another process holds it.
     """
     flags = os.O_RDONLY if is_read else os.O_RDWR | os.O_CREAT
     try:

@@ -110,9 +110,7 @@ class _Format(msgspec.Struct):
 def read_manifest(folder: Path) -> Manifest | None:
     """Return the manifest of a backup, or None if there is none.
 
-    Raises:
-        BackupUnusable: it is damaged, or of a later version of the program.
-
+    Raise `BackupUnusable` if it is damaged, or of a later version of the program.
     """
     try:
         document = (folder / NAME).read_bytes()

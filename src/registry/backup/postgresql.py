@@ -149,10 +149,7 @@ def check_empty(url: str, manifest: Manifest, *, is_continued: bool) -> None:
 def mark_database(url: str, manifest: Manifest) -> None:
     """Mark a database as one that is restored, so that no program of ours makes tables in it.
 
-    Raises:
-        DumpRefused: it has tables of others.
-        Unavailable: it cannot be reached.
-
+    Raise `DumpRefused` if it has tables of others; `Unavailable` if it cannot be reached.
     """
     with _session(url) as raw:
         found = _values(raw, _RELATIONS)

@@ -40,9 +40,7 @@ def find_program(name: str, at_least: int) -> Program:
 
     What a later version writes may need a later server to be restored.
 
-    Raises:
-        ProgramFailed: there is none.
-
+    Raise `ProgramFailed` if there is none.
     """
     on_path = shutil.which(name)
     places = [on_path] if on_path else []
@@ -62,9 +60,7 @@ def find_program(name: str, at_least: int) -> Program:
 def environment_of(url: str, raw: Connection, application: str) -> dict[str, str]:
     """Return the environment in which a program reaches the server that `raw` is connected to.
 
-    Raises:
-        ProgramFailed: the URL has a secret that no variable takes.
-
+    Raise `ProgramFailed` if the URL has a secret that no variable takes.
     """
     environment = {
         name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("PG")
@@ -95,9 +91,7 @@ def environment_of(url: str, raw: Connection, application: str) -> dict[str, str
 def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[IO[bytes]]:
     """Run a program during the block, which reads all that it writes.
 
-    Raises:
-        ProgramFailed: it failed.
-
+    Raise `ProgramFailed` if it failed.
     """
     with tempfile.TemporaryFile() as errors:
         with _run(command, environment, errors, reads=True) as running:
@@ -113,9 +107,7 @@ def reading_from(command: Sequence[str], environment: Mapping[str, str]) -> Iter
 def feed(command: Sequence[str], environment: Mapping[str, str], chunks: Iterable[bytes]) -> None:
     """Run a program that reads all of `chunks`; if they end too early, it gets no more.
 
-    Raises:
-        ProgramFailed: it failed.
-
+    Raise `ProgramFailed` if it failed.
     """
     with tempfile.TemporaryFile() as errors:
         with _run(command, environment, errors, reads=False) as running:

@@ -130,9 +130,7 @@ class ObjectStores(NamedTuple):
 def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
     """Open the object stores of the settings for the block.
 
-    Raises:
-        SettingsError: they name a bucket, and boto3 is not installed.
-
+    Raise `SettingsError` if they name a bucket, and boto3 is not installed.
     """
     with ExitStack() as opened:
 
@@ -153,9 +151,7 @@ def open_object_stores(settings: Settings) -> Iterator[ObjectStores]:
 def deletions_stopped(settings: Settings, patience_seconds: float) -> Iterator[Callable[[], None]]:
     """Hold the deletions of all nodes in the block; yield a check that they are still held.
 
-    Raises:
-        HeldByAnother: another process holds them.
-
+    Raise `HeldByAnother` if another process holds them.
     """
     with ExitStack() as held:
         locks: list[HeldDeletions] = []

@@ -73,9 +73,7 @@ class ReadImage(NamedTuple):
 def choose_platform(index: bytes) -> str:
     """Return the digest of the image in an index that is for this machine.
 
-    Raises:
-        ImageRefused: there is none.
-
+    Raise `ImageRefused` if there is none.
     """
     contents = parse_contents(index)
     children: Sequence[ContentDescriptor] = (contents and contents.manifests) or ()
@@ -91,9 +89,7 @@ def choose_platform(index: bytes) -> str:
 def read_image(manifest: Manifest, configuration: bytes) -> ReadImage:
     """Return what a manifest and its configuration say.
 
-    Raises:
-        ImageRefused: they are no image that this machine can run, or say too much.
-
+    Raise `ImageRefused` if they are no image that this machine can run, or say too much.
     """
     try:
         read = msgspec.json.decode(configuration, type=_Configuration)
@@ -139,9 +135,7 @@ def _check_texts(config: ImageConfig) -> None:
 def find_user(user: str, layers: Sequence[Path]) -> ImageUser:
     """Return the ids of ``user[:group]``, each a name or a number, in an image's own files. Blocks.
 
-    Raises:
-        ImageRefused: the image knows no such name, or the number is too high.
-
+    Raise `ImageRefused` if the image knows no such name, or the number is too high.
     """
     name, colon, group = user.partition(":")
     if colon and not (name and group):

@@ -126,9 +126,7 @@ class ImageReference(NamedTuple):
 def parse_image(text: str, hosts: frozenset[str]) -> ImageReference:
     """Read ``[host/][account/]repository[:tag][@digest]``; a repository with slashes has both.
 
-    Raises:
-        InvalidInput: it is malformed, or names another host than one of `hosts`.
-
+    Raise `InvalidInput` if it is malformed, or names another host than one of `hosts`.
     """
     rest, at, digest = text.partition("@")
     first, slash, below = rest.partition("/")
@@ -161,10 +159,7 @@ class Pull:
     async def manifest(self, reference: str | Digest) -> StoredManifest:
         """Return a manifest, and count that it was pulled.
 
-        Raises:
-            ImageRefused: there is none.
-            Unavailable: it cannot be read now.
-
+        Raise `ImageRefused` if there is none; `Unavailable` if it cannot be read now.
         """
         try:
             found = await pull_manifest(self.ctx, self.name, reference)
@@ -218,9 +213,7 @@ async def begin_pull(
 ) -> Pull:
     """Return the right to pull an image as a role of an account, or as nobody.
 
-    Raises:
-        ImageRefused: the account or the role is gone or suspended, or may not.
-
+    Raise `ImageRefused` if the account or the role is gone or suspended, or may not.
     """
     account, role = await ctx.database.read(_find_caller, account_id, role_id)
     if account is None or account.status != "active" or (role_id is not None and role is None):

@@ -69,9 +69,8 @@ class Tar:
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes, and none at the end.
 
-        Raises:
-            LayerRefused: they are too many, too many for the blob, or not compressed as they say.
-
+        Raise `LayerRefused` if they are too many, too many for the blob, or not compressed
+        as they say.
         """
         data = self._source.read(min(size, CHUNK))
         self._hash.update(data)

@@ -82,9 +82,7 @@ class TarEntries:
     def __iter__(self) -> Iterator[Entry]:
         """Yield the entries in order.
 
-        Raises:
-            LayerRefused: the tar is broken or cut, or has what no layer may have.
-
+        Raise `LayerRefused` if the tar is broken or cut, or has what no layer may have.
         """
         extended: dict[bytes, bytes] = {}
         while (header := self._header()) is not None:

@@ -42,9 +42,8 @@ class Digest(str):
     def parse(cls, text: str) -> Digest:
         """Return `text` as a digest.
 
-        Raises:
-            DigestInvalid: the algorithm is not supported, or the hex has the wrong length or case.
-
+        Raise `DigestInvalid` if the algorithm is not supported, or the hex has the wrong
+        length or case.
         """
         if len(text) > MAX_LENGTH or not _GRAMMAR.fullmatch(text):
             shown = text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH] + "…"
@@ -70,10 +69,8 @@ _HASHERS: Final[dict[str, Callable[..., Hasher]]] = {
 def check_reference(text: str) -> None:
     """Check the digest of content that is not stored here, which may be of any algorithm.
 
-    Raises:
-        DigestInvalid: it has not the form of a digest (image-spec, "Digests"), is longer than
-            `MAX_LENGTH`, or is not what one of `ALGORITHMS` gives.
-
+    Raise `DigestInvalid` if it has not the form of a digest (image-spec, "Digests"), is longer
+    than `MAX_LENGTH`, or is not what one of `ALGORITHMS` gives.
     """
     found = _ANY_ALGORITHM.fullmatch(text) if len(text) <= MAX_LENGTH else None
     if found is None or found[1] in ALGORITHMS:

@@ -32,9 +32,8 @@ class Name(NamedTuple):
 def parse_name(text: str) -> Name:
     """Parse ``<account handle>/<repository>``; the repository may have any number of components.
 
-    Raises:
-        NameInvalid: `text` does not match the OCI name regex, has one component, or is too long.
-
+    Raise `NameInvalid` if `text` does not match the OCI name regex, has one component, or is
+    too long.
     """
     handle, slash, repository = text.partition("/")
     if (

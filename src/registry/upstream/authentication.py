@@ -169,9 +169,7 @@ class Tokens:
 
         A challenge that leads to no header is forgotten, since the upstream may have changed it.
 
-        Raises:
-            UpstreamFailed: a token is wanted, and its realm cannot be asked.
-
+        Raise `UpstreamFailed` if a token is wanted, and its realm cannot be asked.
         """
         challenge = self._challenges.get(_key(remote, ""))
         if challenge is None:
@@ -189,9 +187,7 @@ class Tokens:
     ) -> str:
         """Return another header than the one that was refused with these challenges.
 
-        Raises:
-            UpstreamFailed: it cannot be had, or would be the same.
-
+        Raise `UpstreamFailed` if it cannot be had, or would be the same.
         """
         wanted = read_challenges(headers)
         if remote.credential is None:

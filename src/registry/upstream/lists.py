@@ -32,10 +32,8 @@ class RefusedLink(Exception):
 def next_page(head: AnswerHead, origin: str, first: str) -> str | None:
     """Return the path of the next page (RFC 8288), or None after the last one.
 
-    Raises:
-        RefusedLink: the next page has another origin or path than the first, or its ``Link``
-            cannot be read.
-
+    Raise `RefusedLink` if the next page has another origin or path than the first, or its
+    ``Link`` cannot be read.
     """
     links = head.all("link")
     found = next(filter(None, map(_NEXT.fullmatch, links)), None)
