@@ -201,10 +201,7 @@ def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
 
 
 def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
-    """Ask which role; return it.
-
-    Raise `Misuse` if something else was typed.
-    """
+    """Ask which role; return it. Raise `Misuse` if something else was typed."""
     for number, role in enumerate(roles, 1):
         sys.stderr.write(f"  {number}  {role.shown}\n")
     sys.stderr.write(f"In which role do you want to act? [1-{len(roles)}] ")
