@@ -126,20 +126,13 @@ CERTIFICATES: Final = Methods(
             words="Who made the private key: `platform` (it is kept here), `owner` (a signing"
             " request came, and it is not here), or `uploaded` with the certificate.",
             shown=KeySource,
-            is_always=True,
             show=lambda found: found.key_source,
         ),
-        Composite(
-            name="challenges",
-            shown=Sequence[ChallengeRecord],
-            is_always=True,
-            show=_challenges,
-        ),
+        Composite(name="challenges", shown=Sequence[ChallengeRecord], show=_challenges),
         Composite(
             name="faults",
             words="Those of a domain are at its challenge.",
             shown=Sequence[FaultRecord],
-            is_always=True,
             show=_faults,
         ),
     ),

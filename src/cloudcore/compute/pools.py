@@ -145,11 +145,9 @@ INSTANCE_POOLS: Final = Methods(
     before_save=WORK.begin,
     removal=WORK.delete,
     composites=(
-        Composite(name="role", shown=ResourceRef | None, is_always=True, show=_role),
-        Composite(name="subnet", shown=ResourceRef | None, is_always=True, show=_subnet),
-        Composite(
-            name="security_groups", shown=Sequence[ResourceRef], is_always=True, show=_groups
-        ),
+        Composite(name="role", shown=ResourceRef | None, show=_role),
+        Composite(name="subnet", shown=ResourceRef | None, show=_subnet),
+        Composite(name="security_groups", shown=Sequence[ResourceRef], show=_groups),
     ),
 )
 

@@ -87,7 +87,7 @@ IDENTITIES: Final = Methods(
         Composite(
             name="dkim",
             words="What the owner of a domain publishes; absent for an address.",
-            shown=DkimRecord,
+            shown=DkimRecord | UnsetType,
             show=_dkim,
         ),
     ),

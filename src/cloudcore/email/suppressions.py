@@ -103,7 +103,7 @@ SUPPRESSIONS: Final = Methods(
     ROWS,
     check=_check,
     before_save=_replace_expired,
-    composites=(Composite(name="source_message", shown=SourceMessage, show=_source),),
+    composites=(Composite(name="source_message", shown=SourceMessage | UnsetType, show=_source),),
     docs={"create": "Suppress an address: it gets no mail from the account."},
 )
 

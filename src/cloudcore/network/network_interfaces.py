@@ -276,7 +276,6 @@ NETWORK_INTERFACES: Final = Methods(
             name="security_groups",
             words="The groups whose rules hold for it.",
             shown=Sequence[ResourceRef],
-            is_always=True,
             show=_show,
         ),
     ),

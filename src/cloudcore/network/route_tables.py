@@ -173,7 +173,6 @@ ROUTES: Final[Composite[RouteTable, Any]] = Composite(
     name="routes",
     words="Where packets go; the longest destination counts. The networks of the VPC are `local`.",
     shown=Sequence[Route],
-    is_always=True,
     given=list[GivenRoute],
     resolve=_resolve,
     show=_show,

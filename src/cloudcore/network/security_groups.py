@@ -150,7 +150,6 @@ RULES: Final[Composite[SecurityGroup, Any]] = Composite(
     name="rules",
     words="The flows that may begin; by default all that are outbound.",
     shown=Sequence[Rule],
-    is_always=True,
     given=list[GivenRule],
     resolve=_resolve,
     show=_show,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import CheckConstraint, Integer, bindparam, column, func, literal_column, select
 from sqlalchemy import text as sql
 
@@ -230,7 +230,7 @@ QUEUES: Final = Methods(
         Composite(
             name="depth",
             words="Of a single queue; absent in lists and after changes.",
-            shown=QueueDepth,
+            shown=QueueDepth | UnsetType,
             show=lambda _: UNSET,
         ),
     ),

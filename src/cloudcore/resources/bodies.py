@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_args
 
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 
@@ -32,9 +32,8 @@ class Composite(Generic[R, G]):
     words: str = ""
     """What the OpenAPI document says of it."""
     shown: Any
-    """The type of what answers have; it may be what requests have."""
-    is_always: bool = False
-    """All answers have it."""
+    """The type of what answers have, with `UnsetType` if some have none; it may be what requests
+    have."""
     given: type[G] | None = None
     """What requests have; None if only answers have it."""
     resolve: Callable[[RequestContext, G | None], Awaitable[Mapping[str, object]]] | None = None
@@ -76,9 +75,9 @@ class Bodies(Generic[R]):
         shown += [
             (each.name, each.shown | None)
             if each.given is not None
+            else (each.name, each.shown, UNSET)
+            if UnsetType in get_args(each.shown)
             else (each.name, each.shown)
-            if each.is_always
-            else (each.name, each.shown | UnsetType, UNSET)
             for each in self.composites
         ]
         shown += [("created_at", RFC3339), ("updated_at", RFC3339)]

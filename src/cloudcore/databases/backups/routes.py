@@ -38,7 +38,6 @@ _SHOWN: Final = Bodies(
             name="bucket",
             words="Where it lies.",
             shown=ResourceRef | None,
-            is_always=True,
             show=lambda _: None,
         ),
     ),

@@ -72,19 +72,16 @@ METHODS: Final = Methods(
     before_save=_begin,
     removal=WORK.delete,
     composites=(
-        Composite(
-            name="endpoint", shown=EndpointRecord | None, is_always=True, show=shown_endpoint
-        ),
-        Composite(name="size", shown=SizeRecord | None, is_always=True, show=shown_size),
-        Composite(name="bucket", shown=ResourceRef | None, is_always=True, show=shown_bucket),
+        Composite(name="endpoint", shown=EndpointRecord | None, show=shown_endpoint),
+        Composite(name="size", shown=SizeRecord | None, show=shown_size),
+        Composite(name="bucket", shown=ResourceRef | None, show=shown_bucket),
         Composite(
             name="connection",
             words="What clients connect to; null before it is known.",
             shown=ClusterConnection | None,
-            is_always=True,
             show=shown_connection,
         ),
-        Composite(name="source", shown=ClusterSource | None, is_always=True, show=shown_source),
+        Composite(name="source", shown=ClusterSource | None, show=shown_source),
     ),
     statuses={"update": (409,)},
 )

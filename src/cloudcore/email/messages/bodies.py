@@ -51,16 +51,16 @@ _KEPT: Final = "Shown of one message, while its content is kept."
 MESSAGES: Final = Methods(
     ROWS,
     composites=(
-        Composite(name="from", shown=str, is_always=True, show=lambda found: found.sender),
-        Composite(name="template", shown=ResourceRef, show=_template),
-        Composite(name="html", words=_KEPT, shown=str, show=_absent),
-        Composite(name="text", words=_KEPT, shown=str, show=_absent),
-        Composite(name="headers", words=_KEPT, shown=dict[str, str], show=_absent),
-        Composite(name="variables", words=_KEPT, shown=dict[str, Any], show=_absent),
+        Composite(name="from", shown=str, show=lambda found: found.sender),
+        Composite(name="template", shown=ResourceRef | UnsetType, show=_template),
+        Composite(name="html", words=_KEPT, shown=str | UnsetType, show=_absent),
+        Composite(name="text", words=_KEPT, shown=str | UnsetType, show=_absent),
+        Composite(name="headers", words=_KEPT, shown=dict[str, str] | UnsetType, show=_absent),
+        Composite(name="variables", words=_KEPT, shown=dict[str, Any] | UnsetType, show=_absent),
         Composite(
             name="recipients",
             words="In the order of to, cc and bcc. Shown of one message.",
-            shown=Sequence[MessageRecipient],
+            shown=Sequence[MessageRecipient] | UnsetType,
             show=_absent,
         ),
     ),
