@@ -35,13 +35,20 @@ class ApiCalls(Protocol):
         ...
 
     def call(
-        self, method: str, path: str, document: object = None, query: Query | None = None
+        self,
+        method: str,
+        path: str,
+        document: object = None,
+        query: Query | None = None,
     ) -> dict[str, Any]:
         """Send `document` as JSON; return the answer."""
         ...
 
     def create(
-        self, path: str, document: object = None, query: Query | None = None
+        self,
+        path: str,
+        document: object = None,
+        query: Query | None = None,
     ) -> dict[str, Any]:
         """Send a POST that takes effect once (``Idempotency-Key``); return the answer."""
         ...
@@ -54,7 +61,12 @@ class ApiCalls(Protocol):
         """Write the bytes of the answer at `path` to a file; return how many."""
         ...
 
-    def rows(self, path: str, field: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
+    def rows(
+        self,
+        path: str,
+        field: str,
+        query: Query | None = None,
+    ) -> Iterator[dict[str, Any]]:
         """Yield the rows of all pages of a list."""
         ...
 

@@ -76,7 +76,11 @@ def add_act(verbs: Verbs, noun: Noun, act: Act) -> None:
 
 
 def _add_row_options(
-    parser: argparse.ArgumentParser, columns: Columns, name: Naming, *, has_digests: bool = False
+    parser: argparse.ArgumentParser,
+    columns: Columns,
+    name: Naming,
+    *,
+    has_digests: bool = False,
 ) -> None:
     """Add ``--quiet`` if rows have names, and ``--full-digests`` if they have digests."""
     if name:

@@ -285,7 +285,10 @@ def _add_rest(parser: Parser, option: Option) -> None:
 
 def _add_boolean(parser: Parser, option: Option) -> None:
     parser.add_argument(
-        _flag(option), dest=_dest(option), action=argparse.BooleanOptionalAction, help=option.words
+        _flag(option),
+        dest=_dest(option),
+        action=argparse.BooleanOptionalAction,
+        help=option.words,
     )
 
 

@@ -210,7 +210,12 @@ class Registry:
         assert edition is not None
         families, ctx, settings = edition.families, stores.ctx, stores.settings
         install = Install(
-            ctx.database, ctx.clock, ctx.new_id, settings.region, settings.url, settings.own_urls
+            ctx.database,
+            ctx.clock,
+            ctx.new_id,
+            settings.region,
+            settings.url,
+            settings.own_urls,
         )
         own = [each for family in families for each in family.runtime.offers]
         told = {action: each for family in families for action, each in family.told_changes.items()}

@@ -50,7 +50,10 @@ def _s3_refusal(status: int, message: str, request_id: str) -> bytes:
 
 
 _OBJECTS: Final = Plane(
-    "objects", _s3_refusal, refusal_type=b"application/xml", logged_parameters=_LOGGED_S3
+    "objects",
+    _s3_refusal,
+    refusal_type=b"application/xml",
+    logged_parameters=_LOGGED_S3,
 )
 
 

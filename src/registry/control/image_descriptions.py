@@ -15,7 +15,13 @@ from cloudcore.web.app import Needs
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import UuidPage
 from cloudcore.wire import ResponseBody
-from registry.control.images import IMAGE, IMAGE_ANSWERS, IMAGES, configuration_answer, image_answer
+from registry.control.images import (
+    IMAGE,
+    IMAGE_ANSWERS,
+    IMAGES,
+    configuration_answer,
+    image_answer,
+)
 from registry.control.visible_repositories import authorized_visible_repository
 from registry.metadata.images.details import NEWEST, TagStatus
 from registry.oci.media_types import MANIFEST_TYPES

@@ -221,7 +221,11 @@ async def preview_lifecycle_policy(
 
 
 @_RUN.changes(
-    f"{_PATH}/runs", "registry:StartLifecycleRun", status=202, query=StartRunQuery, statuses=(409,)
+    f"{_PATH}/runs",
+    "registry:StartLifecycleRun",
+    status=202,
+    query=StartRunQuery,
+    statuses=(409,),
 )
 async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]

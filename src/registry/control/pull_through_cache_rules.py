@@ -254,7 +254,9 @@ async def create_pull_through_cache_rule(
 
 
 @_RULE.lists(_PATH, "registry:DescribePullThroughCacheRules")
-async def list_pull_through_cache_rules(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_pull_through_cache_rules(
+    ctx: NamedDependency[RequestContext],
+) -> ResponseBody:
     """List the account's pull-through cache rules, by prefix."""
     account_id = account_of(ctx)
     ctx.authorize(cache_rule_crn(ctx.settings.region, account_id, "*"))

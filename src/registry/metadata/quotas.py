@@ -133,7 +133,8 @@ _HOLD_OBJECTS: Final = Statement(_HoldObjects())
 _COUNT: Final = Statement(
     insert(stored_bytes)
     .from_select(
-        ["account_id", "bytes"], select(value("account_id", _s.account_id), _sum_of(_ACCOUNT))
+        ["account_id", "bytes"],
+        select(value("account_id", _s.account_id), _sum_of(_ACCOUNT)),
     )
     .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )

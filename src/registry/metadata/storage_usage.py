@@ -206,7 +206,10 @@ _TOMBSTONES: Final = Statement(
             given(_d.repository_id),
             _d.restorable_until > bindparam("now"),
             tuple_(_d.deleted_at, _d.id)
-            > tuple_(value("deleted_at", _d.deleted_at), value("after", _d.id)),
+            > tuple_(
+                value("deleted_at", _d.deleted_at),
+                value("after", _d.id),
+            ),
         )
         .order_by(_d.deleted_at, _d.id)
     )

@@ -9,7 +9,13 @@ from typing import Literal
 from cloudcore.iam.principal import Founders
 from registry.settings.certificates import AcmeSettings, CertificateSettings
 from registry.settings.email import EmailSettings
-from registry.settings.groups import BillingSettings, Delays, Limits, PlainSealing, Scrubbing
+from registry.settings.groups import (
+    BillingSettings,
+    Delays,
+    Limits,
+    PlainSealing,
+    Scrubbing,
+)
 from registry.settings.node import NodeSettings
 from registry.settings.store import StoreSettings
 

@@ -61,7 +61,10 @@ LISTS: Final = frozenset(
     }
 )
 """The settings that are lists, separated by commas."""
-NAMES: Final = (*(item.name for item in fields(Settings) if item.name not in GROUPS), *_GROUP_OF)
+NAMES: Final = (
+    *(item.name for item in fields(Settings) if item.name not in GROUPS),
+    *_GROUP_OF,
+)
 """Every setting, those of the groups too."""
 
 

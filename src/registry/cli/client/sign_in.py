@@ -154,7 +154,10 @@ def assume_role(transport: Transport, access_token: str, role: str) -> ApiToken:
 
 
 def post_form(
-    transport: Transport, path: str, fields: Mapping[str, str], basic: tuple[str, str] | None = None
+    transport: Transport,
+    path: str,
+    fields: Mapping[str, str],
+    basic: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
     """Post a form to an OAuth endpoint, with Basic credentials if given; return the answer."""
     headers = {"Content-Type": "application/x-www-form-urlencoded"}

@@ -149,7 +149,10 @@ class Transport:
     ) -> T:
         advice = "try again later" if method == "GET" else "check whether it was done nevertheless"
         request = urllib.request.Request(  # noqa: S310 - `base_url` has checked the scheme
-            base + path, data=body, headers={"Accept": "application/json", **headers}, method=method
+            base + path,
+            data=body,
+            headers={"Accept": "application/json", **headers},
+            method=method,
         )
         try:
             with self._opener.open(request, timeout=self._timeout) as response:

@@ -82,7 +82,9 @@ def _some(names: Sequence[str], count: int) -> list[str]:
 
 assert KEYS.delete is not None
 _USAGE: Final = Act(
-    verb="usage", words="show what a key protects: what its deletion would shred", run=_show_usage
+    verb="usage",
+    words="show what a key protects: what its deletion would shred",
+    run=_show_usage,
 )
 COMMANDS: Final = (
     replace(KEYS, delete=KEYS.delete._replace(question=_question), acts=(*KEYS.acts, _USAGE)),

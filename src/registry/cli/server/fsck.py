@@ -53,7 +53,8 @@ def run_fsck(options: argparse.Namespace) -> int:
             )
         with ProgressLine(sys.stderr) as line:
             moved = on_data(
-                settings, lambda stores: set_all_orphans_aside(stores.ctx, stores.store, line.show)
+                settings,
+                lambda stores: set_all_orphans_aside(stores.ctx, stores.store, line.show),
             )
         left = len(report.orphans) - moved
         kept = f" for {duration_text(settings.delays.gc_orphan_seconds)}" if moved else ""

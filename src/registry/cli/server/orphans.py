@@ -10,7 +10,12 @@ from typing import Final
 
 from cloudcore.command_failures import CommandFailure, Missing, Misuse
 from cloudcore.commands.nouns import Cell
-from cloudcore.commands.records import duration_text, utc_text, write_now, write_records
+from cloudcore.commands.records import (
+    duration_text,
+    utc_text,
+    write_now,
+    write_records,
+)
 from cloudcore.errors import NotFound
 from registry.blobstore.opening import open_store
 from registry.blobstore.sweeper import Orphan

@@ -29,7 +29,13 @@ from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
 from registry.gc.object_check import CheckProgress, FoundDamage, Pace
-from registry.gc.scrub import ScrubReport, ScrubScope, ScrubStatus, scrub_all, scrub_status
+from registry.gc.scrub import (
+    ScrubReport,
+    ScrubScope,
+    ScrubStatus,
+    scrub_all,
+    scrub_status,
+)
 from registry.metadata.database import check_whole
 from registry.oci.reference import parse_name
 from registry.services.repositories.names import get_named_repository

@@ -10,7 +10,13 @@ from litestar.handlers import HTTPRouteHandler
 
 from registry.console.addresses import address_of
 from registry.console.control_plane import Refused
-from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput, refusal_of
+from registry.console.form_refusals import (
+    NO_REFUSAL,
+    FormPage,
+    FormRefusal,
+    WrongInput,
+    refusal_of,
+)
 from registry.console.nouns.inputs import RecordJson, read_inputs
 from registry.console.nouns.noun_pages import CustomMethod, NounPages
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse

@@ -77,7 +77,11 @@ def _unneeded() -> Select[Any]:
         ~exists(select(ONE).where(manifest_children.c.child_id == _m.id).correlate(manifests)),
         ~exists(
             select(ONE)
-            .where(_p.manifest_id == _m.id, _p.repository_id == _m.repository_id, PIN_HOLDS)
+            .where(
+                _p.manifest_id == _m.id,
+                _p.repository_id == _m.repository_id,
+                PIN_HOLDS,
+            )
             .correlate(manifests)
         ),
     )

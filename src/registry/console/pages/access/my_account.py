@@ -13,7 +13,13 @@ from registry.console.admission import Requires
 from registry.console.assets import address_of_client
 from registry.console.client_wheel import client_wheel
 from registry.console.control_plane import Refused
-from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, WrongInput, refusal_of
+from registry.console.form_refusals import (
+    NO_REFUSAL,
+    FormPage,
+    FormRefusal,
+    WrongInput,
+    refusal_of,
+)
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.sessions import list_roles
 

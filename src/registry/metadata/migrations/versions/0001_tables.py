@@ -104,7 +104,12 @@ def _index(name: str, on: str, where: str | None = None, *, is_unique: bool = Fa
     table, columns = _table_and_columns(on)
     condition = None if where is None else sa.text(where)
     op.create_index(
-        name, table, columns, unique=is_unique, sqlite_where=condition, postgresql_where=condition
+        name,
+        table,
+        columns,
+        unique=is_unique,
+        sqlite_where=condition,
+        postgresql_where=condition,
     )
 
 
