@@ -128,11 +128,7 @@ CERTIFICATES: Final = Methods(
             shown=KeySource,
             show=lambda found: found.key_source,
         ),
-        Composite(
-            name="challenges",
-            shown=Sequence[ChallengeRecord],
-            show=_challenges,
-        ),
+        Composite(name="challenges", shown=Sequence[ChallengeRecord], show=_challenges),
         Composite(
             name="faults",
             words="Those of a domain are at its challenge.",

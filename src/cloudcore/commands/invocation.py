@@ -145,12 +145,7 @@ class Invocation:
         raise Missing(self._missing)
 
     def find(self, noun: Noun, written: str, client: ApiCalls | None = None) -> Record:
-        """Return another resource by its name, id or CRN.
-
-        Raises:
-            Missing: there is none.
-
-        """
+        """Return another resource by its name, id or CRN; raise `Missing` if there is none."""
         caller: Caller = lambda _run: self.client if client is None else client  # noqa: E731
         return Invocation(noun, self._parsed, written=written, caller=caller).record
 
@@ -287,9 +282,7 @@ def _inside(noun: Noun, record: Record) -> Record:
 def _crn_of(noun: Noun, written: str) -> Crn:
     """Return the CRN of a resource.
 
-    Raises:
-        Misuse: the text is not a CRN, or of another kind of resource.
-
+    Raise `Misuse` if the text is not a CRN, or of another kind of resource.
     """
     try:
         crn = Crn.parse(written)
@@ -313,9 +306,8 @@ def one_of(noun: Noun) -> str:
 def own_crn(client: ApiCalls, crn: Crn) -> Crn | None:
     """Return a CRN as answers have it, with the account's id; None if it is of another account.
 
-    Raises:
-        Misuse: it has a handle, and the caller's rights do not show that of its own account.
-
+    Raise `Misuse` if it has a handle, and the caller's rights do not show that of its own
+    account.
     """
     own_id = client.account_id
     if own_id is None:  # a person without a role, whom the registry refuses

@@ -53,10 +53,8 @@ def _group(option: Option) -> str:
 def values_of(parsed: argparse.Namespace, options: Iterable[Option]) -> dict[str, Any]:
     """Return the given values by field.
 
-    Raises:
-        Misuse: a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a secret is
-            empty.
-
+    Raise `Misuse` if a file holds no JSON object or no text, a tag is not ``KEY=VALUE``, or a
+    secret is empty.
     """
     return {each.field: _value(each, parsed) for each in options if is_given(parsed, each)}
 
@@ -95,9 +93,7 @@ def flags_of(options: Iterable[Option]) -> Sequence[str]:
 def document_of(values: dict[str, Any]) -> dict[str, Any]:
     """Return values by field as a document: ``a.b`` is the field ``b`` of the field ``a``.
 
-    Raises:
-        Misuse: a field is both set and removed.
-
+    Raise `Misuse` if a field is both set and removed.
     """
     document: dict[str, Any] = {}
     for field, value in values.items():
@@ -154,9 +150,7 @@ def _typed(option: Option, given: Any) -> Any:  # noqa: ANN401 - as above
 def _read_document(name: str) -> dict[str, Any]:
     """Return the document in a file; ``-`` is the standard input.
 
-    Raises:
-        Misuse: it holds no JSON object.
-
+    Raise `Misuse` if it holds no JSON object.
     """
     where, content = _content_of(name)
     try:
@@ -168,9 +162,7 @@ def _read_document(name: str) -> dict[str, Any]:
 def _pairs(texts: Iterable[str], option: str, shape: str) -> dict[str, str]:
     """Return tags written as ``KEY=VALUE``; the last of a key counts.
 
-    Raises:
-        Misuse: one has no equals sign; the error names the option and its shape.
-
+    Raise `Misuse` if one has no equals sign; the error names the option and its shape.
     """
     found = {}
     for text in texts:

@@ -94,9 +94,7 @@ def start_run(
 def report_end(invocation: Invocation, run: Record, words: str) -> None:
     """Print the status of a run that has ended, with `words` on its result.
 
-    Raises:
-        CommandFailure: the run failed.
-
+    Raise `CommandFailure` if the run failed.
     """
     invocation.say(f"{run['status'].capitalize()}: {words}", run)
     if run["status"] == "failed":

@@ -23,9 +23,7 @@ def add_confirmation(parser: argparse.ArgumentParser) -> None:
 def confirm(options: argparse.Namespace, question: str) -> None:
     """Ask at a terminal; without a terminal, or with ``--yes``, return at once.
 
-    Raises:
-        CommandFailure: the answer is not yes.
-
+    Raise `CommandFailure` if the answer is not yes.
     """
     if options.yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
@@ -50,10 +48,7 @@ def is_sent_in_the_clear(url: str) -> bool:
 def check_plain_http(url: str, *, is_accepted: bool) -> None:
     """Check that a secret may be sent to `url`: ask at a terminal, unless that is accepted.
 
-    Raises:
-        CommandFailure: the answer is not yes.
-        Misuse: there is no terminal.
-
+    Raise `CommandFailure` if the answer is not yes; `Misuse` if there is no terminal.
     """
     if not is_sent_in_the_clear(url):
         return
@@ -77,9 +72,7 @@ def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
 
     The characters `ends` are stripped at both ends; None: white space.
 
-    Raises:
-        Misuse: it is empty.
-
+    Raise `Misuse` if it is empty.
     """
     try:
         typed = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
@@ -91,9 +84,7 @@ def read_secret(prompt: str, name: str, ends: str | None = _LINE_ENDS) -> str:
 def read_new_password() -> str:
     """Return a new password: typed twice at a terminal, or a line of the standard input.
 
-    Raises:
-        Misuse: it is empty, or the two differ.
-
+    Raise `Misuse` if it is empty, or the two differ.
     """
     password = read_secret("New password: ", "new password")
     if sys.stdin.isatty() and read_secret("The same again: ", "new password") != password:

@@ -255,9 +255,7 @@ def _too_many() -> Unavailable:
 def check_new_password(password: str) -> None:
     """Reject a password that is too short or too long.
 
-    Raises:
-        InvalidInput: with ``field`` and ``reason``.
-
+    Raise `InvalidInput` with ``field`` and ``reason``.
     """
     reason = None
     if len(password) < MIN_CHARACTERS:

@@ -137,9 +137,8 @@ def check_size(document: bytes) -> None:
 def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noqa: ANN401 - JSON, not yet checked
     """Return the policy in a document of parsed JSON.
 
-    Raises:
-        InvalidInput: with ``field``, a path such as ``statements[2].actions``, and ``reason``.
-
+    Raise `InvalidInput` with ``field``, a path such as ``statements[2].actions``, and
+    ``reason``.
     """
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":

@@ -179,10 +179,9 @@ class Vocabulary:
     def check_action(self, action: str, field: str) -> None:
         """Check that `action` is an action; a pattern of actions is none.
 
-        Raises:
-            InvalidInput: with ``field``, ``reason`` (``action_pattern``, ``unknown_action``),
-                ``value`` and ``suggestions``: the actions that the pattern matches, or the nearest.
-
+        Raise `InvalidInput` with ``field``, ``reason`` (``action_pattern``,
+        ``unknown_action``), ``value`` and ``suggestions``: the actions that the pattern
+        matches, or the nearest.
         """
         if action in self.actions:
             return
@@ -204,10 +203,8 @@ class Vocabulary:
     def check_recorded(self, pattern: str, field: str) -> None:
         """Check that an action, or the beginning of one before a ``*``, can be in the audit log.
 
-        Raises:
-            InvalidInput: with ``field``, ``reason`` (``unknown_action``), ``value`` and
-                ``suggestions``: the nearest.
-
+        Raise `InvalidInput` with ``field``, ``reason`` (``unknown_action``), ``value`` and
+        ``suggestions``: the nearest.
         """
         if not _is_among(pattern, self.recorded_actions):
             raise _unknown(field, "action", pattern, nearest(pattern, self.recorded_actions))
@@ -218,10 +215,8 @@ class Vocabulary:
     def check(self, policy: Policy) -> None:
         """Check that each action and resource of an identity policy can match one that exists.
 
-        Raises:
-            InvalidInput: with ``field``, ``reason`` (``unknown_action``, ``unknown_resource``),
-                ``value`` and ``suggestions``.
-
+        Raise `InvalidInput` with ``field``, ``reason`` (``unknown_action``,
+        ``unknown_resource``), ``value`` and ``suggestions``.
         """
         for index, statement in enumerate(policy.statements):
             for text in statement.actions.texts:

@@ -84,16 +84,8 @@ _RENDERED: Final = ("listeners", "backends", "replica_count", "security_groups")
 LOAD_BALANCERS: Final = Methods(
     ROWS,
     composites=(
-        Composite(
-            name="vpc",
-            shown=ResourceRef,
-            show=bodies.shown_vpc,
-        ),
-        Composite(
-            name="subnet",
-            shown=ResourceRef,
-            show=bodies.shown_subnet,
-        ),
+        Composite(name="vpc", shown=ResourceRef, show=bodies.shown_vpc),
+        Composite(name="subnet", shown=ResourceRef, show=bodies.shown_subnet),
         Composite(
             name="security_groups",
             words="What may reach its address.",
@@ -101,14 +93,10 @@ LOAD_BALANCERS: Final = Methods(
             show=bodies.shown_groups,
         ),
         Composite(
-            name="listeners",
-            shown=Sequence[bodies.ListenerRecord],
-            show=bodies.shown_listeners,
+            name="listeners", shown=Sequence[bodies.ListenerRecord], show=bodies.shown_listeners
         ),
         Composite(
-            name="backends",
-            shown=Sequence[bodies.BackendRecord],
-            show=bodies.shown_backends,
+            name="backends", shown=Sequence[bodies.BackendRecord], show=bodies.shown_backends
         ),
         Composite(
             name="replicas",

@@ -242,9 +242,7 @@ class HttpConnection(asyncio.Protocol):
     async def read(self) -> bytes:
         """Return the next bytes of the body, or none at its end; the caller limits the time.
 
-        Raises:
-            RequestFailed: after all bytes that came before.
-
+        Raise `RequestFailed` after all bytes that came before.
         """
         answer = self._current()
         while not answer.buffered and not answer.is_done:

@@ -86,9 +86,7 @@ def _read(request: bytes) -> _Request:
 def _host_of(image: str) -> str:
     """Return the registry of an image's reference, with its port if it has one.
 
-    Raises:
-        Misuse: it names none.
-
+    Raise `Misuse` if it names none.
     """
     host, slash, _ = image.partition("/")
     if not slash or not host:

@@ -50,9 +50,7 @@ async def open_data_keys(stores: RegistryStores) -> RegistryStores:
 
     Without sealing, they are only opened if they exist, to read what was sealed before.
 
-    Raises:
-        KeyringError: the file of the root key cannot be used.
-
+    Raise `KeyringError` if the file of the root key cannot be used.
     """
     settings, ctx = stores.settings, stores.ctx
     path = settings.data / FILE_NAME

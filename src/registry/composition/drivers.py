@@ -69,9 +69,7 @@ def database_driver(settings: Settings) -> BubblewrapServers | None:
 def check_drivers(settings: Settings) -> None:
     """Check that this machine can run its drivers.
 
-    Raises:
-        SettingsError: a program or a right is missing; the message names it.
-
+    Raise `SettingsError` if a program or a right is missing; the message names it.
     """
     drivers = (
         network_driver(settings),

@@ -75,10 +75,8 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
 async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Register this node with those that run, if it may join them.
 
-    Raises:
-        SettingsError: another node has its name, a setting or the blobs differ from those of the
-            nodes that run, or the database of several nodes cannot be asked.
-
+    Raise `SettingsError` if another node has its name, a setting or the blobs differ from those
+    of the nodes that run, or the database of several nodes cannot be asked.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)

@@ -76,9 +76,7 @@ _log = logging.getLogger(__name__)
 def prepare(settings: Settings, *, is_restoration: bool = False) -> None:
     """Make the data folder and bring the database up to date; done once, before any worker.
 
-    Raises:
-        SettingsError: a restoration into the folder was interrupted.
-
+    Raise `SettingsError` if a restoration into the folder was interrupted.
     """
     if not is_restoration:
         check_is_whole(settings)

@@ -103,10 +103,7 @@ async def measure(
 ) -> Sequence[Gauge]:
     """Return the gauges of a registry.
 
-    Raises:
-        Unavailable: the database cannot be read.
-        OSError: the data folder cannot.
-
+    Raise `Unavailable` if the database cannot be read; `OSError` if the data folder cannot.
     """
     now, database = ctx.clock(), ctx.database
     place = folder_of_notes(settings)

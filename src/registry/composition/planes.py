@@ -60,9 +60,7 @@ _OBJECTS: Final = Plane(
 def planes_of(settings: Settings) -> Planes:
     """Return the planes of an install.
 
-    Raises:
-        SettingsError: `family_hosts` names what has no host of its own.
-
+    Raise `SettingsError` if `family_hosts` names what has no host of its own.
     """
     objects: list[Plane] = []
     if settings.s3_port:
@@ -132,9 +130,7 @@ _EVERYWHERE: Final = (
 def parts_by_name(settings: Settings) -> Mapping[str, frozenset[str]]:
     """Return what each host name serves, without ports; nothing if one name serves all.
 
-    Raises:
-        SettingsError: there is no such part.
-
+    Raise `SettingsError` if there is no such part.
     """
     own = settings.own_hosts
     if not own:

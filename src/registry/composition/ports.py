@@ -94,9 +94,7 @@ _OTHER_EVENT_TYPES: Final = tuple(
 def key_providers(settings: Settings, keyring: Keyring) -> Providers:
     """Return the providers that wrap keys, by the settings; each opens what it has wrapped.
 
-    Raises:
-        SettingsError: AWS KMS is set, and its client is not installed.
-
+    Raise `SettingsError` if AWS KMS is set, and its client is not installed.
     """
     embedded = EmbeddedProvider(keyring)
     if not settings.kms_aws_key:

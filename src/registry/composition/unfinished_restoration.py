@@ -18,10 +18,7 @@ MARK: Final = "entrepot_restoration"
 def check_is_whole(settings: Settings) -> None:
     """Check that no restoration into the data folder, or the database, has begun and not ended.
 
-    Raises:
-        SettingsError: one has.
-        Unavailable: the database cannot be reached.
-
+    Raise `SettingsError` if one has; `Unavailable` if the database cannot be reached.
     """
     if (settings.data / UNDER_WAY).exists():
         raise SettingsError(

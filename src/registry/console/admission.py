@@ -100,9 +100,7 @@ async def _renewed(page: PageRequest, required: Requires) -> ConsoleSession:
 async def find_repository(page: PageRequest) -> dict[str, Any]:
     """Return the repository that the address names.
 
-    Raises:
-        NotFound: the account of the session has none of this name.
-
+    Raise `NotFound` if the account of the session has none of this name.
     """
     address, acting = page.address, page.acting
     assert address is not None
@@ -137,12 +135,7 @@ async def _leave_id(page: PageRequest) -> None:
 
 
 def check_parameters(parameters: Mapping[str, str]) -> None:
-    """Check the syntax of each path parameter.
-
-    Raises:
-        NotFound: one is malformed.
-
-    """
+    """Check the syntax of each path parameter; raise `NotFound` if one is malformed."""
     for name, value in parameters.items():
         if not _CHECKS.get(name, parse_uuid)(value):
             raise no_such_page()
@@ -156,9 +149,7 @@ def no_such_page() -> NotFound:
 def _check_own_form(page: PageRequest, session: ConsoleSession) -> None:
     """Check that a form was sent by a page of this session.
 
-    Raises:
-        AccessDenied: it comes from another site, or lacks the session's CSRF token.
-
+    Raise `AccessDenied` if it comes from another site, or lacks the session's CSRF token.
     """
     origin = header_of(page.scope, b"origin")
     own = {page.host, urlsplit(page.console.settings.own_url).netloc}

@@ -54,9 +54,7 @@ def cookies_of(scope: Scope) -> dict[str, str]:
 def query_of(scope: Scope) -> dict[str, str]:
     """Return the parameters of the query that have a value; of several with one name, the last.
 
-    Raises:
-        InvalidInput: there are too many.
-
+    Raise `InvalidInput` if there are too many.
     """
     fields = parse_fields(scope["query_string"], max_fields=_MAX_PARAMETERS, not_utf8="replace")
     return {name: value for name, value in fields if value}
@@ -65,9 +63,7 @@ def query_of(scope: Scope) -> dict[str, str]:
 async def form_of(request: Request[Any, Any, Any]) -> Mapping[str, str]:
     """Return the fields of the form in a request; none if it has no body.
 
-    Raises:
-        InvalidInput: the body is not a form, repeats a field, or ended early.
-
+    Raise `InvalidInput` if the body is not a form, repeats a field, or ended early.
     """
     try:
         body = await request.body()

@@ -171,9 +171,7 @@ class ControlPlaneClient:
 
         The headers of these names are passed on. `answered` may change those of the answer.
 
-        Raises:
-            Refused: an error is answered, to a request without a body.
-
+        Raise `Refused` if an error is answered, to a request without a body.
         """
         outer = self._scope
         headers = [pair for name in fields for pair in _pairs(outer["headers"], name)]

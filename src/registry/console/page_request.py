@@ -177,12 +177,7 @@ class PageRequest:
 
     @property
     def session(self) -> ConsoleSession:
-        """Return the session.
-
-        Raises:
-            SignedOut: there is none.
-
-        """
+        """Return the session; raise `SignedOut` if there is none."""
         if self.known_session is None:
             raise SignedOut
         return self.known_session
@@ -230,9 +225,7 @@ class PageRequest:
     async def require(self, action: str, crn: str = "") -> None:
         """Check that the role may do `action`; without a `crn`, as `may` of templates does.
 
-        Raises:
-            Refused: it may not.
-
+        Raise `Refused` if it may not.
         """
         if crn:
             self.want_rights_on(crn)
@@ -242,9 +235,7 @@ class PageRequest:
     async def require_some(self, action: str) -> None:
         """Check that there is some resource on which the role may do `action`.
 
-        Raises:
-            Refused: there is none.
-
+        Raise `Refused` if there is none.
         """
         if not (await self.rights()).may_some(action):
             raise self._refusal(action)

@@ -174,9 +174,7 @@ class Sessions:
     ) -> ConsoleSession:
         """Return the session with a person's token that is valid for at least another minute.
 
-        Raises:
-            SignedOut: the session has ended.
-
+        Raise `SignedOut` if the session has ended.
         """
         session = self._begun(session)
         for _ in range(_MAX_RENEWALS):
@@ -241,9 +239,7 @@ class Sessions:
         A browser sends requests at the same time, to different workers, and a second use of a
         refresh token would end the session.
 
-        Raises:
-            SignedOut: another worker does not finish the exchange in time.
-
+        Raise `SignedOut` if another worker does not finish the exchange in time.
         """
 
         async def exchange() -> bytes:

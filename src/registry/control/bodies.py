@@ -5,18 +5,19 @@ Also the bodies that runs share on ``/v1``, and how one run or a page of them is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from msgspec import UNSET, Struct, UnsetType, structs
 
 from cloudcore.errors import NotFound
 from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 B = TypeVar("B", bound=ResponseBody)
@@ -74,19 +75,25 @@ def run_record(kind: Callable[..., R], run: Run) -> R:
     return answer_of(kind, run, **named, **run.counts)
 
 
-async def read_runs(
-    ctx: RequestContext, kind: str, scope_id: str
-) -> tuple[Sequence[Run], PageMeta]:
-    """Return the page of the runs of a kind over a resource that a request asks for."""
-    query = ctx.query(PageQuery)
-    return await read_page(
-        ctx, query, list_runs, count_runs, kind, scope_id, key=lambda run: run.id
-    )
+class RunAnswers(RecordAnswers[R]):
+    """The bodies of answers with a run of a kind, or a page of them."""
 
+    def __init__(self, record: type[R], kind: str) -> None:
+        """Make answers with records of the runs of a kind."""
+        super().__init__(record, "run", partial(run_record, record))
+        self._kind: Final = kind
 
-async def read_run(ctx: RequestContext, kind: str, scope_id: str, run_id: str) -> Run:
-    """Return a run of a kind over a resource, or raise `NotFound`."""
-    found = await ctx.database.read(find_run, kind, scope_id, run_id)
-    if found is None:
-        raise NotFound("there is no such run")
-    return found
+    async def page(self, ctx: RequestContext, scope_id: str) -> ResponseBody:
+        """Return the page of the runs over a resource that a request asks for."""
+        query, kind = ctx.query(PageQuery), self._kind
+        found, meta = await read_page(
+            ctx, query, list_runs, count_runs, kind, scope_id, key=lambda run: run.id
+        )
+        return self.many([self.show(run) for run in found], meta)
+
+    async def get(self, ctx: RequestContext, scope_id: str, run_id: str) -> ResponseBody:
+        """Return a run over a resource, or raise `NotFound`."""
+        found = await ctx.database.read(find_run, self._kind, scope_id, run_id)
+        if found is None:
+            raise NotFound("there is no such run")
+        return self.one(found)

@@ -11,19 +11,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from litestar import delete, get, post, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
 from cloudcore.storage.bucket import BUCKET
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.bodies import RunRecord, answer_of, read_run, read_runs, run_record
+from registry.control.bodies import RunAnswers, RunRecord, answer_of
 from registry.control.repositories import (
     GivenKey,
     authorized_for_all,
@@ -83,130 +83,6 @@ class EncryptionBinding(ResponseBody):
     """Absent only in an install without keys, where nothing is encrypted."""
 
 
-class OneBinding(ResponseBody):
-    """The body of an answer: a binding."""
-
-    encryption_binding: EncryptionBinding
-
-
-class ManyBindings(ResponseBody):
-    """A page of bindings, newest first."""
-
-    encryption_bindings: Sequence[EncryptionBinding]
-    meta: PageMeta
-
-
-@get(_DEFAULT, opt={"action": "registry:GetEncryptionBinding"})
-async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> OneBinding:
-    """Return the key of repositories that are bound to none themselves."""
-    account_id = authorized_for_all(ctx)
-    return _one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
-
-
-@put(_DEFAULT, opt={"action": "registry:PutEncryptionBinding", "statuses": (404,)})
-async def put_encryption_binding(
-    data: JSONBody[PutBinding], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> Reply[OneBinding]:
-    """Bind the repositories that are bound to no key themselves to a key, for later pushes.
-
-    Needs `kms:UseKey` on the key, and the action on all repositories of the account.
-    """
-    account_id = authorized_for_all(ctx)
-    new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
-    return await _bind(ctx, account_id, None, new)
-
-
-@delete(_DEFAULT, opt={"action": "registry:DeleteEncryptionBinding", "statuses": (404,)})
-async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
-    """Let the platform key seal later pushes to repositories that are bound to no key."""
-    await ctx.database.write(unbind, authorized_for_all(ctx), None, ctx.clock())
-
-
-@get(f"{_DEFAULT}s", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
-async def list_encryption_bindings(ctx: NamedDependency[RequestContext]) -> ManyBindings:
-    """List what the account's default was bound to, newest first; ended bindings too."""
-    return await _history(ctx, authorized_for_all(ctx), None)
-
-
-@get(_OF_REPOSITORY, opt={"action": "registry:GetEncryptionBinding"})
-async def get_repository_encryption_binding(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneBinding:
-    """Return the key that seals what is pushed to a repository, and what binds it."""
-    found = await authorized_repository(ctx, repository_id)
-    effective = await ctx.database.read(effective_binding, found.account_id, found.id)
-    return _one(ctx, found, effective)
-
-
-@put(_OF_REPOSITORY, opt={"action": "registry:PutEncryptionBinding"})
-async def put_repository_encryption_binding(
-    repository_id: FromPath[str],
-    data: JSONBody[PutBinding],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
-) -> Reply[OneBinding]:
-    """Bind a repository to a key, for later pushes; what it holds stays under its earlier key.
-
-    Needs `kms:UseKey` on the key. A disabled key is refused; so is one that is not `aes-256`.
-    """
-    found = await authorized_repository(ctx, repository_id)
-    new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
-    return await _bind(ctx, found.account_id, found, new)
-
-
-@delete(_OF_REPOSITORY, opt={"action": "registry:DeleteEncryptionBinding"})
-async def delete_repository_encryption_binding(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
-    """Let the account's default seal later pushes to a repository, or else the platform key."""
-    found = await authorized_repository(ctx, repository_id)
-    await ctx.database.write(unbind, found.account_id, found.id, ctx.clock())
-
-
-@get(f"{_OF_REPOSITORY}s", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
-async def list_repository_encryption_bindings(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyBindings:
-    """List what a repository itself was bound to, newest first; ended bindings too."""
-    found = await authorized_repository(ctx, repository_id)
-    return await _history(ctx, found.account_id, found)
-
-
-async def _bind(
-    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None, new: KeyToBind
-) -> Reply[OneBinding]:
-    return await ctx.commit(
-        bind_key,
-        account_id,
-        repository and repository.id,
-        new,
-        ctx.clock(),
-        wrap=lambda bound: _one(ctx, repository, bound),
-        told=_audit_details,
-    )
-
-
-def _audit_details(bound: EffectiveBinding) -> Mapping[str, object] | None:
-    """Return what the audit log says of a new binding, or None if nothing was changed."""
-    return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
-
-
-async def _history(
-    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None
-) -> ManyBindings:
-    found, meta = await read_page(
-        ctx,
-        ctx.query(PageQuery),
-        list_bindings,
-        count_bindings,
-        account_id,
-        repository and repository.id,
-        key=lambda each: each.id,
-    )
-    records = [_past(ctx, repository, each) for each in found]
-    return ManyBindings(encryption_bindings=records, meta=meta)
-
-
 def _past(
     ctx: RequestContext, repository: RepositoryDetails | None, found: Binding
 ) -> EncryptionBinding:
@@ -220,23 +96,136 @@ def _past(
     )
 
 
-def _one(
+def _binding(
     ctx: RequestContext, repository: RepositoryDetails | None, found: EffectiveBinding
-) -> OneBinding:
-    return OneBinding(
-        encryption_binding=answer_of(
-            EncryptionBinding,
-            found,
-            repository=_reference(ctx, repository if found.source == "repository" else None),
-            kms_key=reference_to(found.key) if found.key else UNSET,
-            status="active" if found.key is None else status_of(found.key.state),
-            ended_at=None,
-        )
+) -> EncryptionBinding:
+    return answer_of(
+        EncryptionBinding,
+        found,
+        repository=_reference(ctx, repository if found.source == "repository" else None),
+        kms_key=reference_to(found.key) if found.key else UNSET,
+        status="active" if found.key is None else status_of(found.key.state),
+        ended_at=None,
     )
 
 
 def _reference(ctx: RequestContext, of: RepositoryDetails | None) -> ResourceRef | None:
     return of and reference_of(ctx, of.account_id, of.id, of.name)
+
+
+_BINDING: Final = RecordAnswers(
+    EncryptionBinding, "encryption_binding", _binding, noun="binding", named="Binding"
+)
+
+
+@_BINDING.gets(_DEFAULT, "registry:GetEncryptionBinding")
+async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+    """Return the key of repositories that are bound to none themselves."""
+    account_id = authorized_for_all(ctx)
+    return _BINDING.one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
+
+
+@_BINDING.puts(_DEFAULT, "registry:PutEncryptionBinding", statuses=(404,))
+async def put_encryption_binding(
+    data: JSONBody[PutBinding], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+) -> Reply[ResponseBody]:
+    """Bind the repositories that are bound to no key themselves to a key, for later pushes.
+
+    Needs `kms:UseKey` on the key, and the action on all repositories of the account.
+    """
+    account_id = authorized_for_all(ctx)
+    new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
+    return await _bind(ctx, account_id, None, new)
+
+
+@deletes(_DEFAULT, "registry:DeleteEncryptionBinding", statuses=(404,))
+async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
+    """Let the platform key seal later pushes to repositories that are bound to no key."""
+    await ctx.database.write(unbind, authorized_for_all(ctx), None, ctx.clock())
+
+
+@_BINDING.lists(f"{_DEFAULT}s", "registry:GetEncryptionBinding")
+async def list_encryption_bindings(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+    """List what the account's default was bound to, newest first; ended bindings too."""
+    return await _history(ctx, authorized_for_all(ctx), None)
+
+
+@_BINDING.gets(_OF_REPOSITORY, "registry:GetEncryptionBinding")
+async def get_repository_encryption_binding(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ResponseBody:
+    """Return the key that seals what is pushed to a repository, and what binds it."""
+    found = await authorized_repository(ctx, repository_id)
+    effective = await ctx.database.read(effective_binding, found.account_id, found.id)
+    return _BINDING.one(ctx, found, effective)
+
+
+@_BINDING.puts(_OF_REPOSITORY, "registry:PutEncryptionBinding")
+async def put_repository_encryption_binding(
+    repository_id: FromPath[str],
+    data: JSONBody[PutBinding],
+    ctx: NamedDependency[RequestContext],
+    needs: Needs[ServiceContext],
+) -> Reply[ResponseBody]:
+    """Bind a repository to a key, for later pushes; what it holds stays under its earlier key.
+
+    Needs `kms:UseKey` on the key. A disabled key is refused; so is one that is not `aes-256`.
+    """
+    found = await authorized_repository(ctx, repository_id)
+    new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
+    return await _bind(ctx, found.account_id, found, new)
+
+
+@deletes(_OF_REPOSITORY, "registry:DeleteEncryptionBinding")
+async def delete_repository_encryption_binding(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> None:
+    """Let the account's default seal later pushes to a repository, or else the platform key."""
+    found = await authorized_repository(ctx, repository_id)
+    await ctx.database.write(unbind, found.account_id, found.id, ctx.clock())
+
+
+@_BINDING.lists(f"{_OF_REPOSITORY}s", "registry:GetEncryptionBinding")
+async def list_repository_encryption_bindings(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ResponseBody:
+    """List what a repository itself was bound to, newest first; ended bindings too."""
+    found = await authorized_repository(ctx, repository_id)
+    return await _history(ctx, found.account_id, found)
+
+
+async def _bind(
+    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None, new: KeyToBind
+) -> Reply[ResponseBody]:
+    return await ctx.commit(
+        bind_key,
+        account_id,
+        repository and repository.id,
+        new,
+        ctx.clock(),
+        wrap=partial(_BINDING.one, ctx, repository),
+        told=_audit_details,
+    )
+
+
+def _audit_details(bound: EffectiveBinding) -> Mapping[str, object] | None:
+    """Return what the audit log says of a new binding, or None if nothing was changed."""
+    return {"kms_key_id": bound.key and bound.key.id} if bound.is_changed else None
+
+
+async def _history(
+    ctx: RequestContext, account_id: str, repository: RepositoryDetails | None
+) -> ResponseBody:
+    found, meta = await read_page(
+        ctx,
+        ctx.query(PageQuery),
+        list_bindings,
+        count_bindings,
+        account_id,
+        repository and repository.id,
+        key=lambda each: each.id,
+    )
+    return _BINDING.many([_past(ctx, repository, each) for each in found], meta)
 
 
 _PATH: Final = f"{PATH}/encryption-binding/rewrap"
@@ -266,27 +255,13 @@ class RewrapRun(RunRecord):
     """Blobs whose data key no key opens; push them again."""
 
 
-class OneRewrapRun(ResponseBody):
-    """The body of an answer: a run."""
-
-    run: RewrapRun
+_RUN: Final = RunAnswers(RewrapRun, KIND)
 
 
-class ManyRewrapRuns(ResponseBody):
-    """A page of runs."""
-
-    runs: Sequence[RewrapRun]
-    meta: PageMeta
-
-
-@post(
-    _PATH,
-    status_code=202,
-    opt={"action": "registry:RewrapRepository", "idempotent": True, "statuses": (409,)},
-)
+@_RUN.changes(_PATH, "registry:RewrapRepository", status=202, statuses=(409,))
 async def start_rewrap_run(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> Reply[OneRewrapRun]:
+) -> Reply[ResponseBody]:
     """Move all blobs of a repository to its key; if a run is under way, return that one."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
@@ -294,30 +269,27 @@ async def start_rewrap_run(
         repository.id,
         ctx.new_id(),
         change_of(ctx),
-        wrap=lambda run: OneRewrapRun(run=run_record(RewrapRun, run)),
+        wrap=_RUN.one,
         location=lambda run: (
             f"/v1/repositories/{repository.id}/encryption-binding/rewrap/runs/{run.id}"
         ),
     )
 
 
-@get(f"{_PATH}/runs", opt={"action": "registry:GetEncryptionBinding", "query": PageQuery})
+@_RUN.lists(f"{_PATH}/runs", "registry:GetEncryptionBinding")
 async def list_rewrap_runs(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyRewrapRuns:
+) -> ResponseBody:
     """List the runs that moved a repository's blobs to its key, newest first."""
-    repository = await authorized_repository(ctx, repository_id)
-    found, meta = await read_runs(ctx, KIND, repository.id)
-    return ManyRewrapRuns(runs=[run_record(RewrapRun, run) for run in found], meta=meta)
+    return await _RUN.page(ctx, (await authorized_repository(ctx, repository_id)).id)
 
 
-@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetEncryptionBinding"})
+@_RUN.gets(f"{_PATH}/runs/{{run_id:str}}", "registry:GetEncryptionBinding")
 async def get_rewrap_run(
     repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneRewrapRun:
+) -> ResponseBody:
     """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
-    repository = await authorized_repository(ctx, repository_id)
-    return OneRewrapRun(run=run_record(RewrapRun, await read_run(ctx, KIND, repository.id, run_id)))
+    return await _RUN.get(ctx, (await authorized_repository(ctx, repository_id)).id, run_id)
 
 
 class ProtectedImage(ResponseBody):
@@ -361,42 +333,39 @@ class KeyUsageAnswer(ResponseBody):
     """True if more than 10,000 of a kind were found: then the counts are lower bounds."""
 
 
-class OneKeyUsage(ResponseBody):
-    """The body of an answer: what a key protects."""
-
-    key_usage: KeyUsageAnswer
-
-
-@get("/v1/key-usage/{key_id:str}", opt={"action": "registry:DescribeKeyUsage"})
-async def get_key_usage(key_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> OneKeyUsage:
-    """Return which blobs, images and objects a key protects: what its deletion would shred."""
-    account_id, region = authorized_for_all(ctx), ctx.settings.region
-    return _usage(ctx, await ctx.database.read(key_usage, account_id, region, key_id))
-
-
-def _usage(ctx: RequestContext, found: KeyUsage) -> OneKeyUsage:
+def _usage(ctx: RequestContext, found: KeyUsage) -> KeyUsageAnswer:
     account_id, region = found.key.account_id, ctx.settings.region
     reference = partial(reference_of, ctx, account_id)
-    return OneKeyUsage(
-        key_usage=answer_of(
-            KeyUsageAnswer,
-            found,
-            kms_key=reference_to(found.key),
-            repositories=[reference(*each) for each in found.repositories],
-            blob_count=found.blobs.total,
-            exclusive_blob_count=found.blobs.exclusive_count,
-            exclusive_bytes=found.blobs.exclusive_bytes,
-            images=[
-                ProtectedImage(
-                    repository=reference(each.repository_id, each.repository), digest=each.digest
-                )
-                for each in found.images
-            ],
-            buckets=[
-                ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
-                for each, name in found.buckets
-            ],
-            object_count=found.pieces.objects,
-            object_bytes=found.pieces.size,
-        )
+    return answer_of(
+        KeyUsageAnswer,
+        found,
+        kms_key=reference_to(found.key),
+        repositories=[reference(*each) for each in found.repositories],
+        blob_count=found.blobs.total,
+        exclusive_blob_count=found.blobs.exclusive_count,
+        exclusive_bytes=found.blobs.exclusive_bytes,
+        images=[
+            ProtectedImage(
+                repository=reference(each.repository_id, each.repository), digest=each.digest
+            )
+            for each in found.images
+        ],
+        buckets=[
+            ResourceRef(id=each, crn=BUCKET.crn(region, account_id, name), name=name)
+            for each, name in found.buckets
+        ],
+        object_count=found.pieces.objects,
+        object_bytes=found.pieces.size,
     )
+
+
+_KEY_USAGE: Final = RecordAnswers(KeyUsageAnswer, "key_usage", _usage)
+
+
+@_KEY_USAGE.gets("/v1/key-usage/{key_id:str}", "registry:DescribeKeyUsage")
+async def get_key_usage(
+    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ResponseBody:
+    """Return which blobs, images and objects a key protects: what its deletion would shred."""
+    account_id, region = authorized_for_all(ctx), ctx.settings.region
+    return _KEY_USAGE.one(ctx, await ctx.database.read(key_usage, account_id, region, key_id))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from litestar import delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
@@ -13,11 +12,12 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Crn, Uuid
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
 from registry.control.bodies import answer_of
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
@@ -66,19 +66,6 @@ class EventRuleAnswer(ResponseBody):
     created_at: RFC3339
 
 
-class OneEventRule(ResponseBody):
-    """The body of an answer: an event rule."""
-
-    event_rule: EventRuleAnswer
-
-
-class ManyEventRules(ResponseBody):
-    """A page of event rules."""
-
-    event_rules: Sequence[EventRuleAnswer]
-    meta: PageMeta
-
-
 def _crn(ctx: RequestContext, account_id: str, rule_id: str) -> str:
     return str(Crn("registry", ctx.settings.region, account_id, "event-rule", rule_id))
 
@@ -110,20 +97,15 @@ def _answer(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> EventRul
     )
 
 
-def _one(ctx: RequestContext, rule: EventRule, topic: NamedTopic) -> OneEventRule:
-    return OneEventRule(event_rule=_answer(ctx, rule, topic))
+_RULE: Final = RecordAnswers(EventRuleAnswer, "event_rule", _answer)
 
 
-@post(
-    _PATH,
-    status_code=201,
-    opt={"action": "registry:PutEventRule", "idempotent": True, "statuses": (404, 409)},
-)
+@_RULE.creates(_PATH, "registry:PutEventRule", statuses=(404, 409))
 async def create_event_rule(
     data: JSONBody[CreateEventRule],
     ctx: NamedDependency[RequestContext],
     needs: Needs[ServiceContext],
-) -> Reply[OneEventRule]:
+) -> Reply[ResponseBody]:
     """Send events to a topic that exists, to which the caller must be allowed to publish."""
     account_id = account_of(ctx)
     rule_id = ctx.new_id()
@@ -146,14 +128,16 @@ async def create_event_rule(
         return events.create_rule(tx, rule, needs.find_topics)
 
     return await ctx.commit(
-        create, wrap=lambda made: _one(ctx, *made), location=lambda made: f"{_PATH}/{made[0].id}"
+        create,
+        wrap=lambda made: _RULE.one(ctx, *made),
+        location=lambda made: f"{_PATH}/{made[0].id}",
     )
 
 
-@get(_PATH, opt={"action": "registry:DescribeEventRules", "query": PageQuery})
+@_RULE.lists(_PATH, "registry:DescribeEventRules")
 async def list_event_rules(
     ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> ManyEventRules:
+) -> ResponseBody:
     """List the account's event rules, the oldest first."""
     account_id = account_of(ctx)
     ctx.authorize(_crn(ctx, account_id, "*"))
@@ -162,22 +146,20 @@ async def list_event_rules(
     )
     named = sorted({rule.topic for rule in found})
     topics = await ctx.database.read(needs.find_topics, account_id, named)
-    return ManyEventRules(
-        event_rules=[_answer(ctx, rule, topics[rule.topic]) for rule in found], meta=meta
-    )
+    return _RULE.many([_answer(ctx, rule, topics[rule.topic]) for rule in found], meta)
 
 
-@get(_ONE, opt={"action": "registry:DescribeEventRules"})
+@_RULE.gets(_ONE, "registry:DescribeEventRules")
 async def get_event_rule(
     event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> OneEventRule:
+) -> ResponseBody:
     """Return an event rule; a topic that was deleted is a fault of it."""
     rule = await _authorized(ctx, event_rule_id)
     topics = await ctx.database.read(needs.find_topics, rule.account_id, [rule.topic])
-    return _one(ctx, rule, topics[rule.topic])
+    return _RULE.one(ctx, rule, topics[rule.topic])
 
 
-@delete(_ONE, opt={"action": "registry:DeleteEventRule"})
+@deletes(_ONE, "registry:DeleteEventRule")
 async def delete_event_rule(
     event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
-from litestar import get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
-from cloudcore.jobs.runs import Run
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.app import Needs
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import ResponseBody
-from registry.control.bodies import RunRecord, read_run, read_runs, run_record
+from registry.control.bodies import RunAnswers, RunRecord
 from registry.control.repositories import authorized_for_all
 from registry.control.visible_repositories import change_of
 from registry.metadata.collector.collection import Amount
@@ -69,37 +66,11 @@ class GarbageCollectionStatus(ResponseBody):
     last_run: GarbageCollectionRun | None
 
 
-class OneGarbageCollectionStatus(ResponseBody):
-    """The body of an answer: the status of garbage collection."""
-
-    garbage_collection: GarbageCollectionStatus
+_RUN: Final = RunAnswers(GarbageCollectionRun, collector_runs.KIND)
 
 
-class OneGarbageCollectionRun(ResponseBody):
-    """The body of an answer: a run."""
-
-    run: GarbageCollectionRun
-
-
-class ManyGarbageCollectionRuns(ResponseBody):
-    """A page of runs."""
-
-    runs: Sequence[GarbageCollectionRun]
-    meta: PageMeta
-
-
-def _one(run: Run) -> OneGarbageCollectionRun:
-    return OneGarbageCollectionRun(run=run_record(GarbageCollectionRun, run))
-
-
-@post(
-    f"{_PATH}/runs",
-    status_code=202,
-    opt={"action": "registry:StartGarbageCollection", "idempotent": True},
-)
-async def start_garbage_collection(
-    ctx: NamedDependency[RequestContext],
-) -> Reply[OneGarbageCollectionRun]:
+@_RUN.changes(f"{_PATH}/runs", "registry:StartGarbageCollection", status=202)
+async def start_garbage_collection(ctx: NamedDependency[RequestContext]) -> Reply[ResponseBody]:
     """Start a run over what is due now; if one is under way, return that one."""
     account_id = authorized_for_all(ctx)
     return await ctx.commit(
@@ -107,47 +78,50 @@ async def start_garbage_collection(
         account_id,
         ctx.new_id(),
         change_of(ctx),
-        wrap=_one,
+        wrap=_RUN.one,
         location=lambda run: f"{_PATH}/runs/{run.id}",
     )
 
 
-@get(f"{_PATH}/runs", opt={"action": "registry:DescribeGarbageCollection", "query": PageQuery})
-async def list_garbage_collection_runs(
-    ctx: NamedDependency[RequestContext],
-) -> ManyGarbageCollectionRuns:
+@_RUN.lists(f"{_PATH}/runs", "registry:DescribeGarbageCollection")
+async def list_garbage_collection_runs(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the collector's runs over the account, the newest first."""
-    found, meta = await read_runs(ctx, collector_runs.KIND, authorized_for_all(ctx))
-    shown = [run_record(GarbageCollectionRun, run) for run in found]
-    return ManyGarbageCollectionRuns(runs=shown, meta=meta)
+    return await _RUN.page(ctx, authorized_for_all(ctx))
 
 
-@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:DescribeGarbageCollection"})
+@_RUN.gets(f"{_PATH}/runs/{{run_id:str}}", "registry:DescribeGarbageCollection")
 async def get_garbage_collection_run(
     run_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneGarbageCollectionRun:
+) -> ResponseBody:
     """Return a run of the collector over the account."""
-    return _one(await read_run(ctx, collector_runs.KIND, authorized_for_all(ctx), run_id))
+    return await _RUN.get(ctx, authorized_for_all(ctx), run_id)
 
 
-@get(_PATH, opt={"action": "registry:DescribeGarbageCollection"})
+def _status(needs: ServiceContext, found: collector_runs.Status) -> GarbageCollectionStatus:
+    return GarbageCollectionStatus(
+        status="running" if found.is_running else "idle",
+        **_amounts("unreferenced", found.unreferenced),
+        **_amounts("condemned", found.condemned),
+        **_amounts("quarantined", found.quarantined),
+        grace_seconds=needs.delays.gc_grace_seconds,
+        condemned_seconds=needs.delays.gc_condemned_seconds,
+        quarantine_seconds=needs.delays.gc_quarantine_seconds,
+        last_run=_RUN.show(found.last_run) if found.last_run else None,
+    )
+
+
+_STATUS: Final = RecordAnswers(
+    GarbageCollectionStatus, "garbage_collection", _status, noun="collector's status"
+)
+
+
+@_STATUS.gets(_PATH, "registry:DescribeGarbageCollection")
 async def get_garbage_collection(
     ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> OneGarbageCollectionStatus:
+) -> ResponseBody:
     """Return what each stage holds in the account, and the last run."""
     found = await ctx.database.read(collector_runs.status, authorized_for_all(ctx))
-    return OneGarbageCollectionStatus(
-        garbage_collection=GarbageCollectionStatus(
-            status="running" if found.is_running else "idle",
-            **_amounts("unreferenced", found.unreferenced),
-            **_amounts("condemned", found.condemned),
-            **_amounts("quarantined", found.quarantined),
-            grace_seconds=needs.delays.gc_grace_seconds,
-            condemned_seconds=needs.delays.gc_condemned_seconds,
-            quarantine_seconds=needs.delays.gc_quarantine_seconds,
-            last_run=run_record(GarbageCollectionRun, found.last_run) if found.last_run else None,
-        )
-    )
+    return _STATUS.one(needs, found)
 
 
 def _amounts(stage: str, amount: Amount) -> dict[str, int]:

@@ -17,9 +17,8 @@ from cloudcore.web.pagination import UuidPage
 from cloudcore.wire import ResponseBody
 from registry.control.images import (
     IMAGE,
+    IMAGE_ANSWERS,
     IMAGES,
-    ImageAnswer,
-    ManyImages,
     configuration_answer,
     image_answer,
 )
@@ -56,16 +55,10 @@ class ImageQuery(msgspec.Struct):
     """
 
 
-class OneImage(ResponseBody):
-    """The body of an answer: an image."""
-
-    image: ImageAnswer
-
-
-@get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
+@IMAGE_ANSWERS.lists(IMAGES, "registry:DescribeImages", ImageListQuery)
 async def list_images(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> ManyImages:
+) -> ResponseBody:
     """List a repository's images with their tags, newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ImageListQuery)
@@ -81,7 +74,7 @@ async def list_images(
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
     if query.include is None:
-        return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+        return IMAGE_ANSWERS.many([image_answer(row) for row in cut], meta)
     answers = [
         structs.replace(image_answer(row), platforms=await read_platforms(needs, found, row))
         for row in cut
@@ -89,16 +82,16 @@ async def list_images(
     if query.include == "relations":
         relations = await ctx.database.read(read_relations, found, cut, ctx.clock())
         answers = [structs.replace(each, **relations[each.id]._asdict()) for each in answers]
-    return ManyImages(images=answers, meta=meta)
+    return IMAGE_ANSWERS.many(answers, meta)
 
 
-@get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
+@IMAGE_ANSWERS.gets(IMAGE, "registry:DescribeImages", query=ImageQuery)
 async def get_image(
     repository_id: FromPath[str],
     digest: FromPath[str],
     ctx: NamedDependency[RequestContext],
     needs: Needs[ServiceContext],
-) -> OneImage:
+) -> ResponseBody:
     """Return an image, by any digest of its manifest, by its id, or by a short digest.
 
     A short digest is the beginning of the sha256, 6 hex digits or more, with or without `sha256:`.
@@ -110,7 +103,7 @@ async def get_image(
     row = await ctx.database.read(read, found, digest)
     answer = image_answer(row)
     if query.include is None:
-        return OneImage(image=answer)
+        return IMAGE_ANSWERS.wrapped(answer)
     relations = (await ctx.database.read(read_relations, found, [row], ctx.clock()))[row.id]
     if query.include == "relations":
         answer = structs.replace(answer, **relations._asdict())
@@ -120,7 +113,7 @@ async def get_image(
         answer.configuration = (
             None if configuration is None else configuration_answer(configuration)
         )
-    return OneImage(image=answer)
+    return IMAGE_ANSWERS.wrapped(answer)
 
 
 @get(

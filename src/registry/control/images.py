@@ -14,9 +14,10 @@ from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.db.base import Large
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
-from cloudcore.web.pagination import PageMeta, UuidPage
+from cloudcore.web.pagination import UuidPage
 from cloudcore.web.query import PLUS
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
 from registry.control.bodies import answer_of
@@ -143,13 +144,6 @@ class ImageAnswer(ResponseBody):
     """Only with ``include=configuration``; null if there is none that can be read."""
 
 
-class ManyImages(ResponseBody):
-    """A page of images."""
-
-    images: Sequence[ImageAnswer]
-    meta: PageMeta
-
-
 class IncompleteIndex(ResponseBody):
     """An index that lists an image which was deleted by force: a pull of its platform fails."""
 
@@ -246,10 +240,13 @@ def image_answer(image: ImageRow) -> ImageAnswer:
     return answer_of(ImageAnswer, image, subject=subject, is_index=bool(image.is_index))
 
 
-@get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
+IMAGE_ANSWERS: Final = RecordAnswers(ImageAnswer, "image", image_answer)
+
+
+@IMAGE_ANSWERS.lists(f"{IMAGE}/referrers", "registry:DescribeImages", ReferrerQuery)
 async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyImages:
+) -> ResponseBody:
     """List the referrers of an image (signatures, SBOMs, attestations), newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ReferrerQuery)
@@ -264,7 +261,7 @@ async def list_image_referrers(
         pager.wanted,
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
-    return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+    return IMAGE_ANSWERS.many([image_answer(row) for row in cut], meta)
 
 
 @delete(

@@ -7,19 +7,19 @@ from functools import partial
 from typing import Final
 
 import msgspec
-from litestar import delete, get, post, put
+from litestar import post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
-from cloudcore.jobs.runs import Run
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.bodies import RunRecord, answer_of, read_run, read_runs, run_record
+from registry.control.bodies import RunAnswers, RunRecord, answer_of
 from registry.control.repositories import authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.lifecycle_policies import StoredLifecyclePolicy
@@ -70,12 +70,6 @@ class LifecyclePolicy(ResponseBody):
     next_run_at: RFC3339
     """When the next run is due; one can be started earlier."""
     updated_at: RFC3339
-
-
-class OneLifecyclePolicy(ResponseBody):
-    """The body of an answer: a repository's lifecycle policy."""
-
-    lifecycle_policy: LifecyclePolicy
 
 
 class PreviewedImage(ResponseBody):
@@ -132,30 +126,18 @@ class LifecycleRun(RunRecord):
     """Bytes of blobs that no image of the account needs any more; see the preview."""
 
 
-class OneLifecycleRun(ResponseBody):
-    """The body of an answer: a run."""
-
-    run: LifecycleRun
+_RUN: Final = RunAnswers(LifecycleRun, KIND)
 
 
-class ManyLifecycleRuns(ResponseBody):
-    """A page of runs."""
-
-    runs: Sequence[LifecycleRun]
-    meta: PageMeta
-
-
-def _one(
+def _policy(
     ctx: RequestContext, repository: RepositoryDetails, stored: StoredLifecyclePolicy
-) -> OneLifecyclePolicy:
+) -> LifecyclePolicy:
     reference = reference_of(ctx, repository.account_id, repository.id, repository.name)
     rules = parse_rules(stored.document)
-    policy = answer_of(LifecyclePolicy, stored, repository=reference, rules=rules)
-    return OneLifecyclePolicy(lifecycle_policy=policy)
+    return answer_of(LifecyclePolicy, stored, repository=reference, rules=rules)
 
 
-def _one_run(run: Run) -> OneLifecycleRun:
-    return OneLifecycleRun(run=run_record(LifecycleRun, run))
+_POLICY: Final = RecordAnswers(LifecyclePolicy, "lifecycle_policy", _policy)
 
 
 def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
@@ -165,23 +147,21 @@ def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
     )
 
 
-@get(_PATH, opt={"action": "registry:GetLifecyclePolicy"})
+@_POLICY.gets(_PATH, "registry:GetLifecyclePolicy")
 async def get_lifecycle_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneLifecyclePolicy:
+) -> ResponseBody:
     """Return a repository's lifecycle policy."""
     repository = await authorized_repository(ctx, repository_id)
-    return _one(ctx, repository, await ctx.database.read(get_policy, repository.id))
+    return _POLICY.one(ctx, repository, await ctx.database.read(get_policy, repository.id))
 
 
-@put(
-    _PATH, opt={"action": "registry:PutLifecyclePolicy", "query": RevisionQuery, "statuses": (409,)}
-)
+@_POLICY.puts(_PATH, "registry:PutLifecyclePolicy", query=RevisionQuery, statuses=(409,))
 async def put_lifecycle_policy(
     repository_id: FromPath[str],
     data: JSONBody[PutLifecyclePolicy],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneLifecyclePolicy]:
+) -> Reply[ResponseBody]:
     """Set the lifecycle policy of a repository, in place of any earlier one; it runs every day."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
@@ -190,11 +170,11 @@ async def put_lifecycle_policy(
         data.rules,
         ctx.clock(),
         ctx.query(RevisionQuery).revision,
-        wrap=partial(_one, ctx, repository),
+        wrap=partial(_POLICY.one, ctx, repository),
     )
 
 
-@delete(_PATH, opt={"action": "registry:DeleteLifecyclePolicy"})
+@deletes(_PATH, "registry:DeleteLifecyclePolicy")
 async def delete_lifecycle_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:
@@ -240,19 +220,16 @@ async def preview_lifecycle_policy(
     )
 
 
-@post(
+@_RUN.changes(
     f"{_PATH}/runs",
-    status_code=202,
-    opt={
-        "action": "registry:StartLifecycleRun",
-        "query": StartRunQuery,
-        "idempotent": True,
-        "statuses": (409,),
-    },
+    "registry:StartLifecycleRun",
+    status=202,
+    query=StartRunQuery,
+    statuses=(409,),
 )
 async def start_lifecycle_run(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneLifecycleRun]:
+) -> Reply[ResponseBody]:
     """Run a repository's lifecycle policy now; if a run is under way, return that one."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
@@ -260,25 +237,22 @@ async def start_lifecycle_run(
         repository.id,
         ctx.new_id(),
         change_of(ctx),
-        wrap=_one_run,
+        wrap=_RUN.one,
         location=lambda run: f"/v1/repositories/{repository.id}/lifecycle-policy/runs/{run.id}",
     )
 
 
-@get(f"{_PATH}/runs", opt={"action": "registry:GetLifecyclePolicy", "query": PageQuery})
+@_RUN.lists(f"{_PATH}/runs", "registry:GetLifecyclePolicy")
 async def list_lifecycle_runs(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyLifecycleRuns:
+) -> ResponseBody:
     """List the runs of a repository's lifecycle policies, newest first."""
-    repository = await authorized_repository(ctx, repository_id)
-    found, meta = await read_runs(ctx, KIND, repository.id)
-    return ManyLifecycleRuns(runs=[run_record(LifecycleRun, run) for run in found], meta=meta)
+    return await _RUN.page(ctx, (await authorized_repository(ctx, repository_id)).id)
 
 
-@get(f"{_PATH}/runs/{{run_id:str}}", opt={"action": "registry:GetLifecyclePolicy"})
+@_RUN.gets(f"{_PATH}/runs/{{run_id:str}}", "registry:GetLifecyclePolicy")
 async def get_lifecycle_run(
     repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneLifecycleRun:
+) -> ResponseBody:
     """Return a run of a repository's lifecycle policies: its progress or its outcome."""
-    repository = await authorized_repository(ctx, repository_id)
-    return _one_run(await read_run(ctx, KIND, repository.id, run_id))
+    return await _RUN.get(ctx, (await authorized_repository(ctx, repository_id)).id, run_id)

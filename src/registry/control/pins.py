@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of
 from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
@@ -44,27 +43,17 @@ class PinAnswer(ResponseBody):
     created_at: RFC3339
 
 
-class OnePin(ResponseBody):
-    """The body of an answer: a pin."""
-
-    pin: PinAnswer
-
-
-class ManyPins(ResponseBody):
-    """A page of pins."""
-
-    pins: Sequence[PinAnswer]
-    meta: PageMeta
-
-
 def _answer(pinned: Pinned) -> PinAnswer:
     return answer_of(PinAnswer, pinned.pin, digest=pinned.digest)
 
 
-@get(_PINS, opt={"action": "registry:DescribeImages", "query": PageQuery})
+_ANSWERS: Final = RecordAnswers(PinAnswer, "pin", _answer)
+
+
+@_ANSWERS.lists(_PINS, "registry:DescribeImages")
 async def list_pins(
     repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyPins:
+) -> ResponseBody:
     """List the pins of an image that have not expired, by name."""
     found = await authorized_visible_repository(ctx, repository_id)
     pager = ctx.pager(ctx.query(PageQuery))
@@ -72,28 +61,28 @@ async def list_pins(
     held = await ctx.database.read(pins.list_pins, found, digest, ctx.clock())
     rows = [each for each in held if each.pin.name > after]
     page, meta = pager.cut(rows, len(held), lambda each: (each.pin.name,))
-    return ManyPins(pins=[_answer(each) for each in page], meta=meta)
+    return _ANSWERS.many([_answer(each) for each in page], meta)
 
 
-@put(_PIN, opt={"action": "registry:PutImagePin", "statuses": (201, 409)})
+@_ANSWERS.puts(_PIN, "registry:PutImagePin", statuses=(201, 409))
 async def put_pin(
     repository_id: FromPath[str],
     digest: FromPath[str],
     name: FromPath[str],
     data: JSONBody[PutPin],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OnePin]:
+) -> Reply[ResponseBody]:
     """Pin an image, or renew a pin; lifecycle policies never expire a pinned image."""
     found = await authorized_visible_repository(ctx, repository_id)
     change = change_of(ctx)
     expires_at = None if data.expires_at is None else moment_of(data.expires_at)
     pins.check_pin(name, expires_at, change.now)
     pinned = await ctx.database.write(pins.put_pin, found, digest, name, expires_at, change)
-    body = msgspec.json.encode(OnePin(pin=_answer(pinned)))
+    body = msgspec.json.encode(_ANSWERS.one(pinned))
     return Reply(201 if pinned.is_new else 200, body)
 
 
-@delete(_PIN, opt={"action": "registry:DeleteImagePin"})
+@deletes(_PIN, "registry:DeleteImagePin")
 async def delete_pin(
     repository_id: FromPath[str],
     digest: FromPath[str],

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from litestar import delete, get, put
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.iam.decision import Caller
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.revisions import RevisionQuery
@@ -47,17 +47,14 @@ class RepositoryPolicy(ResponseBody):
     updated_at: RFC3339
 
 
-class OneRepositoryPolicy(ResponseBody):
-    """The body of an answer: a repository's policy."""
-
-    policy: RepositoryPolicy
-
-
-def _one(
+def _answer(
     ctx: RequestContext, repository: RepositoryDetails, stored: StoredResourcePolicy
-) -> OneRepositoryPolicy:
+) -> RepositoryPolicy:
     reference = reference_of(ctx, repository.account_id, repository.id, repository.name)
-    return OneRepositoryPolicy(policy=answer_of(RepositoryPolicy, stored, repository=reference))
+    return answer_of(RepositoryPolicy, stored, repository=reference)
+
+
+_POLICY: Final = RecordAnswers(RepositoryPolicy, "policy", _answer, noun="repository policy")
 
 
 def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
@@ -72,24 +69,21 @@ def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
     )
 
 
-@get(_PATH, opt={"action": "registry:GetRepositoryPolicy"})
+@_POLICY.gets(_PATH, "registry:GetRepositoryPolicy")
 async def get_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneRepositoryPolicy:
+) -> ResponseBody:
     """Return a repository's policy."""
     repository = await authorized_repository(ctx, repository_id)
-    return _one(ctx, repository, await ctx.database.read(get_resource_policy, repository.id))
+    return _POLICY.one(ctx, repository, await ctx.database.read(get_resource_policy, repository.id))
 
 
-@put(
-    _PATH,
-    opt={"action": "registry:PutRepositoryPolicy", "query": PutPolicyQuery, "statuses": (409,)},
-)
+@_POLICY.puts(_PATH, "registry:PutRepositoryPolicy", query=PutPolicyQuery, statuses=(409,))
 async def put_repository_policy(
     repository_id: FromPath[str],
     data: JSONBody[dict[str, Any]],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneRepositoryPolicy]:
+) -> Reply[ResponseBody]:
     """Set the policy of a repository, sent bare or under `policy`, in place of any earlier one.
 
     A policy that denies the caller an action it has without it is refused, unless `force` is set.
@@ -104,14 +98,11 @@ async def put_repository_policy(
         ctx.clock(),
         None if query.force else _setter(ctx, repository),
         query.revision,
-        wrap=partial(_one, ctx, repository),
+        wrap=partial(_POLICY.one, ctx, repository),
     )
 
 
-@delete(
-    _PATH,
-    opt={"action": "registry:DeleteRepositoryPolicy", "query": RevisionQuery, "statuses": (409,)},
-)
+@deletes(_PATH, "registry:DeleteRepositoryPolicy", query=RevisionQuery, statuses=(409,))
 async def delete_repository_policy(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final, Literal
 
 import msgspec
-from litestar import delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
@@ -17,11 +16,12 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_names import Crn, Uuid, check_tags
 from cloudcore.resource_references import Scope
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.app import Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageMeta, PageQuery, read_page
+from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, change_of
@@ -152,19 +152,6 @@ class RepositoryAnswer(ResponseBody):
     updated_at: RFC3339
 
 
-class OneRepository(ResponseBody):
-    """The body of an answer: a repository."""
-
-    repository: RepositoryAnswer
-
-
-class ManyRepositories(ResponseBody):
-    """A page of repositories."""
-
-    repositories: Sequence[RepositoryAnswer]
-    meta: PageMeta
-
-
 def crn_of(ctx: RequestContext, repository: RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
@@ -199,8 +186,7 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
     return found
 
 
-def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
-    """Return the answer for a repository."""
+def _answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
     return answer_of(
         RepositoryAnswer,
         found,
@@ -214,16 +200,15 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
     )
 
 
-@post(
-    "/v1/repositories",
-    status_code=201,
-    opt={"action": "registry:CreateRepository", "idempotent": True, "statuses": (404, 409)},
-)
+REPOSITORIES: Final = RecordAnswers(RepositoryAnswer, "repository", _answer)
+
+
+@REPOSITORIES.creates("/v1/repositories", "registry:CreateRepository", statuses=(404, 409))
 async def create_repository(
     data: JSONBody[CreateRepository],
     ctx: NamedDependency[RequestContext],
     needs: Needs[ServiceContext],
-) -> Reply[OneRepository]:
+) -> Reply[ResponseBody]:
     """Create a repository; a `kms_key` needs `kms:UseKey` on that key."""
     account_id = account_of(ctx)
     account = await ctx.database.read(find_account, account_id)
@@ -241,13 +226,13 @@ async def create_repository(
         new,
         change_of(ctx),
         key,
-        wrap=lambda found: OneRepository(repository=repository_answer(ctx, found)),
+        wrap=partial(REPOSITORIES.one, ctx),
         location=lambda found: f"/v1/repositories/{found.id}",
     )
 
 
-@get("/v1/repositories", opt={"action": "registry:DescribeRepositories", "query": RepositoryQuery})
-async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
+@REPOSITORIES.lists("/v1/repositories", "registry:DescribeRepositories", RepositoryQuery)
+async def list_repositories(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the account's repositories by name."""
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
@@ -264,18 +249,14 @@ async def list_repositories(ctx: NamedDependency[RequestContext]) -> ManyReposit
         names,
         key=lambda each: each.name,
     )
-    return ManyRepositories(
-        repositories=[repository_answer(ctx, each) for each in found], meta=meta
-    )
+    return REPOSITORIES.many([_answer(ctx, each) for each in found], meta)
 
 
 def _authorize_list(ctx: RequestContext, crn: str) -> None:
     """Check that the caller may list the repositories of a pattern.
 
-    Raises:
-        AccessDenied: it may not. If it may list some, the error names the beginnings of their
-            names that its policies spell out, as `name_prefixes`.
-
+    Raise `AccessDenied` if it may not. If it may list some, the error names the beginnings of
+    their names that its policies spell out, as `name_prefixes`.
     """
     try:
         ctx.authorize(crn)
@@ -293,22 +274,20 @@ def _authorize_list(ctx: RequestContext, crn: str) -> None:
         raise AccessDenied(words, name_prefixes=prefixes) from error
 
 
-@get(PATH, opt={"action": "registry:DescribeRepositories"})
+@REPOSITORIES.gets(PATH, "registry:DescribeRepositories")
 async def get_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneRepository:
+) -> ResponseBody:
     """Return a repository."""
-    return OneRepository(
-        repository=repository_answer(ctx, await authorized_repository(ctx, repository_id))
-    )
+    return REPOSITORIES.one(ctx, await authorized_repository(ctx, repository_id))
 
 
-@patch(PATH, opt={"action": "registry:UpdateRepository"})
+@REPOSITORIES.updates(PATH, "registry:UpdateRepository")
 async def update_repository(
     repository_id: FromPath[str],
     data: JSONBody[UpdateRepository],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneRepository]:
+) -> Reply[ResponseBody]:
     """Change a repository; each given field is replaced whole, and null takes it away."""
     found = await authorized_repository(ctx, repository_id)
     changes = changes_of(data, CreateRepository)
@@ -320,11 +299,11 @@ async def update_repository(
         found.id,
         changes,
         ctx.clock(),
-        wrap=lambda changed: OneRepository(repository=repository_answer(ctx, changed)),
+        wrap=partial(REPOSITORIES.one, ctx),
     )
 
 
-@delete(PATH, opt={"action": "registry:DeleteRepository", "query": DeleteQuery, "statuses": (409,)})
+@deletes(PATH, "registry:DeleteRepository", query=DeleteQuery, statuses=(409,))
 async def delete_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> None:

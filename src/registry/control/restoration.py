@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Final
 
 from litestar import get, post
 from litestar.di import NamedDependency
@@ -13,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -21,10 +23,9 @@ from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control.bodies import answer_of
 from registry.control.repositories import (
-    OneRepository,
+    REPOSITORIES,
     authorized_for_all,
     authorized_repository,
-    repository_answer,
     uri_of,
 )
 from registry.control.tags import TagChange
@@ -63,13 +64,6 @@ class DeletedRepositoryAnswer(ResponseBody):
     restorable_until: RFC3339
 
 
-class ManyDeletedRepositories(ResponseBody):
-    """A page of deleted repositories."""
-
-    repositories: Sequence[DeletedRepositoryAnswer]
-    meta: PageMeta
-
-
 class DeletedImageAnswer(ResponseBody):
     """An image that was deleted with its tags."""
 
@@ -87,13 +81,6 @@ class DeletedImageAnswer(ResponseBody):
     """Who is behind that principal; null if that is unknown or nobody."""
     restorable_until: RFC3339
     artifact_type: str | UnsetType = UNSET
-
-
-class ManyDeletedImages(ResponseBody):
-    """A page of deleted images."""
-
-    images: Sequence[DeletedImageAnswer]
-    meta: PageMeta
 
 
 class ManyDeletedTags(ResponseBody):
@@ -139,16 +126,36 @@ class RestoredTag(ResponseBody):
     digest: str
 
 
-class OneRestoredTag(ResponseBody):
-    """The body of an answer: a restored tag."""
+def _repository(
+    ctx: RequestContext, handle: str, found: DeletedRepository
+) -> DeletedRepositoryAnswer:
+    return answer_of(
+        DeletedRepositoryAnswer,
+        found,
+        crn=repository_crn(ctx.settings.region, found.account_id, found.name),
+        uri=uri_of(ctx, handle, found.name),
+        deleted_by=found.deleted_by or None,
+    )
 
-    tag: RestoredTag
+
+def _image(found: Tombstone) -> DeletedImageAnswer:
+    tags, deleted_by = [tag for tag, _ in found.tags], found.deleted_by or None
+    return answer_of(DeletedImageAnswer, found, tags=tags, deleted_by=deleted_by)
 
 
-@get(
-    "/v1/repositories/deleted", opt={"action": "registry:DescribeRepositories", "query": PageQuery}
+def _restored_tag(name: str, digest: str) -> RestoredTag:
+    return RestoredTag(name=name, digest=digest)
+
+
+_REPOSITORIES: Final = RecordAnswers(
+    DeletedRepositoryAnswer, "repository", _repository, noun="deleted repository"
 )
-async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepositories:
+_IMAGES: Final = RecordAnswers(DeletedImageAnswer, "image", _image, noun="deleted image")
+_RESTORED_TAG: Final = RecordAnswers(RestoredTag, "tag", _restored_tag, noun="restored tag")
+
+
+@_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")
+async def list_deleted(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the account's deleted repositories that can be restored, last created first."""
     account_id = authorized_for_all(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
@@ -163,19 +170,14 @@ async def list_deleted(ctx: NamedDependency[RequestContext]) -> ManyDeletedRepos
     account, rows, total = await ctx.database.read(read)
     assert account is not None
     found, meta = pager.cut(rows, total, lambda row: (row.id,))
-    return ManyDeletedRepositories(
-        repositories=[_repository(ctx, account.handle, each) for each in found], meta=meta
-    )
+    shown = [_repository(ctx, account.handle, each) for each in found]
+    return _REPOSITORIES.many(shown, meta)
 
 
-@post(
-    PATH + "/restore",
-    status_code=200,
-    opt={"action": "registry:RestoreRepository", "idempotent": True, "statuses": (409,)},
-)
+@REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
 async def restore_repository(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneRepository]:
+) -> Reply[ResponseBody]:
     """Restore a deleted repository with all it held; its name must be free."""
     account_id = account_of(ctx)
     name = await ctx.database.read(
@@ -187,14 +189,14 @@ async def restore_repository(
         account_id,
         repository_id,
         change_of(ctx),
-        wrap=lambda record: OneRepository(repository=repository_answer(ctx, record)),
+        wrap=partial(REPOSITORIES.one, ctx),
     )
 
 
-@get(PATH + "/images/deleted", opt={"action": "registry:DescribeImages", "query": PageQuery})
+@_IMAGES.lists(f"{PATH}/images/deleted", "registry:DescribeImages")
 async def list_deleted_images(
     repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyDeletedImages:
+) -> ResponseBody:
     """List the deleted images that can be restored, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
@@ -206,7 +208,7 @@ async def list_deleted_images(
         return rows, count_tombstones(tx, repository.id, now)
 
     found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.deleted_at, row.id))
-    return ManyDeletedImages(images=[_image(each) for each in found], meta=meta)
+    return _IMAGES.many([_image(each) for each in found], meta)
 
 
 @post(
@@ -249,14 +251,10 @@ async def list_deleted_tag_names(
     return ManyDeletedTags(tags=[_deletion(each) for each in found], meta=meta)
 
 
-@post(
-    PATH + "/tags/{tag:str}/restore",
-    status_code=200,
-    opt={"action": "registry:RestoreImage", "idempotent": True, "statuses": (409,)},
-)
+@_RESTORED_TAG.changes(f"{PATH}/tags/{{tag:str}}/restore", "registry:RestoreImage", statuses=(409,))
 async def restore_tag(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[OneRestoredTag]:
+) -> Reply[ResponseBody]:
     """Point a deleted tag to the image it pointed to."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
@@ -264,19 +262,7 @@ async def restore_tag(
         repository,
         tag,
         change_of(ctx),
-        wrap=lambda digest: OneRestoredTag(tag=RestoredTag(name=tag, digest=digest)),
-    )
-
-
-def _repository(
-    ctx: RequestContext, handle: str, found: DeletedRepository
-) -> DeletedRepositoryAnswer:
-    return answer_of(
-        DeletedRepositoryAnswer,
-        found,
-        crn=repository_crn(ctx.settings.region, found.account_id, found.name),
-        uri=uri_of(ctx, handle, found.name),
-        deleted_by=found.deleted_by or None,
+        wrap=partial(_RESTORED_TAG.one, tag),
     )
 
 
@@ -297,11 +283,6 @@ def _counts(batch: RestorationBatch) -> dict[str, object] | None:
     if not batch.restored:
         return None
     return {"restored_count": len(batch.restored), "not_restored_count": len(batch.failures)}
-
-
-def _image(found: Tombstone) -> DeletedImageAnswer:
-    tags, deleted_by = [tag for tag, _ in found.tags], found.deleted_by or None
-    return answer_of(DeletedImageAnswer, found, tags=tags, deleted_by=deleted_by)
 
 
 def _deletion(tag: DeletedTag) -> TagChange:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
-from litestar import get, patch
 from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.resource_names import Crn
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 from registry.control.bodies import answer_of
-from registry.metadata.settings import AccountSettings, find_settings
+from registry.metadata.settings import find_settings
 from registry.services.registry_settings import update_settings
 
 _PATH: Final = "/v1/registry-settings"
@@ -52,14 +53,12 @@ class SettingsAnswer(ResponseBody):
     """Null until the account changes a setting."""
 
 
-class OneSettings(ResponseBody):
-    """The body of an answer: an account's settings."""
-
-    registry_settings: SettingsAnswer
-
-
-def _one(found: AccountSettings) -> OneSettings:
-    return OneSettings(registry_settings=answer_of(SettingsAnswer, found))
+_SETTINGS: Final = RecordAnswers(
+    SettingsAnswer,
+    "registry_settings",
+    partial(answer_of, SettingsAnswer),
+    noun="account's settings",
+)
 
 
 def _authorize(ctx: RequestContext) -> str:
@@ -70,16 +69,17 @@ def _authorize(ctx: RequestContext) -> str:
     return account_id
 
 
-@get(_PATH, opt={"action": "registry:GetRegistrySettings"})
-async def get_settings(ctx: NamedDependency[RequestContext]) -> OneSettings:
+@_SETTINGS.gets(_PATH, "registry:GetRegistrySettings")
+async def get_settings(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """Return the account's settings."""
-    return _one(await ctx.database.read(find_settings, _authorize(ctx)))
+    return _SETTINGS.one(await ctx.database.read(find_settings, _authorize(ctx)))
 
 
-@patch(_PATH, opt={"action": "registry:UpdateRegistrySettings"})
+@_SETTINGS.updates(_PATH, "registry:UpdateRegistrySettings")
 async def patch_settings(
     data: JSONBody[UpdateSettings], ctx: NamedDependency[RequestContext]
-) -> Reply[OneSettings]:
+) -> Reply[ResponseBody]:
     """Change the account's settings; `uncounted_pullers` takes effect within five minutes."""
     account_id = _authorize(ctx)
-    return await ctx.commit(update_settings, account_id, changes_of(data), ctx.clock(), wrap=_one)
+    changes, now = changes_of(data), ctx.clock()
+    return await ctx.commit(update_settings, account_id, changes, now, wrap=_SETTINGS.one)

@@ -18,11 +18,10 @@ from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 from registry.control.bodies import answer_of
 from registry.control.repositories import (
-    ManyRepositories,
+    REPOSITORIES,
     authorized_for_all,
     authorized_repository,
     reference_of,
-    repository_answer,
 )
 from registry.control.visible_repositories import PATH, authorized_own
 from registry.metadata.blobs.damage import DamagedImage, DamagedObject
@@ -300,8 +299,8 @@ async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorag
     return OneStorageHistory(storage_history=_answer(ctx, account_id, found))
 
 
-@get("/v1/repositories/stale", opt={"action": "registry:DescribeRepositories", "query": StaleQuery})
-async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyRepositories:
+@REPOSITORIES.lists("/v1/repositories/stale", "registry:DescribeRepositories", StaleQuery)
+async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ResponseBody:
     """List the repositories that hold bytes and were not used lately, the longest unused first.
 
     Use is a push or a pull. Repositories are measured every six hours; one that was used since is
@@ -315,9 +314,7 @@ async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ManyR
     found = await ctx.database.read(list_stale, account_id, before, after, pager.wanted)
     cut, meta = pager.cut(found.uses, found.total, key=tuple)
     shown = (found.repositories.get(each.repository_id) for each in cut)
-    return ManyRepositories(
-        repositories=[repository_answer(ctx, each) for each in shown if each is not None], meta=meta
-    )
+    return REPOSITORIES.many([REPOSITORIES.show(ctx, each) for each in shown if each], meta)
 
 
 def _answer(ctx: RequestContext, account_id: str, found: AccountHistory) -> StorageHistory:

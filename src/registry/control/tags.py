@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import msgspec
 from litestar import Request as LitestarRequest
-from litestar import delete, get, put
+from litestar import get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -69,26 +70,18 @@ class TagAnswer(ResponseBody):
     """When it last moved."""
 
 
-class OneTag(ResponseBody):
-    """The body of an answer: a tag."""
-
-    tag: TagAnswer
-
-
-class ManyTags(ResponseBody):
-    """A page of tags."""
-
-    tags: Sequence[TagAnswer]
-    meta: PageMeta
-
-
 def _answer(found: VisibleRepository, tag: TagDetails) -> TagAnswer:
     mutable = not is_immutable(found.repository, tag.name)
     return answer_of(TagAnswer, tag, image_id=tag.manifest_id, mutable=mutable)
 
 
-@get(_TAGS, opt={"action": "registry:DescribeImages", "query": TagQuery})
-async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[RequestContext]) -> ManyTags:
+_ANSWERS: Final = RecordAnswers(TagAnswer, "tag", _answer)
+
+
+@_ANSWERS.lists(_TAGS, "registry:DescribeImages", TagQuery)
+async def list_tags(
+    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+) -> ResponseBody:
     """List a repository's tags in byte order."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(TagQuery)
@@ -98,34 +91,26 @@ async def list_tags(repository_id: FromPath[str], ctx: NamedDependency[RequestCo
         tag_details.list_tag_page, found, query.prefix, after, pager.wanted
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.name,))
-    return ManyTags(tags=[_answer(found, row) for row in cut], meta=meta)
+    return _ANSWERS.many([_answer(found, row) for row in cut], meta)
 
 
-@get(_TAG, opt={"action": "registry:DescribeImages"})
+@_ANSWERS.gets(_TAG, "registry:DescribeImages")
 async def get_tag(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneTag:
+) -> ResponseBody:
     """Return a tag."""
     found = await authorized_visible_repository(ctx, repository_id)
-    return OneTag(tag=_answer(found, await ctx.database.read(tag_details.get_tag, found, tag)))
+    return _ANSWERS.one(found, await ctx.database.read(tag_details.get_tag, found, tag))
 
 
-@put(
-    _TAG,
-    opt={
-        "action": "registry:PushImage",
-        "admits": admit,
-        "statuses": (201, 409),
-        "conditional": True,
-    },
-)
+@_ANSWERS.puts(_TAG, "registry:PushImage", admits=admit, statuses=(201, 409), conditional=True)
 async def put_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],
     data: JSONBody[PutTag],
     request: LitestarRequest[Any, Any, Any],
     ctx: NamedDependency[RequestContext],
-) -> Reply[OneTag]:
+) -> Reply[ResponseBody]:
     """Create a tag of an image in the repository, or move it to that image.
 
     The entity tag is the digest that the tag points to, in quotes: `If-Match: "sha256:..."` moves
@@ -136,7 +121,7 @@ async def put_tag(
     pointed = await ctx.database.write(
         tag_details.put_tag, found, name, digest, _precondition(request), change_of(ctx)
     )
-    body = msgspec.json.encode(OneTag(tag=_answer(found, pointed.tag)))
+    body = msgspec.json.encode(_ANSWERS.one(found, pointed.tag))
     return Reply(201 if pointed.is_new else 200, body)
 
 
@@ -158,7 +143,7 @@ def _checked(tag: str, digest: str) -> tuple[str, Digest]:
         raise InvalidInput(error.message, field="digest", reason="malformed") from None
 
 
-@delete(_TAG, opt={"action": "registry:DeleteImage", "statuses": (409,), "conditional": True})
+@deletes(_TAG, "registry:DeleteImage", statuses=(409,), conditional=True)
 async def delete_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],
@@ -194,9 +179,7 @@ class ManyTagChanges(ResponseBody):
     meta: PageMeta
 
 
-@get(
-    PATH + "/tags/{tag:str}/history", opt={"action": "registry:DescribeImages", "query": PageQuery}
-)
+@get(f"{_TAG}/history", opt={"action": "registry:DescribeImages", "query": PageQuery})
 async def get_tag_history(
     repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
 ) -> ManyTagChanges:

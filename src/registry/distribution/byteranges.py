@@ -37,9 +37,8 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     A malformed header and another unit are ignored (RFC 9110 §14.2), and so are several ranges: see
     `parse_ranges`.
 
-    Raises:
-        RangeUnsatisfiable: the range has no byte of the content, or ends before it starts.
-
+    Raise `RangeUnsatisfiable` if the range has no byte of the content, or ends before it
+    starts.
     """
     if header is None:
         return None
@@ -65,9 +64,7 @@ def parse_ranges(header: str, size: int) -> list[tuple[int, int]]:
     Ranges without a byte of the content are left out. The list is empty if the header is to be
     ignored (RFC 9110 §14.2): it is malformed, or has more than `MOST_RANGES`.
 
-    Raises:
-        RangeUnsatisfiable: no range has a byte of the content.
-
+    Raise `RangeUnsatisfiable` if no range has a byte of the content.
     """
     unit, _, text = header.strip().partition("=")
     specs = [spec for each in text.split(",") if (spec := each.strip())]

@@ -12,20 +12,6 @@ from cloudcore.serving.asgi import Scope, Send
 from registry import errors as registry
 from registry.distribution.response import Headers, Response, json_headers, send_response
 
-CODES: Final = frozenset(
-    {
-        "BLOB_UNKNOWN", "BLOB_UPLOAD_INVALID", "BLOB_UPLOAD_UNKNOWN", "DIGEST_INVALID",
-        "MANIFEST_BLOB_UNKNOWN", "MANIFEST_INVALID", "MANIFEST_UNKNOWN", "NAME_INVALID",
-        "NAME_UNKNOWN", "SIZE_INVALID", "UNAUTHORIZED", "DENIED", "UNSUPPORTED",
-        "TOOMANYREQUESTS",
-        "UNKNOWN",  # only for a 5xx: none of the 14 codes means a failure of the server
-    }
-)  # fmt: skip
-"""Every code that an error may have: code-1 to code-14, and the reference server's code for a 5xx.
-
-A 503 has `UNKNOWN` too: Docker aborts a push on most of the 14 codes, and retries on `UNKNOWN`.
-"""
-
 TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     platform.PlatformError: (500, "UNKNOWN"),
     platform.InvalidInput: (400, "UNSUPPORTED"),
@@ -71,6 +57,10 @@ TABLE: Final[dict[type[platform.PlatformError], tuple[int, str]]] = {
     registry.TokenRequired: (401, "UNAUTHORIZED"),
     registry.TokenDenied: (403, "DENIED"),
 }
+"""Statuses and codes: code-1 to code-14 and, for a 5xx, the reference server's ``UNKNOWN``.
+
+A 503 has it too: Docker aborts a push on most of the 14 codes, and retries on ``UNKNOWN``.
+"""
 
 
 def rendering(error: type[platform.PlatformError]) -> tuple[int, str]:

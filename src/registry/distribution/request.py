@@ -101,9 +101,7 @@ class DataPlaneRequest:
     async def read_few(self, limit: int) -> SmallBody | None:
         """Return the body if it has at most `limit` bytes, else None: `body` still has all of it.
 
-        Raises:
-            NoRoom: too many bodies are arriving at once.
-
+        Raise `NoRoom` if too many bodies are arriving at once.
         """
         with BODIES.hold() as hold:
             few = await read_few(hold.metered(self.receive), limit)
@@ -127,9 +125,8 @@ def etag(digest: str) -> tuple[bytes, bytes]:
 def require_match(request: DataPlaneRequest, digest: str) -> None:
     """Check ``If-Match`` before every other condition (RFC 9110 §13.2.2).
 
-    Raises:
-        PreconditionFailed: the header does not contain this digest, compared strongly (§13.1.1).
-
+    Raise `PreconditionFailed` if the header does not contain this digest, compared strongly
+    (§13.1.1).
     """
     header = request.list_header(b"if-match")
     if header is None:
@@ -202,9 +199,7 @@ class Query:
 def page_size(query: Query, default: int, most: int) -> int:
     """Return ``n``, limited to `most`, or `default` if it is absent (end-8b).
 
-    Raises:
-        ListQueryInvalid: it is not a decimal number, or given more than once.
-
+    Raise `ListQueryInvalid` if it is not a decimal number, or given more than once.
     """
     text = query.one("n", ListQueryInvalid)
     if text is None:
@@ -217,9 +212,8 @@ def page_size(query: Query, default: int, most: int) -> int:
 def page_cursor(query: Query) -> str:
     """Return ``last``, after which the page starts, or "" if it is absent.
 
-    Raises:
-        ListQueryInvalid: it has a control character, is too long, or is given more than once.
-
+    Raise `ListQueryInvalid` if it has a control character, is too long, or is given more than
+    once.
     """
     text = query.one("last", ListQueryInvalid) or ""
     if len(text) > _MAX_CURSOR or not text.isprintable():

@@ -117,9 +117,7 @@ def parse_scopes(
 
     An entry is ``type[(class)]:name:action[,action]``. Some tools put several into one value.
 
-    Raises:
-        InvalidInput: there are more than `MAX_SCOPES` entries.
-
+    Raise `InvalidInput` if there are more than `MAX_SCOPES` entries.
     """
     entries = [entry for value in values for entry in value.split()]
     if len(entries) > MAX_SCOPES:

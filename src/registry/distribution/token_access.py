@@ -187,9 +187,7 @@ class TokenAccess:
     def check_mount(self, scope: Scope, bearer: Bearer, target: Name, source: Name) -> None:
         """Ask the client for a token with a mount's source, but only once, to avoid a loop.
 
-        Raises:
-            TokenRequired: this is the first time for this token, target and source.
-
+        Raise `TokenRequired` if this is the first time for this token, target and source.
         """
         if self._mounts.take((bearer.token_id, target, source)):
             return
@@ -340,9 +338,8 @@ class BearerGrant:
     async def sources(self, target: Name, source: Name | None) -> Callable[[Name], bool]:
         """Return a predicate of the repositories that token and current policies allow mounts from.
 
-        Raises:
-            TokenRequired: the token has no scope for `source`; see `TokenAccess.check_mount`.
-
+        Raise `TokenRequired` if the token has no scope for `source`; see
+        `TokenAccess.check_mount`.
         """
         access = self._bearer.access
         if source is None:
@@ -359,9 +356,7 @@ class BearerGrant:
     async def listing(self) -> Listing:
         """Return the caller's account, and which of its repositories it may describe now.
 
-        Raises:
-            TokenRequired: the login behind the token has ended.
-
+        Raise `TokenRequired` if the login behind the token has ended.
         """
         tokens = self._access.tokens
         found = await tokens.find_subject(self._bearer, self._access.source_ip(self._scope))

@@ -70,9 +70,7 @@ async def _make_room(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> boo
 async def _step(ctx: ServiceContext, sweeper: BlobSweeper, run: Run, job: Job) -> Next | Done:
     """Do some batches of the run's current phase.
 
-    Raises:
-        StepFailed: the store or the database is unavailable, or nothing may be collected.
-
+    Raise `StepFailed` if the store or the database is unavailable, or nothing may be collected.
     """
     number = 0 if job.cursor is None else msgspec.convert(job.cursor, int)
     phases = phases_of(sweeper)
@@ -110,9 +108,7 @@ async def mark(ctx: ServiceContext, run: Run) -> bool:
 
     A link that was touched or referenced since it was listed stays.
 
-    Raises:
-        IndexIncomplete: manifests contradict their edges or the links' `manifest_refs`.
-
+    Raise `IndexIncomplete` if manifests contradict their edges or the links' `manifest_refs`.
     """
     now = ctx.clock()
     before = now - ctx.delays.grace
@@ -141,9 +137,7 @@ async def sweep(ctx: ServiceContext, run: Run) -> bool:
     Objects that are referenced again become live. Foreign keys refuse to sweep objects whose
     references this transaction does not see yet.
 
-    Raises:
-        IndexIncomplete: a manifest references an object whose link is lost.
-
+    Raise `IndexIncomplete` if a manifest references an object whose link is lost.
     """
     now = ctx.clock()
     before = now - ctx.delays.condemned
@@ -181,9 +175,8 @@ async def remove(sweeper: BlobSweeper, ctx: ServiceContext, run: Run) -> bool:
     their rows. A client that has an object open reads
     it to its end. While a backup is under way nothing is deleted, and the rows stay.
 
-    Raises:
-        StoreUnavailable: the store failed for some of them; the next run tries these again.
-
+    Raise `StoreUnavailable` if the store failed for some of them; the next run tries these
+    again.
     """
     now = ctx.clock()
     before = now - ctx.delays.quarantine

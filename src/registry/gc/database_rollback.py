@@ -55,9 +55,7 @@ class DatabaseWentBack(Exception):
 async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Check that the database is the one last used with the blobs, and not an older state of it.
 
-    Raises:
-        DatabaseWentBack: the database is older, or another one.
-
+    Raise `DatabaseWentBack` if the database is older, or another one.
     """
     noted = await sweeper.generation()
     if noted is not None and not await ctx.database.read(generations.is_known, noted):
@@ -67,9 +65,7 @@ async def check_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
 async def renew_generation(ctx: ServiceContext, sweeper: BlobSweeper) -> None:
     """Begin a new generation.
 
-    Raises:
-        DatabaseWentBack: the database does not know the noted one, which stays noted.
-
+    Raise `DatabaseWentBack` if the database does not know the noted one, which stays noted.
     """
     noted, new = await sweeper.generation(), ctx.new_id()
     if not await ctx.database.write(generations.follow, noted, new, ctx.clock()):

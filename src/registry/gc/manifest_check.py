@@ -33,9 +33,7 @@ class IndexIncomplete(Exception):
 def check_repository(tx: Connection, repository_id: str) -> None:
     """Compare a repository's newest, oldest and last deleted manifests with their edges.
 
-    Raises:
-        IndexIncomplete: a manifest is damaged, or has fewer edges than it must have.
-
+    Raise `IndexIncomplete` if a manifest is damaged, or has fewer edges than it must have.
     """
     for document in audit.sample_manifests(tx, repository_id, _SAMPLE):
         problem = manifest_problem(document)
@@ -106,9 +104,7 @@ class ManifestCheck:
     ) -> AsyncIterator[FoundManifest]:
         """Check the manifests of all pages; yield the damaged ones.
 
-        Raises:
-            ReadingStopped: the pace was stopped.
-
+        Raise `ReadingStopped` if the pace was stopped.
         """
         async for page in pages:
             for manifest, problem in await self._pace.in_thread(_problems, page, self._pace):

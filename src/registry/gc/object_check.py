@@ -151,9 +151,7 @@ class Pace:
     def spend(self, count: int) -> None:
         """Count bytes that were read, and wait as long as they take at this rate. Blocks.
 
-        Raises:
-            ReadingStopped: `stop` was called, before or meanwhile.
-
+        Raise `ReadingStopped` if `stop` was called, before or meanwhile.
         """
         seconds = 0.0
         if self._bytes_per_second:
@@ -268,9 +266,7 @@ class ObjectCheck(Generic[F]):
     async def run(self, rows: AsyncIterator[ObjectRow], readers: int = READERS) -> None:
         """Check objects, `readers` at once; if that is stopped, record what was checked.
 
-        Raises:
-            ReadingStopped: the pace was stopped.
-
+        Raise `ReadingStopped` if the pace was stopped.
         """
         try:
             await work_through(rows, self.check, readers)
@@ -325,9 +321,7 @@ class ObjectState(NamedTuple):
 async def inspect(store: BlobReader, row: ObjectRow, pace: Pace, *, reads: bool) -> ObjectState:
     """Check an object's stored bytes: presence and size, and with `reads` also their hash.
 
-    Raises:
-        ReadingStopped: `pace` was stopped.
-
+    Raise `ReadingStopped` if `pace` was stopped.
     """
     if row.is_inline:
         return await _inspect_body(row, pace, reads=reads)

@@ -132,9 +132,7 @@ class Sealer:
     async def _copy(self, row: ObjectRow, staged: Staged) -> Stored:
         """Return the sealed copy, verified and durable.
 
-        Raises:
-            _SourceFailed: the plain bytes are absent, damaged or unreadable.
-
+        Raise `_SourceFailed` if the plain bytes are absent, damaged or unreadable.
         """
         try:
             source = await self._open(row)
@@ -226,9 +224,7 @@ def _switch(
 ) -> bool:
     """Write the rows; return False if the object is gone or has other bytes.
 
-    Raises:
-        _KeysChanged: it needs a key without a wrap, or one that is not enabled any more.
-
+    Raise `_KeysChanged` if it needs a key without a wrap, or one that is not enabled any more.
     """
     new = new_object(stored)._replace(id=row.id)
     if not switch_bytes(tx, row.account_id, row.stored_id, new, quarantined_id, now):

@@ -91,9 +91,7 @@ async def discard_expired_uploads(ctx: ServiceContext) -> int:
     later state of the database may have them as a blob; so do bytes that a former holder has open.
     The orphan scan sets both aside.
 
-    Raises:
-        StoreUnavailable: the store failed for some of them; all others were tried.
-
+    Raise `StoreUnavailable` if the store failed for some of them; all others were tried.
     """
     discarded = 0
     refusal: StoreUnavailable | None = None

@@ -108,9 +108,8 @@ class ObjectScrub:
 
         End early while a backup is under way, and when the database is not the one of the blobs.
 
-        Raises:
-            StoreUnavailable: the first ones are all damaged, as if their disk was not mounted.
-
+        Raise `StoreUnavailable` if the first ones are all damaged, as if their disk was not
+        mounted.
         """
         try:
             await check_generation(self._ctx, self._store)

@@ -81,10 +81,8 @@ class SealTurns:
 
         End early while a backup is under way, and when the database is not the one of the blobs.
 
-        Raises:
-            StoreUnavailable: there is no room for a copy, or the store failed; or the first
-                objects are all damaged.
-
+        Raise `StoreUnavailable` if there is no room for a copy, or the store failed; or the
+        first objects are all damaged.
         """
         ctx = self._ctx
         assert ctx.data_keys is not None

@@ -55,9 +55,7 @@ def migrate(url: str) -> None:
 def has_tables(url: str) -> bool:
     """Return True if the database has tables of any revision; create no file.
 
-    Raises:
-        Unavailable: the database cannot be reached, or its file is damaged.
-
+    Raise `Unavailable` if the database cannot be reached, or its file is damaged.
     """
     if not is_postgresql(url) and not sqlite_path(url).exists():
         return False
@@ -67,9 +65,7 @@ def has_tables(url: str) -> bool:
 def check_whole(url: str) -> None:
     """Check all of an SQLite file for damage; on PostgreSQL, do nothing.
 
-    Raises:
-        Unavailable: the file is damaged or cannot be read.
-
+    Raise `Unavailable` if the file is damaged or cannot be read.
     """
     if not is_postgresql(url):
         _check_file(sqlite_path(url), None)

@@ -96,10 +96,7 @@ def find_policy(tx: Connection, repository_id: str) -> StoredLifecyclePolicy | N
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:
-    """Remove a repository's policy; return False if it had none.
-
-    Lock the repository first.
-    """
+    """Remove a repository's policy; return False if it had none. Lock the repository first."""
     tx.execute(_KEEP_REVISION, repository_id=repository_id)
     return tx.execute(_REMOVE, repository_id=repository_id) == 1
 

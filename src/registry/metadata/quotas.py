@@ -245,9 +245,7 @@ def check_added(
 
     Notify the account if it has most or all of its quota now.
 
-    Raises:
-        QuotaExceeded: it has more than it may have.
-
+    Raise `QuotaExceeded` if it has more than it may have.
     """
     if limit is None or added <= 0:
         return

@@ -73,18 +73,14 @@ class DataKeys:
     ) -> DataKey:
         """Return the data key of the bytes `stored_id`.
 
-        Raises:
-            WrapBroken: it was not wrapped under this KMS key for these bytes.
-
+        Raise `WrapBroken` if it was not wrapped under this KMS key for these bytes.
         """
         return (await self.open_all(account_id, [WrappedKey(kms_key_id, wrapped, stored_id)]))[0]
 
     async def open_all(self, account_id: str, wraps: Sequence[WrappedKey]) -> list[DataKey]:
         """Return the data keys of one account's bytes; all KMS keys are read at once.
 
-        Raises:
-            WrapBroken: one of them does not open.
-
+        Raise `WrapBroken` if one of them does not open.
         """
         with _translated():
             opened = await self._vault.unwrap_all(account_id, _wraps(wraps))
@@ -95,9 +91,7 @@ class DataKeys:
     ) -> UsableKeys:
         """Find the KMS keys of these wraps usable, to open them after this transaction.
 
-        Raises:
-            WrapBroken: one of them has not the form of a wrap.
-
+        Raise `WrapBroken` if one of them has not the form of a wrap.
         """
         with _translated():
             return self._vault.usable_for(tx, account_id, _wraps(wraps))

@@ -44,9 +44,7 @@ def counts_pulls_of(
 ) -> bool:
     """Return True if pulls by the principal of this CRN count; an anonymous client has no CRN.
 
-    Raises:
-        TooCostly: the patterns need more steps than `work` has left.
-
+    Raise `TooCostly` if the patterns need more steps than `work` has left.
     """
     return not uncounted_pullers or not _compiled(tuple(uncounted_pullers)).match(principal, work)
 

@@ -26,7 +26,10 @@ _S3_HOST: Final = re.compile(r"(?=.{1,190}\Z)[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Addresses(SettingFields):
-    """Settings, and the host names and URLs that follow from them."""
+    """Settings, and the host names and URLs that follow from them.
+
+    A property raises `SettingsError` if its setting is malformed.
+    """
 
     @property
     def url(self) -> str:
@@ -71,12 +74,7 @@ class Addresses(SettingFields):
 
     @property
     def metrics_address(self) -> tuple[str, int] | None:
-        """Return host and port of the Prometheus endpoint, or None if there is none.
-
-        Raises:
-            SettingsError: `metrics` is no address.
-
-        """
+        """Return host and port of the Prometheus endpoint, or None if there is none."""
         if not self.metrics:
             return None
         host, colon, port = self.metrics.rpartition(":")
@@ -105,12 +103,7 @@ class Addresses(SettingFields):
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
-        """Return the hosts of each part that `family_hosts` lists; clients are sent to the first.
-
-        Raises:
-            SettingsError: an entry is not NAME=HOST, or there is no `public_url`.
-
-        """
+        """Return the hosts of each part in `family_hosts`; clients are sent to the first."""
         found = hosts_of_parts(self.family_hosts)
         if found and not self.public_url:
             raise SettingsError("family_hosts needs public_url, where all is that it does not list")
@@ -125,12 +118,7 @@ class Addresses(SettingFields):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Return the hosts of `allowed_hosts`, else those that a certificate is ordered for.
-
-        Raises:
-            SettingsError: one of them is not a host.
-
-        """
+        """Return the hosts of `allowed_hosts`, else those that a certificate is ordered for."""
         # Port 443 of a name leads here, whatever the port is that the server listens on.
         hosts = listed(self.allowed_hosts) or self.acme.names
         for host in hosts:
@@ -140,12 +128,7 @@ class Addresses(SettingFields):
 
     @property
     def s3_name(self) -> str:
-        """Return the host name of the S3 endpoint, or an empty text.
-
-        Raises:
-            SettingsError: `s3_host` is none, or `s3_port` is the registry's.
-
-        """
+        """Return the host name of the S3 endpoint, or an empty text."""
         if self.s3_host and not _S3_HOST.fullmatch(self.s3_host):
             raise SettingsError(
                 f"s3_host: {self.s3_host!r} is no host name in lower case such as s3.example.com"

@@ -22,7 +22,10 @@ _DOMAIN: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class EmailSettings:
-    """Sending of the accounts' mail, and the address that takes bounces."""
+    """Sending of the accounts' mail, and the address that takes bounces.
+
+    A property raises `SettingsError` if its setting is malformed.
+    """
 
     email_sending: EmailSending = "off"
     """Way of the accounts' mail: ``off``; ``direct``, to the mail servers of the recipients'
@@ -53,12 +56,7 @@ class EmailSettings:
 
     @property
     def allowed(self) -> Allowed:
-        """Return which mail servers mail is sent to besides those of the public internet.
-
-        Raises:
-            SettingsError: an entry is no network.
-
-        """
+        """Return which mail servers mail is sent to besides those of the public internet."""
         found = allowed_destinations("email_allowed", self.email_allowed)
         if found.origins:
             raise SettingsError("email_allowed lists networks such as 10.0.0.0/8, no URLs")
@@ -66,12 +64,7 @@ class EmailSettings:
 
     @property
     def dedicated_ips(self) -> Sequence[str]:
-        """Return the addresses that accounts may get for themselves, each once.
-
-        Raises:
-            SettingsError: an entry is no address.
-
-        """
+        """Return the addresses that accounts may get for themselves, each once."""
         texts = (each.strip() for each in self.email_dedicated_ips.split(","))
         try:
             found = [ip_address(each) for each in texts if each]

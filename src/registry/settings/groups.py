@@ -170,9 +170,8 @@ class BillingSettings:
     def read_key(self) -> str:
         """Return the secret key of Stripe.
 
-        Raises:
-            ValueError: the file cannot be read, or others can read it, or it has no key.
-
+        Raise `ValueError` if the file cannot be read, or others can read it, or it has no
+        key.
         """
         path = Path(self.stripe_key_file)
         try:

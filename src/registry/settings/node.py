@@ -29,7 +29,10 @@ _ULA: Final = IPv6Network("fc00::/7")
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """The drivers of networks, load balancers, instances and databases on a machine."""
+    """The drivers of networks, load balancers, instances and databases on a machine.
+
+    A property raises `SettingsError` if its setting is malformed.
+    """
 
     node_name: str = ""
     """Name of this machine, unique in the install and never changed; empty: its host name."""
@@ -84,12 +87,7 @@ class NodeSettings:
 
     @property
     def ipv6_ranges(self) -> Sequence[IPv6Network]:
-        """Return the networks that VPCs take theirs from.
-
-        Raises:
-            SettingsError: an entry is none.
-
-        """
+        """Return the networks that VPCs take theirs from."""
         found: list[IPv6Network] = []
         for each in _networks("network_ipv6_ranges", self.network_ipv6_ranges):
             if not isinstance(each, IPv6Network) or each.overlaps(_ULA):
@@ -99,32 +97,17 @@ class NodeSettings:
 
     @property
     def vips(self) -> Sequence[Network]:
-        """Return the networks whose addresses load balancers get.
-
-        Raises:
-            SettingsError: an entry is none.
-
-        """
+        """Return the networks whose addresses load balancers get."""
         return _networks("balancer_vips", self.balancer_vips)
 
     @property
     def targets(self) -> Sequence[Network]:
-        """Return the networks that load balancers may connect to from this machine.
-
-        Raises:
-            SettingsError: an entry is none.
-
-        """
+        """Return the networks that load balancers may connect to from this machine."""
         return _networks("balancer_targets", self.balancer_targets)
 
     @property
     def database_range(self) -> tuple[int, int]:
-        """Return the first and the last port of database servers.
-
-        Raises:
-            SettingsError: there is no such range.
-
-        """
+        """Return the first and the last port of database servers."""
         found = _PORTS.fullmatch(self.database_ports)
         first, last = (int(each) for each in found.groups()) if found else (1, 0)
         if not first <= last < _MOST_PORT:  # the number after the last is of verifications
@@ -136,12 +119,7 @@ class NodeSettings:
 
     @property
     def registered_networks(self) -> Sequence[Network]:
-        """Return the networks that registered database servers may be in.
-
-        Raises:
-            SettingsError: an entry is none.
-
-        """
+        """Return the networks that registered database servers may be in."""
         return _networks("database_networks", self.database_networks)
 
     @property

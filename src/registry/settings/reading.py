@@ -71,9 +71,7 @@ NAMES: Final = (
 def from_environment(environ: Mapping[str, str], defaults: Settings) -> Settings:
     """Return `defaults` with the values of the ``ENTREPOT_*`` variables.
 
-    Raises:
-        SettingsError: a variable is not a setting, or a value is not a whole number.
-
+    Raise `SettingsError` if a variable is not a setting, or a value is not a whole number.
     """
     values: dict[str, str | int] = {}
     for variable, text in environ.items():

@@ -48,7 +48,7 @@ _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 @dataclass(frozen=True, slots=True)
 class Settings(Addresses):
-    """The settings of a process. Invalid ones raise SettingsError."""
+    """The settings of a process; to make invalid ones raises `SettingsError`."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
@@ -198,54 +198,29 @@ class Settings(Addresses):
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Return the origins of `cors_origins`.
-
-        Raises:
-            SettingsError: one of them is not an origin as browsers send it.
-
-        """
+        """Return the origins of `cors_origins`."""
         return listed_origins("cors_origins", self.cors_origins)
 
     @property
     def internal_issuers(self) -> tuple[str, ...]:
-        """Return the origins of `oidc_internal_origins`.
-
-        Raises:
-            SettingsError: one of them is not an origin as browsers send it.
-
-        """
+        """Return the origins of `oidc_internal_origins`."""
         return listed_origins("oidc_internal_origins", self.oidc_internal_origins)
 
     @property
     def allowed_upstreams(self) -> Allowed:
-        """Return the upstream registries that may be asked besides those of the public internet.
-
-        Raises:
-            SettingsError: an entry is neither an origin nor a network.
-
-        """
+        """Return the upstream registries that may be asked besides those of the public internet."""
         return allowed_destinations("upstream_allowed", self.upstream_allowed)
 
     @property
     def allowed_webhooks(self) -> Allowed:
-        """Return the webhooks that may be called besides those of the public internet.
-
-        Raises:
-            SettingsError: an entry is neither an origin nor a network.
-
-        """
+        """Return the webhooks that may be called besides those of the public internet."""
         return allowed_destinations("webhook_allowed", self.webhook_allowed)._replace(
             takes_plain_http=True
         )
 
     @property
     def smarthost(self) -> Smarthost | None:
-        """Return the mail server of `smtp_url`, or None if there is none.
-
-        Raises:
-            SettingsError: it is no URL of one, or there is no `smtp_from` that is an address.
-
-        """
+        """Return the mail server of `smtp_url`, or None if there is none."""
         if not self.smtp_url:
             return None
         try:
@@ -258,12 +233,7 @@ class Settings(Addresses):
 
     @property
     def granted_domains(self) -> tuple[DomainGrant, ...]:
-        """Return the domains of `certificate_grants`.
-
-        Raises:
-            SettingsError: an entry is not DOMAIN=ACCOUNT.
-
-        """
+        """Return the domains of `certificate_grants`."""
         try:
             return parse_grants(listed(self.certificate_grants))
         except GrantError as error:
@@ -271,12 +241,7 @@ class Settings(Addresses):
 
     @property
     def zone(self) -> str:
-        """Return `certificate_zone` in lower case, without a dot at its end.
-
-        Raises:
-            SettingsError: it is no domain.
-
-        """
+        """Return `certificate_zone` in lower case, without a dot at its end."""
         zone = self.certificate_zone.lower().removesuffix(".")
         if zone and not HOST.fullmatch(zone):
             raise SettingsError(f"certificate_zone: {zone!r} is no domain such as example.com")
@@ -284,12 +249,7 @@ class Settings(Addresses):
 
     @property
     def resolver(self) -> tuple[str, int] | None:
-        """Return address and port of `dns_resolver`, or None for those of the machine.
-
-        Raises:
-            SettingsError: it is no address.
-
-        """
+        """Return address and port of `dns_resolver`, or None for those of the machine."""
         if not self.dns_resolver:
             return None
         try:
@@ -302,12 +262,7 @@ class Settings(Addresses):
 
     @property
     def mirrored(self) -> Mapping[str, str]:
-        """Return the account and prefix by each registry or host of `mirrors`.
-
-        Raises:
-            SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
-
-        """
+        """Return the account and prefix by each registry or host of `mirrors`."""
         return mirrored_prefixes(self.mirrors)
 
     @property
@@ -322,12 +277,7 @@ class Settings(Addresses):
 
     @property
     def proxies(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return the networks of trusted proxies.
-
-        Raises:
-            SettingsError: one of them is not a network.
-
-        """
+        """Return the networks of trusted proxies."""
         try:
             return tuple(ip_network(text) for text in listed(self.trusted_proxies))
         except ValueError as error:
@@ -335,12 +285,7 @@ class Settings(Addresses):
 
     @property
     def database(self) -> str:
-        """Return the URL of the metadata database.
-
-        Raises:
-            SettingsError: the URL has an unsupported scheme.
-
-        """
+        """Return the URL of the metadata database."""
         if self.database_url and not self.database_url.startswith(_DATABASES):
             raise SettingsError(f"database_url begins with {' or '.join(_DATABASES)}")
         return self.database_url or f"sqlite:///{self.data.absolute() / 'metadata.db'}"

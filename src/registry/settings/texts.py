@@ -32,9 +32,7 @@ class SettingsError(Exception):
 def allowed_destinations(name: str, text: str) -> Allowed:
     """Return the origins and networks that the setting `name` lists.
 
-    Raises:
-        SettingsError: an entry is neither an origin nor a network.
-
+    Raise `SettingsError` if an entry is neither an origin nor a network.
     """
     entries = listed(text)
     origins = ",".join(part for part in entries if "://" in part)
@@ -48,9 +46,7 @@ def allowed_destinations(name: str, text: str) -> Allowed:
 def listed_origins(name: str, text: str) -> tuple[str, ...]:
     """Return the origins that the setting `name` lists.
 
-    Raises:
-        SettingsError: one of them is not an origin as browsers send it.
-
+    Raise `SettingsError` if one of them is not an origin as browsers send it.
     """
     origins = listed(text)
     for origin in origins:
@@ -79,9 +75,7 @@ def listed(text: str) -> tuple[str, ...]:
 def mirrored_prefixes(text: str) -> Mapping[str, str]:
     """Return the account and prefix by each registry or host of the setting ``mirrors``.
 
-    Raises:
-        SettingsError: an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
-
+    Raise `SettingsError` if an entry is not HOST=ACCOUNT/PREFIX, or a host is listed twice.
     """
     found: dict[str, str] = {}
     for entry in listed(text):
@@ -98,9 +92,7 @@ def mirrored_prefixes(text: str) -> Mapping[str, str]:
 def hosts_of_parts(text: str) -> Mapping[str, Sequence[str]]:
     """Return the hosts of each part that the setting ``family_hosts`` lists, in lower case.
 
-    Raises:
-        SettingsError: an entry is not NAME=HOST.
-
+    Raise `SettingsError` if an entry is not NAME=HOST.
     """
     found: dict[str, list[str]] = {}
     for entry in listed(text):

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import authorized, shown
 from cloudcore.identity.rows.service_accounts import (
     ACCESS_KEYS,
@@ -23,6 +23,7 @@ from cloudcore.identity.rows.service_accounts import (
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext

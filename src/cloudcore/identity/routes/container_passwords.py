@@ -11,12 +11,13 @@ from msgspec import Meta
 from cloudcore.db.base import Connection
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import shown
 from cloudcore.identity.routes.me import account_of_role
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of

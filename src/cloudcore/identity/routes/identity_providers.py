@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth.pages import redirect_uri
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import Title, shown
 from cloudcore.identity.routes.organizations import authorized, membership_policy
 from cloudcore.identity.rows.identity_providers import (
@@ -25,6 +25,7 @@ from cloudcore.identity.rows.identity_providers import (
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery

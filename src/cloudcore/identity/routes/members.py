@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import email_address, person_crn
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import Email, PeopleQuery, shown
 from cloudcore.identity.routes.organizations import (
     ORGANIZATION,
@@ -24,6 +24,7 @@ from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitati
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import new_invitation
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of

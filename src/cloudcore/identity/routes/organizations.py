@@ -13,13 +13,14 @@ from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import Title, shown
 from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of

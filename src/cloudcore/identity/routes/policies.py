@@ -16,7 +16,7 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.routes.actions import FilledTemplate, document_of
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
     Description,
     Document,
@@ -33,6 +33,7 @@ from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, UuidParameter, check_name
 from cloudcore.resource_references import Authorize
 from cloudcore.threads import DOCUMENTS
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of

@@ -13,7 +13,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
 from cloudcore.identity.rights.lock_out import CHECKED
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
     Description,
     Document,
@@ -32,6 +32,7 @@ from cloudcore.identity.rows.roles import (
 from cloudcore.identity.services import roles
 from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, check_name, parse_uuid
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of

@@ -18,7 +18,7 @@ from cloudcore.identity.routes.access_keys import (
     new_key_record,
 )
 from cloudcore.identity.routes.actions import ResourceNames, TemplateName, document_of
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
     Description,
     Name,
@@ -33,6 +33,7 @@ from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
 from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
 from cloudcore.resource_names import Uuid, check_name
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext

@@ -18,7 +18,7 @@ from cloudcore.iam.passwords import PasswordClient, salt_of
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers, deletes
+from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import Email, PeopleQuery, Status, shown
 from cloudcore.identity.routes.organizations import home_of, membership_policy
 from cloudcore.identity.rows.organizations import JOINED, Joined
@@ -26,6 +26,7 @@ from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
+from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext

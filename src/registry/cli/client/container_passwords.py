@@ -56,12 +56,7 @@ class PasswordSource(NamedTuple):
 
 
 def new_password(client: ApiClient) -> ContainerPassword:
-    """Make a password.
-
-    Raises:
-        CommandFailure: the registry refuses, or cannot be reached.
-
-    """
+    """Make a password; raise `CommandFailure` if the registry refuses, or cannot be reached."""
     now = time.time()
     answer: Mapping[str, Any] = client.call("POST", PATH)
     seconds = _seconds(answer["expires_at"]) - _seconds(answer["issued_at"])
@@ -77,9 +72,8 @@ def find_source(server: str, environ: Mapping[str, str]) -> PasswordSource | Non
     sources, the nearest one wins: that of the same URL, then one of the same host, by HTTPS first,
     then one whose registry calls itself by that host.
 
-    Raises:
-        CommandFailure: the access key in the environment is incomplete, or a file is damaged.
-
+    Raise `CommandFailure` if the access key in the environment is incomplete, or a file is
+    damaged.
     """
     try:
         asked = urlsplit(server if "://" in server else f"//{server}")
@@ -136,9 +130,7 @@ def _plain(host: str, scheme: str) -> str:
 def current_password(source: PasswordSource, environ: Mapping[str, str]) -> ContainerPassword:
     """Return the stored password, or a new one if that is old.
 
-    Raises:
-        CommandFailure: the registry refuses, or cannot be reached.
-
+    Raise `CommandFailure` if the registry refuses, or cannot be reached.
     """
     stored = _load(environ).get(source.key)
     if stored is not None and source.began_at <= stored.issued_at <= time.time() < stored.renew_at:

@@ -70,9 +70,7 @@ def _home() -> Path:
 def load(path: Path) -> dict[str, Credential]:
     """Return the stored credentials by URL; an empty dict if there is no file.
 
-    Raises:
-        CommandFailure: the file is damaged.
-
+    Raise `CommandFailure` if the file is damaged.
     """
     return load_file(path, Credential)
 

@@ -31,9 +31,7 @@ class LoopbackRedirect:
     def __init__(self, addresses: Sequence[Address] = ADDRESSES) -> None:
         """Listen at once, on the first of the addresses that this machine has.
 
-        Raises:
-            OSError: it has none of them.
-
+        Raise `OSError` if it has none of them.
         """
         self.state: Final = secrets.token_urlsafe(32)
         self._lock = Lock()

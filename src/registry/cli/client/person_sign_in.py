@@ -181,9 +181,7 @@ def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
     Print what there is to choose from, and return None, if there is no role, or several and
     nobody to ask.
 
-    Raises:
-        Misuse: something else was picked.
-
+    Raise `Misuse` if something else was picked.
     """
     roles = list(_assigned(transport, access_token))
     if len(roles) == 1:
@@ -203,12 +201,7 @@ def choose_role(transport: Transport, access_token: str) -> AssignedRole | None:
 
 
 def pick(roles: Sequence[AssignedRole]) -> AssignedRole:
-    """Ask which role; return it.
-
-    Raises:
-        Misuse: something else was typed.
-
-    """
+    """Ask which role; return it. Raise `Misuse` if something else was typed."""
     for number, role in enumerate(roles, 1):
         sys.stderr.write(f"  {number}  {role.shown}\n")
     sys.stderr.write(f"In which role do you want to act? [1-{len(roles)}] ")

@@ -41,9 +41,7 @@ class TypedReference(NamedTuple):
 def parse_typed_reference(text: str) -> TypedReference:
     """Parse a reference.
 
-    Raises:
-        Misuse: the repository is missing, or the tag or digest is malformed.
-
+    Raise `Misuse` if the repository is missing, or the tag or digest is malformed.
     """
     name, at, digest = text.partition("@")
     head, colon, tag = name.rpartition(":")
@@ -81,12 +79,7 @@ def is_id(text: str) -> bool:
 
 
 def check_tag(text: str) -> str:
-    """Return the text if it is a valid tag.
-
-    Raises:
-        Misuse: it is not.
-
-    """
+    """Return the text if it is a valid tag; raise `Misuse` if it is not."""
     if not is_tag(text):
         raise Misuse(
             f"{printable(text)!r} is no tag: 1 to 128 letters, digits, '_', '.' and '-', "
@@ -115,10 +108,7 @@ def crn_of(client: ApiCalls, name: str) -> str:
 def find_repository(client: ApiClient, written: str) -> Record:
     """Return a repository of the account by its name or id.
 
-    Raises:
-        Misuse: the text names an image.
-        Missing: there is no such repository.
-
+    Raise `Misuse` if the text names an image; `Missing` if there is no such repository.
     """
     if set(":@") & set(written.rpartition("/")[2]):
         raise Misuse(f"a repository is named without tag or digest, not {printable(written)!r}")
@@ -181,9 +171,7 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
 def full_digest(client: ApiClient, repository: str, digest: str) -> str:
     """Return the digest that a short digest begins, in the repository at a path; any other as is.
 
-    Raises:
-        RequestRefused: no image has it, or several have.
-
+    Raise `RequestRefused` if no image has it, or several have.
     """
     if not is_short_digest(digest):
         return digest
@@ -228,9 +216,7 @@ def check_item(text: str) -> None:
 def parse_items(repository: str, texts: Iterable[str]) -> list[str]:
     """Return the tags and digests that texts name, which may repeat the repository.
 
-    Raises:
-        Misuse: one is of another repository, or malformed.
-
+    Raise `Misuse` if one is of another repository, or malformed.
     """
     return [_item_in(repository, text) for text in texts]
 
@@ -254,10 +240,7 @@ def find_items(client: ApiClient, repository: str, items: Iterable[str]) -> Item
 
     A text that may be a tag or a short digest is the tag if there is one.
 
-    Raises:
-        Misuse: one is neither.
-        RequestRefused: a short digest belongs to several images.
-
+    Raise `Misuse` if one is neither; `RequestRefused` if a short digest belongs to several images.
     """
     found = Items([], [])
     for item in items:

@@ -184,9 +184,7 @@ def _is_live(token: ApiToken) -> bool:
 def claims_of(token: str) -> TokenClaims:
     """Return the claims of a token (RFC 7519 §3).
 
-    Raises:
-        CommandFailure: the token is not one that this registry issues.
-
+    Raise `CommandFailure` if the token is not one that this registry issues.
     """
     _, _, rest = token.partition(".")
     payload, _, _ = rest.partition(".")

@@ -173,9 +173,7 @@ class Transport:
 def base_url(url: str) -> str:
     """Return a registry's URL normalized, as credentials are stored under it.
 
-    Raises:
-        Misuse: it is not the HTTP URL of a host.
-
+    Raise `Misuse` if it is not the HTTP URL of a host.
     """
     try:
         parts = urlsplit(url)

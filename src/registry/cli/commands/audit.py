@@ -107,9 +107,7 @@ def _events(run: Invocation) -> Iterator[Record]:
 def parse_moment(text: str | None, now: datetime) -> str | None:
     """Parse a time, a date (midnight in UTC) or a span of time until now; return RFC 3339.
 
-    Raises:
-        Misuse: the text is none of these.
-
+    Raise `Misuse` if the text is none of these.
     """
     if text is None:
         return None

@@ -43,9 +43,7 @@ _PROGRAM: Final = f"docker-credential-{HELPER}"
 def pull_secret(name: str, namespace: str | None, login: ContainerPassword) -> dict[str, Any]:
     """Return the Secret's manifest.
 
-    Raises:
-        Misuse: Kubernetes does not take the name or the namespace (RFC 1123 §2.1).
-
+    Raise `Misuse` if Kubernetes does not take the name or the namespace (RFC 1123 §2.1).
     """
     if not _NAME.fullmatch(name):
         raise Misuse(
@@ -92,9 +90,7 @@ def add_helper(path: Path, hosts: Iterable[str]) -> bool:
 
     Other settings stay. The file is replaced atomically, and keeps its mode.
 
-    Raises:
-        CommandFailure: the file holds something else, or cannot be written.
-
+    Raise `CommandFailure` if the file holds something else, or cannot be written.
     """
     target = path.resolve()  # a link stays one
     config = _read(target)
@@ -301,9 +297,7 @@ def log_in(url: str, program: str, username: str, password: str, host: str) -> N
 
     The password goes to its standard input only.
 
-    Raises:
-        CommandFailure: the client cannot be run, or fails.
-
+    Raise `CommandFailure` if the client cannot be run, or fails.
     """
     *before, last = login_commands(url, program, username, host)
     try:

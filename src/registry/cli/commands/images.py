@@ -196,10 +196,7 @@ def _restore(run: Invocation) -> bool:
 def _deleted_digests(run: Invocation, path: str, items: Sequence[str]) -> list[str]:
     """Return the digests of deleted images, some of which may be short.
 
-    Raises:
-        Missing: no deleted image has a short digest.
-        Misuse: several have it.
-
+    Raise `Missing` if no deleted image has a short digest; `Misuse` if several have it.
     """
     if not any(map(is_short_digest, items)):
         return list(items)

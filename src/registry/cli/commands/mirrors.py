@@ -146,10 +146,7 @@ class MirroredImage(NamedTuple):
 def mirrored_image(rules: Sequence[Record], written: str) -> MirroredImage:
     """Return the image that a text names: ``docker-hub/library/alpine:3``, with host or without.
 
-    Raises:
-        Missing: no rule has its name.
-        Misuse: it is malformed.
-
+    Raise `Missing` if no rule has its name; `Misuse` if it is malformed.
     """
     reference = parse_typed_reference(written)
     for rule in rules:
@@ -170,9 +167,7 @@ def platforms_of(texts: Sequence[str], machine: str) -> frozenset[str] | None:
 
     Without one, Linux on the architecture of this machine.
 
-    Raises:
-        Misuse: one is malformed.
-
+    Raise `Misuse` if one is malformed.
     """
     if "all" in texts:
         return None

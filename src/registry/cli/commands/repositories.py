@@ -31,9 +31,7 @@ _FIELDS: Final = (
 def _question(run: Invocation, found: Record) -> str:
     """Return the question before a repository is deleted.
 
-    Raises:
-        Misuse: it holds images, and ``--force`` is not given.
-
+    Raise `Misuse` if it holds images, and ``--force`` is not given.
     """
     if found["image_count"] and "force" not in run.values:
         raise Misuse(
@@ -53,10 +51,7 @@ def _restore(run: Invocation) -> bool:
 def _find_deleted(run: Invocation, written: str) -> Record:
     """Return the deleted repository of a name or id.
 
-    Raises:
-        Missing: there is none.
-        Misuse: several have the name.
-
+    Raise `Missing` if there is none; `Misuse` if several have the name.
     """
     rows = run.client.rows(f"{run.path}/deleted", "repositories")
     sought = parse_uuid(written) or written

@@ -25,9 +25,8 @@ T = TypeVar("T")
 def prepare_existing(settings: Settings) -> None:
     """Migrate the database, but create none: a mistyped folder would become an empty registry.
 
-    Raises:
-        SettingsError: no registry is there, or a restoration into the folder was interrupted.
-
+    Raise `SettingsError` if no registry is there, or a restoration into the folder was
+    interrupted.
     """
     check_is_whole(settings)
     if not settings.data.exists() or not has_tables(settings.database):
@@ -38,9 +37,7 @@ def prepare_existing(settings: Settings) -> None:
 def on_data(settings: Settings, work: Callable[[RegistryStores], Awaitable[T]]) -> T:
     """Return the result of `work` with the stores of data that exist.
 
-    Raises:
-        SettingsError: as `prepare_existing`.
-
+    Raise `SettingsError` as `prepare_existing`.
     """
     prepare_existing(settings)
 
@@ -65,9 +62,7 @@ def no_account(settings: Settings) -> SettingsError:
 def find_data_keys(settings: Settings, ctx: ServiceContext) -> DataKeys | None:
     """Return the data keys, or None if there is no root key, as with `entrepot dev`.
 
-    Raises:
-        CommandFailure: the root key cannot be read, or others can read it.
-
+    Raise `CommandFailure` if the root key cannot be read, or others can read it.
     """
     if not settings.root_key.exists():
         return None

@@ -148,10 +148,8 @@ async def set_all_orphans_aside(ctx: ServiceContext, sweeper: BlobSweeper, show:
     Count them all before moving the first: with the wrong database, each place of a small
     registry may have few orphans, but all places together have too many.
 
-    Raises:
-        CommandFailure: the database seems to be the wrong one, or more files belong to no row
-            than crashes leave, in all places together or in some.
-
+    Raise `CommandFailure` if the database seems to be the wrong one, or more files belong to no
+    row than crashes leave, in all places together or in some.
     """
     await _require(check_generation(ctx, sweeper))
     places = await _scan_places(ctx, sweeper, show)

@@ -126,9 +126,7 @@ def add_allowed_hosts(command: argparse.ArgumentParser) -> None:
 def settings_of(options: argparse.Namespace) -> Settings:
     """Return the settings of the command line, else of the environment, else of the file.
 
-    Raises:
-        SettingsError: one is unknown or invalid, or `data` is a file.
-
+    Raise `SettingsError` if one is unknown or invalid, or `data` is a file.
     """
     defaults = Settings(data=options.default_data)
     path = config_path(options)

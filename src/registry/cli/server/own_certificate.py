@@ -23,9 +23,7 @@ from registry.settings.texts import PREFIX, SettingsError
 def prepare_own_certificate(settings: Settings) -> tuple[OwnCertificate, str]:
     """Return the keeper of the certificate, and a note for the operator, or an empty string.
 
-    Raises:
-        SettingsError: its folder cannot be written, or the clock is behind.
-
+    Raise `SettingsError` if its folder cannot be written, or the clock is behind.
     """
     folder = settings.acme_folder or settings.own_folder
     assert folder is not None

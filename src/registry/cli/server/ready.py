@@ -20,9 +20,7 @@ _MOST_BYTES: Final = 4096
 def run_ready(options: argparse.Namespace) -> int:
     """Print what ``/readyz`` of the local server says, and return 0.
 
-    Raises:
-        CommandFailure: the server does not answer, or is not ready.
-
+    Raise `CommandFailure` if the server does not answer, or is not ready.
     """
     settings = settings_of(options)
     host = settings.host

@@ -38,9 +38,8 @@ def check_disk(settings: Settings) -> None:
 
     A disk of the blobs alone may be read-only: what is there can be pulled.
 
-    Raises:
-        Unavailable: the disk is read-only, and that of the database, which was opened, is not.
-
+    Raise `Unavailable` if the disk is read-only, and that of the database, which was opened, is
+    not.
     """
     if is_read_only(settings.data):
         raise Unavailable(

@@ -73,9 +73,7 @@ def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
 def check_listeners(settings: Settings) -> None:
     """Try the addresses of `dns_listen`, over UDP and TCP, and `bounce_listen`, if they are set.
 
-    Raises:
-        SettingsError: another process has one, or this one may not.
-
+    Raise `SettingsError` if another process has one, or this one may not.
     """
     listeners = (
         ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
@@ -241,10 +239,8 @@ async def _create(settings: Settings, handle: str, email: str) -> FirstCredentia
 async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
     """Return the keyring of an install; create its first signing keys if it has none.
 
-    Raises:
-        SettingsError: there is no account, or none that the operators name, the data are those of
-            ``entrepot dev``, or the root key cannot be used.
-
+    Raise `SettingsError` if there is no account, or none that the operators name, the data are
+    those of ``entrepot dev``, or the root key cannot be used.
     """
     if not await ctx.database.read(has_accounts):
         raise no_account(settings)
@@ -262,9 +258,7 @@ async def check_install(settings: Settings, ctx: ServiceContext) -> Keyring:
 async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: Keyring) -> None:
     """Open the signing keys, or create the first ones.
 
-    Raises:
-        SettingsError: the root key is not the one that sealed them.
-
+    Raise `SettingsError` if the root key is not the one that sealed them.
     """
     try:
         await SigningKeys(ctx.database, keyring, ctx.clock, KEY_KINDS).refresh()
@@ -277,9 +271,7 @@ async def check_signing_keys(settings: Settings, ctx: ServiceContext, keyring: K
 def open_keyring(settings: Settings) -> Keyring:
     """Return the keyring of the install's root key.
 
-    Raises:
-        SettingsError: the root key cannot be used.
-
+    Raise `SettingsError` if the root key cannot be used.
     """
     try:
         return load_keyring(settings.root_key)

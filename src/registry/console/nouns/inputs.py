@@ -87,9 +87,7 @@ def read_inputs(
 
     An empty field has its default; in a change, null if it may be null.
 
-    Raises:
-        WrongInput: a field cannot be read.
-
+    Raise `WrongInput` if a field cannot be read.
     """
     body: dict[str, Any] = {}
     for each in inputs:

@@ -281,9 +281,8 @@ def unlink_unreferenced(
 ) -> int:
     """Delete those of `links` that are still unreferenced and untouched; return how many.
 
-    Raises:
-        ConstraintViolated: a manifest references one of them: its `manifest_refs` is wrong.
-
+    Raise `ConstraintViolated` if a manifest references one of them: its `manifest_refs` is
+    wrong.
     """
     lock_objects(tx, account_id, {link.object_id for link in links})
     gone = 0
@@ -344,9 +343,7 @@ def sweep(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) 
 
     A wrapped key that was erased with its KMS key is not moved.
 
-    Raises:
-        ConstraintViolated: one of them is referenced again; nothing was moved.
-
+    Raise `ConstraintViolated` if one of them is referenced again; nothing was moved.
     """
     ids = text_list(object_ids)
     tx.execute(_QUARANTINE, account_id=account_id, ids=ids, now=now)

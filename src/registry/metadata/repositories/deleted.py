@@ -143,9 +143,7 @@ def lock_deleted_repository(
 def undelete_repository(tx: Connection, found: DeletedRepository, now: int) -> bool:
     """Undelete a repository; return False if another repository has taken its name.
 
-    Raises:
-        QuotaExceeded: the account may not have so many repositories, images or tags.
-
+    Raise `QuotaExceeded` if the account may not have so many repositories, images or tags.
     """
     if not tx.execute(_RESTORE, repository_id=found.id, now=now):
         return False

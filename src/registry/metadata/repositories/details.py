@@ -223,9 +223,7 @@ def add_repository(
 ) -> bool:
     """Insert the repository; return False if the name is taken.
 
-    Raises:
-        QuotaExceeded: the account has as many repositories as it may.
-
+    Raise `QuotaExceeded` if the account has as many repositories as it may.
     """
     added = tx.row(
         _ADD,

@@ -131,10 +131,7 @@ _TARGET: Final = Statement(
 def store_policy(
     tx: Connection, repository_id: str, new: NewPolicy, now: int
 ) -> StoredResourcePolicy:
-    """Insert or replace a repository's policy, and return it.
-
-    Lock the repository first.
-    """
+    """Insert or replace a repository's policy, and return it. Lock the repository first."""
     tx.execute(
         _PUT,
         repository_id=repository_id,
@@ -155,10 +152,7 @@ def find_policy(tx: Connection, repository_id: str) -> StoredResourcePolicy | No
 
 
 def remove_policy(tx: Connection, repository_id: str) -> bool:
-    """Remove a repository's policy; return False if it had none.
-
-    Lock the repository first.
-    """
+    """Remove a repository's policy; return False if it had none. Lock the repository first."""
     tx.execute(_KEEP_REVISION, repository_id=repository_id)
     return tx.execute(_REMOVE, repository_id=repository_id) == 1
 

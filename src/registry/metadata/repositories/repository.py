@@ -241,9 +241,7 @@ def find_or_add_repository(
 ) -> Repository:
     """Return the live repository with this name; insert it under this id if there is none.
 
-    Raises:
-        QuotaExceeded: the account has as many repositories as it may.
-
+    Raise `QuotaExceeded` if the account has as many repositories as it may.
     """
     found: Repository | None = None
     while found is None:
@@ -270,9 +268,7 @@ def add_to_counters(tx: Connection, repository_id: str, now: int, counts: Counts
 
     Every change of its tags and images ends with this.
 
-    Raises:
-        QuotaExceeded: the account may not have so many images or tags.
-
+    Raise `QuotaExceeded` if the account may not have so many images or tags.
     """
     changes = {"repository_id": repository_id, "now": now, **counts._asdict()}
     if counts.images <= 0 and counts.tags <= 0:

@@ -72,9 +72,8 @@ class BearerSigner:
     def verify_bearer(self, token: str) -> Mapping[str, Any]:
         """Verify a bearer token and return its claims.
 
-        Raises:
-            Unauthenticated: it is not one of this registry, not valid yet, or expired.
-
+        Raise `Unauthenticated` if it is not one of this registry, not valid yet, or
+        expired.
         """
         payload = verify(token, lambda kid: self._keys.find(BEARERS, kid))
         now = self._clock()

@@ -58,9 +58,8 @@ class Rights(Protocol):
 
         With `source`, only that repository can be one of them.
 
-        Raises:
-            Unauthenticated: the token has no scope for `source`; the client should ask for one.
-
+        Raise `Unauthenticated` if the token has no scope for `source`; the client should
+        ask for one.
         """
         ...
 
@@ -99,9 +98,7 @@ def verdict_on(
     action, the caller's own policies are not evaluated and `work` stays as it was: the cost would
     tell whether account and repository exist.
 
-    Raises:
-        PolicyTooCostly: the policies need more steps than `work` has left.
-
+    Raise `PolicyTooCostly` if the policies need more steps than `work` has left.
     """
     account_id = target.account_id or ""
     question = Question(

@@ -215,9 +215,7 @@ class BearerTokens:
     def verify(self, token: str) -> Bearer:
         """Verify a bearer and return its content, without a read of the database.
 
-        Raises:
-            Unauthenticated: it is not one of this registry, or not valid now.
-
+        Raise `Unauthenticated` if it is not one of this registry, or not valid now.
         """
         claims = self.signer.verify_bearer(token)
         if claims["exp"] - claims["iat"] > BEARER_SECONDS:
@@ -239,9 +237,7 @@ class BearerTokens:
     ) -> frozenset[Name]:
         """Return those of `names` on which current policies allow the bearer's subject `action`.
 
-        Raises:
-            PolicyTooCostly: the policies take more than `REQUEST_STEPS`.
-
+        Raise `PolicyTooCostly` if the policies take more than `REQUEST_STEPS`.
         """
         found = await self.find_subject(bearer, source_ip)
         if found is None or not names:
@@ -285,9 +281,7 @@ class BearerTokens:
     ) -> bool:
         """Return True if `subject` may see a repository of its own account.
 
-        Raises:
-            PolicyTooCostly: the policies take more steps than `budget` has left.
-
+        Raise `PolicyTooCostly` if the policies take more steps than `budget` has left.
         """
         await budget.pause()
         target = Target(login.account_id, None, None, None)

@@ -185,9 +185,7 @@ def replace_bytes(
     Return False, and change nothing, if one of these KMS keys cannot be used, or the object has
     other bytes than `old_id`.
 
-    Raises:
-        NotWrapped: `made` lacks a KMS key.
-
+    Raise `NotWrapped` if `made` lacks a KMS key.
     """
     if new.encoding == PLAIN:
         uses = wraps.find_uses(tx, account_id, new.id)

@@ -174,9 +174,7 @@ def _mount(
 ) -> Link | None:
     """Link a blob; return None if that is not possible.
 
-    Raises:
-        _NotWrappedError: `made` is not a wrap of its bytes under the target's KMS key.
-
+    Raise `_NotWrappedError` if `made` is not a wrap of its bytes under the target's KMS key.
     """
     target = repositories.find_repository(tx, name.handle, name.repository)
     canonical = blobs.canonical_digest(tx, name.handle, digest)

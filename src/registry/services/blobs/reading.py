@@ -155,9 +155,7 @@ async def link_to_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> str
 
     Only plain bytes in the store have one; sealed ones must be decrypted here.
 
-    Raises:
-        BlobUnknown, StoreUnavailable: as `open_blob`.
-
+    Raise `BlobUnknown` or `StoreUnavailable` as `open_blob`.
     """
     links = ctx.links
     if links is None:

@@ -273,9 +273,7 @@ async def _check_ended(ctx: ServiceContext, lease: Lease, error: OutcomeUnknown)
 
     If that transaction may still commit, it has locked the session's row, and this waits for it.
 
-    Raises:
-        UploadLeaseLost: another holder has taken the lease.
-
+    Raise `UploadLeaseLost` if another holder has taken the lease.
     """
     holder = await ctx.database.write(lock_holder, lease.upload_id)
     if holder == (lease.holder, lease.token):
@@ -416,9 +414,7 @@ def _choose(
 def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     """Write the wrap of the new bytes' data key; return its KMS key, or None if they are plain.
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key can be used no more.
-
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key can be used no more.
     """
     wrap = _wrap_of(new)
     if wrap is None:

@@ -155,10 +155,8 @@ def _write(
 ) -> int:
     """Write the wraps and move the uses; return how many.
 
-    Raises:
-        StepFailed: the repository was deleted; or its key or an object's bytes were changed, and
-            the step must be repeated.
-
+    Raise `StepFailed` if the repository was deleted; or its key or an object's bytes were
+    changed, and the step must be repeated.
     """
     _check_live(tx, run)
     account_id = run.account_id

@@ -74,10 +74,8 @@ def find_upload_keys(
 
     Without `opens`, the received bytes stay sealed, and their key is not looked up.
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key that the repository writes under cannot be used,
-            nor can what was received be opened under the one of then.
-
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that the repository writes under
+    cannot be used, nor can what was received be opened under the one of then.
     """
     if not ctx.seals and upload.kms_key_id is None:
         return UploadKeys(None, None)
@@ -98,9 +96,7 @@ async def new_seal(
 ) -> Seal | None:
     """Return a new data key, wrapped under the KMS key; None if the bytes are stored plain.
 
-    Raises:
-        Unavailable: the provider of the KMS key's material is not there.
-
+    Raise `Unavailable` if the provider of the KMS key's material is not there.
     """
     if writing is None:
         return None

@@ -99,9 +99,8 @@ async def seal_received(
 ) -> Received:
     """Return the received bytes of a small session, sealed as they are in its row.
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key that it writes under cannot be used.
-
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that it writes under cannot be
+    used.
     """
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, upload.account_id, writing, stage_id)

@@ -55,9 +55,7 @@ class Chunk(NamedTuple):
     async def few(self, limit: int) -> SmallBody | None:
         """Return the body if it has at most `limit` bytes, else None; `body` has it then.
 
-        Raises:
-            SizeInvalid: it is whole, and not as long as `span`.
-
+        Raise `SizeInvalid` if it is whole, and not as long as `span`.
         """
         if self.read is None or limit < 0 or (self.declared_bytes or 0) > limit:
             return None

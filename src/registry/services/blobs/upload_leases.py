@@ -176,9 +176,7 @@ class Leases:
     async def renew(self, database: Database, clock: Clock) -> None:
         """Extend the leases of running requests to 20 s from now, and release all others.
 
-        Raises:
-            Unavailable: the database cannot renew them now.
-
+        Raise `Unavailable` if the database cannot renew them now.
         """
         held = [upload_id for upload_id, claim in self._claims.items() if claim.is_taken]
         if held:

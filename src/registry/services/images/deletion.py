@@ -48,9 +48,7 @@ def drop_image(
     The caller holds the repository's lock. With `has_force`, the error names `force`, which the
     client could have given.
 
-    Raises:
-        ManifestReferenced: an index here lists it.
-
+    Raise `ManifestReferenced` if an index here lists it.
     """
     if manifests.listed_of(tx, [manifest.id]):
         raise referenced(tx, repository, manifest, has_force=has_force)
@@ -84,9 +82,7 @@ def detach_listed(
     These indexes then lack them. Return the indexes by manifest, the first 20 of each by digest.
     The caller holds the repository's lock.
 
-    Raises:
-        Conflict: too many indexes list them to be measured again in one transaction.
-
+    Raise `Conflict` if too many indexes list them to be measured again in one transaction.
     """
     edges = parent_edges(tx, repository.id, list(ids))
     kept = [(parent, child) for parent, child in edges if parent not in ids]

@@ -161,9 +161,7 @@ def list_referring_images(
 
     An empty `artifact_type` does not filter.
 
-    Raises:
-        ManifestUnknown: `reference` is neither a digest nor the id of an image here.
-
+    Raise `ManifestUnknown` if `reference` is neither a digest nor the id of an image here.
     """
     subject = reference
     if parse_uuid(reference) is not None:
@@ -229,9 +227,8 @@ def delete_batch(
     one by one. Children may come before their index. A tag that was deleted with its image is
     skipped.
 
-    Raises:
-        Conflict: too many indexes list images of the batch for `force`; nothing is deleted.
-
+    Raise `Conflict` if too many indexes list images of the batch for `force`; nothing is
+    deleted.
     """
     repository = lock_visible_repository(tx, found)
     outcome = BatchOutcome([], [])

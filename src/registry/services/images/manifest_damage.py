@@ -36,9 +36,7 @@ class ManifestDamage:
     ) -> None:
         """Check that `body` hashes to `digest`; `name` is a repository that has it.
 
-        Raises:
-            ManifestUnknown: it does not; a push of the manifest replaces it.
-
+        Raise `ManifestUnknown` if it does not; a push of the manifest replaces it.
         """
         if await _is_whole(body, digest, name):
             return

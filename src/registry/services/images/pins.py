@@ -59,10 +59,7 @@ def put_pin(
     An existing pin keeps its creator and creation time. The repository is locked, so a lifecycle
     run either sees the pin or has deleted the image before.
 
-    Raises:
-        Conflict: the image has `MAX_PINS` pins.
-        ManifestUnknown: there is no such image.
-
+    Raise `Conflict` if the image has `MAX_PINS` pins; `ManifestUnknown` if there is no such image.
     """
     lock_visible_repository(tx, found)
     manifest, held = _held(tx, found, reference, change.now)

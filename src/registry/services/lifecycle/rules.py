@@ -125,9 +125,7 @@ class CompiledPolicy:
 def check_rules(rules: Sequence[LifecycleRule]) -> str:
     """Check rules and return the document to store.
 
-    Raises:
-        InvalidInput: with ``field``, such as ``rules[2].priority``, and ``reason``.
-
+    Raise `InvalidInput` with ``field``, such as ``rules[2].priority``, and ``reason``.
     """
     seen: set[int] = set()
     for number, rule in enumerate(rules):

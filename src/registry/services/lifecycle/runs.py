@@ -284,9 +284,7 @@ async def make_plan(
 def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -> None:
     """Delete the images of a portion that still expire.
 
-    Raises:
-        StepFailed: the repository was deleted, or the policy was changed or deleted.
-
+    Raise `StepFailed` if the repository was deleted, or the policy was changed or deleted.
     """
     repository = lock_repository(tx, run.scope_id)
     if repository is None:

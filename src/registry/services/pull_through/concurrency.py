@@ -146,9 +146,8 @@ class SingleFlight(Generic[T]):
 
         It begins once the account has a slot at the upstream, and goes on when its callers leave.
 
-        Raises:
-            NoSlot: too many requests are running or waiting, of the account or of all.
-
+        Raise `NoSlot` if too many requests are running or waiting, of the account or of
+        all.
         """
         task = self._running.get(key)
         if task is None:

@@ -58,9 +58,7 @@ async def cached_repository(ctx: ServiceContext, name: Name) -> Repository:
 
     The right to pull suffices, since the rule permits the creation.
 
-    Raises:
-        NameUnknown: no rule covers the name, or its repository is not a cached one.
-
+    Raise `NameUnknown` if no rule covers the name, or its repository is not a cached one.
     """
     found = await ctx.database.read(repositories.find_repository, name.handle, name.repository)
     if found is None:

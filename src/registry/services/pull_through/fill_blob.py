@@ -133,9 +133,8 @@ def _claim(
     The row comes before the look for the blob: a fill that ends between them has ended with its
     blob, and is seen.
 
-    Raises:
-        QuotaExceeded: its account has no room for a blob that is as long as a manifest says.
-
+    Raise `QuotaExceeded` if its account has no room for a blob that is as long as a manifest
+    says.
     """
     added = fills.add_fill(tx, source.account_id, source.key, upload.id) if is_new else None
     if is_new and added is None:

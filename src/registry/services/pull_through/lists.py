@@ -120,9 +120,7 @@ async def _ask_tags(
 ) -> KeptTags:
     """Fetch the upstream's list and store it.
 
-    Raises:
-        NotUpstream: it has none; the stored list is deleted, unless it is hidden now.
-
+    Raise `NotUpstream` if it has none; the stored list is deleted, unless it is hidden now.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     if known.kept is not None and ctx.clock() < known.kept.fresh_until:
@@ -196,9 +194,7 @@ async def list_upstream_referrers(
 ) -> UpstreamReferrers | None:
     """Return the referrers of a digest in a cached repository, or None if they are unknown.
 
-    Raises:
-        Unavailable: the upstream gave no usable answer, and none is stored.
-
+    Raise `Unavailable` if the upstream gave no usable answer, and none is stored.
     """
     known = await ctx.database.read(_find_cached, name, subject)
     cached, now = known.cached, ctx.clock()

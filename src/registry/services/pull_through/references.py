@@ -43,9 +43,7 @@ def measured_tree(tx: Connection, index_id: str, children: Sequence[str]) -> Mea
 
     `children` are the ids of those that it lists; its own row need not exist yet.
 
-    Raises:
-        ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
-
+    Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
     """
     found = measure_tree(tx, index_id, children, TREE_BOUNDS)
     if found.depth > TREE_BOUNDS.depth:
@@ -113,10 +111,8 @@ def complete_child(
 def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
     """Measure these indexes again, and those that list them.
 
-    Raises:
-        ManifestInvalid: the tree under one exceeds `TREE_BOUNDS`; or they are so many that they
-            exceed `MOST_ROWS`.
-
+    Raise `ManifestInvalid` if the tree under one exceeds `TREE_BOUNDS`; or they are so many
+    that they exceed `MOST_ROWS`.
     """
     level, rows = ids, 0
     for _ in range(_MOST_LEVELS):
@@ -146,9 +142,7 @@ def measure_index(tx: Connection, index_id: str) -> MeasuredTree:
     The size is the total of its distinct blobs and those of the images under it that the repository
     has. A blob that the cache has yet to fetch counts with the size that its manifest lists.
 
-    Raises:
-        ManifestInvalid: the tree exceeds `TREE_BOUNDS`.
-
+    Raise `ManifestInvalid` if the tree exceeds `TREE_BOUNDS`.
     """
     found = measured_tree(tx, index_id, missing.present_children(tx, index_id))
     size = found.size + missing.missing_size_under(tx, index_id)
@@ -164,9 +158,7 @@ def restore_references(
     The manifest's row and its edges are restored already, and its tombstone still exists. Blobs and
     children that it lacked and that have arrived meanwhile are referenced.
 
-    Raises:
-        ManifestInvalid: the tree under an index exceeds `TREE_BOUNDS`.
-
+    Raise `ManifestInvalid` if the tree under an index exceeds `TREE_BOUNDS`.
     """
     lacked = missing.kept_missing(tx, tombstone_id)
     missing.add_missing_blobs(tx, tombstone_id, repository.id, lacked)

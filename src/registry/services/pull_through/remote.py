@@ -99,9 +99,7 @@ def seal_secret(keyring: Keyring, rule_id: str, secret: str) -> bytes:
 def credential_of(keyring: Keyring, rule: CacheRule) -> Credential | None:
     """Return the credential of a rule, or None if its upstream is asked without one.
 
-    Raises:
-        KeyringError: it was sealed under another root key.
-
+    Raise `KeyringError` if it was sealed under another root key.
     """
     if rule.username is None or rule.secret_sealed is None:
         return None

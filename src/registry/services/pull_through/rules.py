@@ -72,9 +72,7 @@ def upstream_origin(url: str, allowed: Allowed) -> str:
 
     Nothing is asked: the addresses of the name are checked at each connection.
 
-    Raises:
-        InvalidInput: the URL is not an origin, or this install may not ask it.
-
+    Raise `InvalidInput` if the URL is not an origin, or this install may not ask it.
     """
     try:
         found = check_url(url, allowed)

@@ -27,9 +27,7 @@ def check_unmirrored(tx: Connection, account_id: str, repository: str) -> None:
 
     Call it after the insertion, whose foreign key waits for a rule that is being created.
 
-    Raises:
-        RepositoryMirrored: a rule has its name.
-
+    Raise `RepositoryMirrored` if a rule has its name.
     """
     prefix = prefix_over(tx, account_id, repository)
     if prefix is not None:
@@ -70,9 +68,7 @@ def get_named_repository(tx: Connection, name: Name) -> Repository:
 def refuse_push(tx: Connection, repository: Repository) -> None:
     """Check that a repository accepts pushes; one that a deleted rule has left behind does.
 
-    Raises:
-        RepositoryMirrored: the pull-through cache fills it.
-
+    Raise `RepositoryMirrored` if the pull-through cache fills it.
     """
     if repository.is_cached and prefix_over(tx, repository.account_id, repository.name) is not None:
         raise RepositoryMirrored(
@@ -84,9 +80,7 @@ def refuse_push(tx: Connection, repository: Repository) -> None:
 def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
     """Return a repository after a check that it accepts pushes until the transaction ends.
 
-    Raises:
-        RepositoryMirrored: the pull-through cache fills it.
-
+    Raise `RepositoryMirrored` if the pull-through cache fills it.
     """
     if not repository.is_cached:
         return repository
@@ -110,9 +104,8 @@ def as_restored_in(tx: Connection, repository: Repository) -> Repository:
 def refuse_mirrored(tx: Connection, name: Name) -> None:
     """Check that a name accepts pushes, whether or not the repository exists.
 
-    Raises:
-        RepositoryMirrored: the pull-through cache fills its repository, or a rule has the name.
-
+    Raise `RepositoryMirrored` if the pull-through cache fills its repository, or a rule has the
+    name.
     """
     found = repositories.find_repository(tx, name.handle, name.repository)
     if found is not None:

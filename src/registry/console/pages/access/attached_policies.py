@@ -103,9 +103,8 @@ async def create_with_rights(page: PageRequest, body: dict[str, Any]) -> str:
     A policy of the account that says the same is attached instead of a new one.
     What was created is deleted again if the rest is refused, as far as the session may.
 
-    Raises:
-        Refused: ``/v1`` does not let the role or the policy be created, or the policy attached.
-
+    Raise `Refused` if ``/v1`` does not let the role or the policy be created, or the policy
+    attached.
     """
     role = (await page.api.post("/v1/roles", body))["role"]
     role_id, template = str(role["id"]), page.form.get("template", "")

@@ -23,9 +23,7 @@ _MOST: Final = 200
 def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the fields of a form that can be changed later, but for secret and status.
 
-    Raises:
-        WrongInput: the hours of a session are no number.
-
+    Raise `WrongInput` if the hours of a session are no number.
     """
     form = page.form
     hours = form.get("session_hours", "").strip()

@@ -16,12 +16,7 @@ from registry.console.page_request import InjectedPage, PageRequest, PageRespons
 
 
 def parse_document(written: str, field: str = "document") -> dict[str, Any]:
-    """Return the JSON object in a field of a form.
-
-    Raises:
-        WrongInput: it is none.
-
-    """
+    """Return the JSON object in a field of a form; raise `WrongInput` if it is none."""
     try:
         found: dict[str, Any] = msgspec.json.decode(written, type=dict[str, Any])
     except (ValueError, RecursionError) as error:

@@ -24,9 +24,7 @@ from registry.console.pages.access.policies import parse_document, written_docum
 async def trust_principal(page: PageRequest, role_id: str, crn: str) -> None:
     """Let the trust policy of a role admit a principal, unless it does.
 
-    Raises:
-        Refused: ``/v1`` does not let the trust policy be changed.
-
+    Raise `Refused` if ``/v1`` does not let the trust policy be changed.
     """
     path = f"/v1/roles/{role_id}"
     policy = (await page.api.get(path))["role"]["trust_policy"]
@@ -67,9 +65,7 @@ async def assign_group(page: PageRequest, role_id: str) -> None:
 
     With ``trust`` in the form, its trust policy is made to admit all people of the provider.
 
-    Raises:
-        Refused: ``/v1`` does not let it be assigned, or the trust policy be changed.
-
+    Raise `Refused` if ``/v1`` does not let it be assigned, or the trust policy be changed.
     """
     body = {
         "identity_provider": page.form.get("identity_provider", "").strip(),
@@ -109,9 +105,7 @@ _PAGE: Final = 50
 def _fields(page: PageRequest) -> dict[str, Any]:
     """Return the fields of a role that can change.
 
-    Raises:
-        WrongInput: the trust policy is no JSON object, or the session length no number.
-
+    Raise `WrongInput` if the trust policy is no JSON object, or the session length no number.
     """
     seconds = page.form.get("seconds", "").strip()
     if not (seconds.isascii() and seconds.isdigit() and len(seconds) <= 6):

@@ -84,12 +84,7 @@ def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
 
 
 def rule_of(row: RuleRow) -> dict[str, Any]:
-    """Return the rule of a row.
-
-    Raises:
-        InvalidInput: a number is none.
-
-    """
+    """Return the rule of a row; raise `InvalidInput` if a number is none."""
     rule: dict[str, Any] = {
         "priority": _number(row.priority, "the priority of each rule"),
         "selector": row.selector,

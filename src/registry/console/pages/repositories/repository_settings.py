@@ -101,9 +101,7 @@ async def make_private(page: InjectedPage) -> PageResponse:
 async def _change_visibility(page: PageRequest, *, is_public: bool) -> PageResponse:
     """Change the policy if the form has the revision that was shown; else show the change.
 
-    Raises:
-        Conflict: the policy has changed since it was shown.
-
+    Raise `Conflict` if the policy has changed since it was shown.
     """
     repository = await read_repository(page)
     policy = await _read_policy(page)

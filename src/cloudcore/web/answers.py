@@ -1,0 +1,129 @@
+"""Bodies of answers with one record or a page of them, and decorators of the routes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Final, Generic, TypeVar, cast
+
+from litestar import delete, get, patch, post, put
+from litestar.handlers import HTTPRouteHandler
+from msgspec import defstruct
+
+from cloudcore.resource_names import with_article
+from cloudcore.web.context import Reply
+from cloudcore.web.pagination import PageMeta, PageQuery, UuidPage
+from cloudcore.wire import ResponseBody
+
+B = TypeVar("B", bound=ResponseBody)
+Decorator = Callable[[Callable[..., Any]], HTTPRouteHandler]
+
+
+class RecordAnswers(Generic[B]):
+    """The bodies of answers with a record: one under its name, and a page of them.
+
+    The decorators make routes that answer with them; `opt` is the rest of a route's ``opt``.
+    """
+
+    def __init__(
+        self, record: type[B], one: str, show: Callable[..., B], *, noun: str = "", named: str = ""
+    ) -> None:
+        """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
+
+        `show` returns the record for a row, which is its last argument. The types of the answers
+        are `named` in the OpenAPI document as the record is, without Record or Answer.
+        """
+        self._record: Final = record
+        self._one: Final = one
+        self._noun: Final = noun or one.replace("_", " ")
+        self._named: Final = named or record.__name__.removesuffix("Record").removesuffix("Answer")
+        self.show: Final = show
+
+    def one(self, *of: object) -> ResponseBody:
+        """Return the answer with one record; the arguments are those of `show`."""
+        return self.wrapped(self.show(*of))
+
+    def wrapped(self, record: B) -> ResponseBody:
+        """Return the answer with a record."""
+        made: ResponseBody = self._one_type(**{self._one: record})
+        return made
+
+    def many(self, records: Sequence[B], meta: PageMeta) -> ResponseBody:
+        """Return the answer with a page of records."""
+        made: ResponseBody = self._page_type(**{_plural(self._one): records, "meta": meta})
+        return made
+
+    def creates(self, path: str, action: str, **opt: object) -> Decorator:
+        """Return the decorator of a creation, which answers 201."""
+        return _route(post, path, action, self._reply, {"idempotent": True, **opt})
+
+    def lists(
+        self, path: str, action: str, query: type[PageQuery | UuidPage] = PageQuery, **opt: object
+    ) -> Decorator:
+        """Return the decorator of a list."""
+        return _route(get, path, action, self._page_type, {"query": query, **opt})
+
+    def gets(self, path: str, action: str, **opt: object) -> Decorator:
+        """Return the decorator of a read of one."""
+        return _route(get, path, action, self._one_type, opt)
+
+    def puts(self, path: str, action: str, **opt: object) -> Decorator:
+        """Return the decorator of a creation or replacement at a path of its own."""
+        return _route(put, path, action, self._reply, opt)
+
+    def updates(self, path: str, action: str, **opt: object) -> Decorator:
+        """Return the decorator of a change of fields."""
+        return _route(patch, path, action, self._reply, opt)
+
+    def changes(self, path: str, action: str, *, status: int = 200, **opt: object) -> Decorator:
+        """Return the decorator of another change."""
+        return _route(post, path, action, self._reply, {"idempotent": True, **opt}, status)
+
+    @cached_property
+    def _one_type(self) -> Any:  # noqa: ANN401 - a type
+        noun = with_article(self._noun)
+        words = f"{noun[0].upper()}{noun[1:]}, wrapped."
+        return _struct(f"One{self._named}", self._one, self._record, words)
+
+    @cached_property
+    def _page_type(self) -> Any:  # noqa: ANN401 - a type
+        records = Sequence[self._record]  # type: ignore[name-defined]
+        words = f"A page of {_plural(self._noun)}."
+        name = f"Many{_plural(self._named)}"
+        return _struct(name, _plural(self._one), records, words, meta=PageMeta)
+
+    @property
+    def _reply(self) -> Any:  # noqa: ANN401 - a type
+        return cast("Any", Reply)[self._one_type]
+
+
+def deletes(path: str, action: str, **opt: object) -> Decorator:
+    """Return the decorator of a deletion."""
+    return _route(delete, path, action, None, opt)
+
+
+def _route(
+    register: Callable[..., Decorator],
+    path: str,
+    action: str,
+    returns: Any,  # noqa: ANN401 - a type
+    opt: Mapping[str, object],
+    status: int | None = None,
+) -> Decorator:
+    def decorated(handler: Callable[..., Any]) -> HTTPRouteHandler:
+        if returns is not None:
+            handler.__annotations__["return"] = returns
+        return register(path, status_code=status, opt={"action": action, **opt})(handler)
+
+    return decorated
+
+
+def _struct(name: str, field: str, of: Any, words: str, **more: Any) -> Any:  # noqa: ANN401
+    fields = [(field, of), *more.items()]
+    return defstruct(
+        name, fields, bases=(ResponseBody,), namespace={"__doc__": words}, kw_only=True
+    )
+
+
+def _plural(noun: str) -> str:
+    return f"{noun[:-1]}ies" if noun.lower().endswith(("policy", "repository")) else f"{noun}s"
