@@ -135,9 +135,7 @@ def wake(tx: Connection, invoice: Invoice, now: int, *, delay_seconds: float = 0
 async def settle(needs: BillingNeeds, charge: Charge) -> Declined | None:
     """Have the processor make a charge; return why it was declined, or None if it was paid.
 
-    Raises:
-        Unavailable: the outcome is unknown.
-
+    Raise `Unavailable` if the outcome is unknown.
     """
     customer = await customer_of(needs, charge.organization_id)
     order = Order(charge.id, customer, charge.method_reference, charge.amount, charge.currency)
@@ -246,10 +244,8 @@ ACTIONS: Final = {
 def decide(tx: Connection, invoice_id: str, decision: Decision, now: int) -> Invoice:
     """Void an invoice, mark it as paid otherwise, or allow new attempts.
 
-    Raises:
-        NotFound: there is no such invoice.
-        Conflict: it is paid or void, or a payment is under way.
-
+    Raise `NotFound` if there is no such invoice, `Conflict` if it is paid or void, or a payment is
+    under way.
     """
     organization_id = rows.owner_of(tx, invoice_id)
     invoice = rows.lock_invoice(tx, organization_id, invoice_id)

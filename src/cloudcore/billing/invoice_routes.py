@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final, Literal, cast
 
 from litestar import get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
@@ -21,7 +20,7 @@ from cloudcore.billing.processor import Declined
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from cloudcore.resource_names import Uuid
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.organization_scope import account_ref, organization_ref
@@ -154,7 +153,7 @@ def shown_one(tx: Connection, organization_id: str, invoice_id: str) -> OneInvoi
 
 
 @get(_PATH, opt={"action": "billing:ListInvoices", "query": ListInvoices, "statuses": (404,)})
-async def list_invoices(ctx: NamedDependency[RequestContext]) -> ManyInvoices:
+async def list_invoices(ctx: Context) -> ManyInvoices:
     """List the invoices of the account's organization, oldest first, without their lines.
 
     A month is closed two hours after its end, in UTC. An owner of an organization, or who has the
@@ -176,9 +175,7 @@ async def list_invoices(ctx: NamedDependency[RequestContext]) -> ManyInvoices:
 
 
 @get(_ONE, opt={"action": "billing:GetInvoice", "query": Scope})
-async def get_invoice(
-    invoice_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OneInvoice:
+async def get_invoice(invoice_id: FromPath[str], ctx: Context) -> OneInvoice:
     """Return an invoice with its lines."""
     asked = ctx.query(Scope).organization_id
     organization_id = await authorized(ctx, _KIND, invoice_id, asked)
@@ -200,7 +197,7 @@ async def get_invoice(
 )
 async def pay_invoice(
     invoice_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[BillingNeeds],
     data: JSONBody[PayInvoice | None] = None,
 ) -> Reply[OneInvoice]:

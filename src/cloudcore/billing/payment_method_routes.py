@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from litestar import delete, get, patch, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -19,8 +18,8 @@ from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.payment_method_rows import PaymentMethod
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import Uuid
-from cloudcore.web.app import Needs
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.app import Context, Needs
+from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, or_absent, rfc3339
 
@@ -130,9 +129,7 @@ def _check_name(name: str) -> None:
     },
 )
 async def create_payment_method(
-    data: JSONBody[CreatePaymentMethod],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[BillingNeeds],
+    data: JSONBody[CreatePaymentMethod], ctx: Context, needs: Needs[BillingNeeds]
 ) -> Reply[OnePaymentMethod]:
     """Add a payment method to the account's organization, which has at most 20.
 
@@ -173,7 +170,7 @@ async def create_payment_method(
     _PATH,
     opt={"action": "billing:ListPaymentMethods", "query": ListMethods, "statuses": (404,)},
 )
-async def list_payment_methods(ctx: NamedDependency[RequestContext]) -> ManyPaymentMethods:
+async def list_payment_methods(ctx: Context) -> ManyPaymentMethods:
     """List the payment methods of the account's organization, oldest first.
 
     An owner of an organization, or who has the role `billing` in it, names it by
@@ -193,9 +190,7 @@ async def list_payment_methods(ctx: NamedDependency[RequestContext]) -> ManyPaym
 
 
 @get(_ONE, opt={"action": "billing:GetPaymentMethod", "query": Scope})
-async def get_payment_method(
-    payment_method_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> OnePaymentMethod:
+async def get_payment_method(payment_method_id: FromPath[str], ctx: Context) -> OnePaymentMethod:
     """Return a payment method."""
     asked = ctx.query(Scope).organization_id
     organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
@@ -212,9 +207,7 @@ async def get_payment_method(
     },
 )
 async def update_payment_method(
-    payment_method_id: FromPath[str],
-    data: JSONBody[UpdatePaymentMethod],
-    ctx: NamedDependency[RequestContext],
+    payment_method_id: FromPath[str], data: JSONBody[UpdatePaymentMethod], ctx: Context
 ) -> Reply[OnePaymentMethod]:
     """Change what a payment method is called, or make it the default."""
     asked = ctx.query(Scope).organization_id
@@ -240,9 +233,7 @@ def _if_changed(now: int, method: PaymentMethod) -> dict[str, object] | None:
 
 @delete(_ONE, opt={"action": "billing:DeletePaymentMethod", "query": Scope, "statuses": (409,)})
 async def delete_payment_method(
-    payment_method_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[BillingNeeds],
+    payment_method_id: FromPath[str], ctx: Context, needs: Needs[BillingNeeds]
 ) -> None:
     """Delete a payment method.
 

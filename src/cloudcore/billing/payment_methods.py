@@ -33,9 +33,7 @@ async def keep(
 ) -> StoredMethod:
     """Give a token to the processor; return the stored method.
 
-    Raises:
-        InvalidInput: the processor rejects the token.
-
+    Raise `InvalidInput` if the processor rejects the token.
     """
     customer = await customer_of(needs, organization_id)
     try:
@@ -57,9 +55,7 @@ def name_of(kept: StoredMethod | PaymentMethod) -> str:
 def add_method(tx: Connection, new: PaymentMethod) -> PaymentMethod:
     """Insert a payment method; the first one of an organization is its default.
 
-    Raises:
-        QuotaExceeded: the organization has reached its quota.
-
+    Raise `QuotaExceeded` if the organization has reached its quota.
     """
     lock_organization(tx, new.organization_id)
     used = rows.count_methods(tx, new.organization_id)
@@ -101,10 +97,8 @@ def update_method(
 def delete_method(tx: Connection, organization_id: str, method_id: str) -> PaymentMethod:
     """Delete a payment method.
 
-    Raises:
-        Conflict: it is the default and there are others, or an invoice is open; or a payment by
-            it is under way.
-
+    Raise `Conflict` if it is the default while there are others or an invoice is open, or a payment
+    by it is under way.
     """
     lock_organization(tx, organization_id)
     found = rows.get_method(tx, organization_id, method_id)

@@ -80,18 +80,14 @@ class Processor(Protocol):
     async def prepare(self, order: Order) -> str:
         """Return the id of the charge of an order, which moves no money yet.
 
-        Raises:
-            Declined: it accepts no such order.
-
+        Raise `Declined` if it accepts no such order.
         """
         ...
 
     async def charge(self, reference: str, order: Order) -> None:
         """Move the money of a prepared charge, once however often this is called.
 
-        Raises:
-            Declined: also when called again.
-
+        Raise `Declined`, also when called again.
         """
         ...
 

@@ -149,10 +149,8 @@ class StripeProcessor:
     async def _asked(self, ask: Callable[[], T]) -> T:
         """Call Stripe in a thread.
 
-        Raises:
-            Declined: it refuses for good: the card, or the request.
-            Unavailable: it does not answer, or not to this key; the outcome is unknown.
-
+        Raise `Declined` if it refuses the card or the request for good; `Unavailable` if it does
+        not answer, or refuses the key: the outcome is unknown.
         """
         import stripe  # noqa: PLC0415 - optional, and takes long
 

@@ -179,10 +179,8 @@ class Invocation:
     def _crn(self) -> Crn | None:
         """Return the CRN on the command line, or None for a name.
 
-        Raises:
-            Misuse: the CRN is of another kind of resource.
-            Missing: the CRN is of another account.
-
+        Raise `Misuse` if the CRN is of another kind of resource, `Missing` if the CRN is of another
+        account.
         """
         written = self.written
         if not written.startswith("crn:"):

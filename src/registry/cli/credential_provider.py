@@ -51,10 +51,8 @@ def main() -> int:
 def respond(request: bytes, environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the response to a request; without `auth` for an image of another registry.
 
-    Raises:
-        Misuse: the bytes are not such a request.
-        CommandFailure: the registry refuses, or cannot be reached.
-
+    Raise `Misuse` if the bytes are not such a request, `CommandFailure` if the registry refuses, or
+    cannot be reached.
     """
     host = _host_of(_read(request).image)
     source = find_source(host, environ)

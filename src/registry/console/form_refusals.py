@@ -50,10 +50,8 @@ OUTDATED: Final = (
 def refusal_of(error: Refused) -> FormRefusal:
     """Return the refusal that an error means.
 
-    Raises:
-        Refused: `error` itself, which is not the form's: a 401, a 429 or a failure, or a question
-            before own rights are lost.
-
+    Raise the `Refused` that is given if it is not the form's: a 401, a 429 or a failure, or a
+    question before own rights are lost.
     """
     if takes_own_rights(error):
         raise error

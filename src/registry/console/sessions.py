@@ -196,10 +196,8 @@ class Sessions:
     ) -> ConsoleSession:
         """Assume a role; return the session with it.
 
-        Raises:
-            NoRole: there is no such role, or it is not assigned to the person.
-            RoleRefused: it is assigned to the person, and refuses nevertheless.
-
+        Raise `NoRole` if there is no such role, or it is not assigned to the person; `RoleRefused`
+        if it is, and refuses nevertheless.
         """
         person = client.signed(session.person.value)
         roles = await list_roles(person)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
-from cloudcore.web.context import RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 from registry.control.bodies import answer_of
 from registry.services.access.logins import USERNAME, login_permission, mint_login, new_password
@@ -36,7 +35,7 @@ class AuthorizationToken(ResponseBody):
 
 @post("/v1/authorization-token", status_code=200, opt={"action": "registry:GetAuthorizationToken"})
 async def get_authorization_token(
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     data: JSONBody[GetAuthorizationToken | None] = None,  # noqa: ARG001 - its fields are refused
 ) -> AuthorizationToken:
     """Mint a password that container clients log in with, for twelve hours at most.

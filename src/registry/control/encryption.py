@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
 from cloudcore.storage.bucket import BUCKET
 from cloudcore.web.answers import RecordAnswers, deletes
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
@@ -119,7 +118,7 @@ _BINDING: Final = RecordAnswers(
 
 
 @_BINDING.gets(_DEFAULT, "registry:GetEncryptionBinding")
-async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def get_encryption_binding(ctx: Context) -> ResponseBody:
     """Return the key of repositories that are bound to none themselves."""
     account_id = authorized_for_all(ctx)
     return _BINDING.one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
@@ -127,7 +126,7 @@ async def get_encryption_binding(ctx: NamedDependency[RequestContext]) -> Respon
 
 @_BINDING.puts(_DEFAULT, "registry:PutEncryptionBinding", statuses=(404,))
 async def put_encryption_binding(
-    data: JSONBody[PutBinding], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+    data: JSONBody[PutBinding], ctx: Context, needs: Needs[ServiceContext]
 ) -> Reply[ResponseBody]:
     """Bind the repositories that are bound to no key themselves to a key, for later pushes.
 
@@ -139,20 +138,20 @@ async def put_encryption_binding(
 
 
 @deletes(_DEFAULT, "registry:DeleteEncryptionBinding", statuses=(404,))
-async def delete_encryption_binding(ctx: NamedDependency[RequestContext]) -> None:
+async def delete_encryption_binding(ctx: Context) -> None:
     """Let the platform key seal later pushes to repositories that are bound to no key."""
     await ctx.database.write(unbind, authorized_for_all(ctx), None, ctx.clock())
 
 
 @_BINDING.lists(f"{_DEFAULT}s", "registry:GetEncryptionBinding")
-async def list_encryption_bindings(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_encryption_bindings(ctx: Context) -> ResponseBody:
     """List what the account's default was bound to, newest first; ended bindings too."""
     return await _history(ctx, authorized_for_all(ctx), None)
 
 
 @_BINDING.gets(_OF_REPOSITORY, "registry:GetEncryptionBinding")
 async def get_repository_encryption_binding(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return the key that seals what is pushed to a repository, and what binds it."""
     found = await authorized_repository(ctx, repository_id)
@@ -164,7 +163,7 @@ async def get_repository_encryption_binding(
 async def put_repository_encryption_binding(
     repository_id: FromPath[str],
     data: JSONBody[PutBinding],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[ServiceContext],
 ) -> Reply[ResponseBody]:
     """Bind a repository to a key, for later pushes; what it holds stays under its earlier key.
@@ -177,9 +176,7 @@ async def put_repository_encryption_binding(
 
 
 @deletes(_OF_REPOSITORY, "registry:DeleteEncryptionBinding")
-async def delete_repository_encryption_binding(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_repository_encryption_binding(repository_id: FromPath[str], ctx: Context) -> None:
     """Let the account's default seal later pushes to a repository, or else the platform key."""
     found = await authorized_repository(ctx, repository_id)
     await ctx.database.write(unbind, found.account_id, found.id, ctx.clock())
@@ -187,7 +184,7 @@ async def delete_repository_encryption_binding(
 
 @_BINDING.lists(f"{_OF_REPOSITORY}s", "registry:GetEncryptionBinding")
 async def list_repository_encryption_bindings(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """List what a repository itself was bound to, newest first; ended bindings too."""
     found = await authorized_repository(ctx, repository_id)
@@ -260,7 +257,7 @@ _RUN: Final = RunAnswers(RewrapRun, KIND)
 
 @_RUN.changes(_PATH, "registry:RewrapRepository", status=202, statuses=(409,))
 async def start_rewrap_run(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+    repository_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> Reply[ResponseBody]:
     """Move all blobs of a repository to its key; if a run is under way, return that one."""
     repository = await authorized_repository(ctx, repository_id)
@@ -277,16 +274,14 @@ async def start_rewrap_run(
 
 
 @_RUN.lists(f"{_PATH}/runs", "registry:GetEncryptionBinding")
-async def list_rewrap_runs(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_rewrap_runs(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the runs that moved a repository's blobs to its key, newest first."""
     return await _RUN.page(ctx, (await authorized_repository(ctx, repository_id)).id)
 
 
 @_RUN.gets(f"{_PATH}/runs/{{run_id:str}}", "registry:GetEncryptionBinding")
 async def get_rewrap_run(
-    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return a run that moves a repository's blobs to its key: its progress or its outcome."""
     return await _RUN.get(ctx, (await authorized_repository(ctx, repository_id)).id, run_id)
@@ -363,9 +358,7 @@ _KEY_USAGE: Final = RecordAnswers(KeyUsageAnswer, "key_usage", _usage)
 
 
 @_KEY_USAGE.gets("/v1/key-usage/{key_id:str}", "registry:DescribeKeyUsage")
-async def get_key_usage(
-    key_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_key_usage(key_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return which blobs, images and objects a key protects: what its deletion would shred."""
     account_id, region = authorized_for_all(ctx), ctx.settings.region
     return _KEY_USAGE.one(ctx, await ctx.database.read(key_usage, account_id, region, key_id))

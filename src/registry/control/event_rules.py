@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Final
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -13,7 +12,7 @@ from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Crn, Uuid
 from cloudcore.web.answers import RecordAnswers, deletes
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -102,9 +101,7 @@ _RULE: Final = RecordAnswers(EventRuleAnswer, "event_rule", _answer)
 
 @_RULE.creates(_PATH, "registry:PutEventRule", statuses=(404, 409))
 async def create_event_rule(
-    data: JSONBody[CreateEventRule],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    data: JSONBody[CreateEventRule], ctx: Context, needs: Needs[ServiceContext]
 ) -> Reply[ResponseBody]:
     """Send events to a topic that exists, to which the caller must be allowed to publish."""
     account_id = account_of(ctx)
@@ -135,9 +132,7 @@ async def create_event_rule(
 
 
 @_RULE.lists(_PATH, "registry:DescribeEventRules")
-async def list_event_rules(
-    ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> ResponseBody:
+async def list_event_rules(ctx: Context, needs: Needs[ServiceContext]) -> ResponseBody:
     """List the account's event rules, the oldest first."""
     account_id = account_of(ctx)
     ctx.authorize(_crn(ctx, account_id, "*"))
@@ -151,7 +146,7 @@ async def list_event_rules(
 
 @_RULE.gets(_ONE, "registry:DescribeEventRules")
 async def get_event_rule(
-    event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+    event_rule_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> ResponseBody:
     """Return an event rule; a topic that was deleted is a fault of it."""
     rule = await _authorized(ctx, event_rule_id)
@@ -160,9 +155,7 @@ async def get_event_rule(
 
 
 @deletes(_ONE, "registry:DeleteEventRule")
-async def delete_event_rule(
-    event_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_event_rule(event_rule_id: FromPath[str], ctx: Context) -> None:
     """Delete an event rule; events from before the deletion are still delivered."""
     rule = await _authorized(ctx, event_rule_id)
     await ctx.database.write(events.delete_rule, rule.account_id, rule.id)

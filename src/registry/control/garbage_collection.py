@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.web.answers import RecordAnswers
-from cloudcore.web.app import Needs
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.app import Context, Needs
+from cloudcore.web.context import Reply
 from cloudcore.wire import ResponseBody
 from registry.control.bodies import RunAnswers, RunRecord
 from registry.control.repositories import authorized_for_all
@@ -70,7 +69,7 @@ _RUN: Final = RunAnswers(GarbageCollectionRun, collector_runs.KIND)
 
 
 @_RUN.changes(f"{_PATH}/runs", "registry:StartGarbageCollection", status=202)
-async def start_garbage_collection(ctx: NamedDependency[RequestContext]) -> Reply[ResponseBody]:
+async def start_garbage_collection(ctx: Context) -> Reply[ResponseBody]:
     """Start a run over what is due now; if one is under way, return that one."""
     account_id = authorized_for_all(ctx)
     return await ctx.commit(
@@ -84,15 +83,13 @@ async def start_garbage_collection(ctx: NamedDependency[RequestContext]) -> Repl
 
 
 @_RUN.lists(f"{_PATH}/runs", "registry:DescribeGarbageCollection")
-async def list_garbage_collection_runs(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_garbage_collection_runs(ctx: Context) -> ResponseBody:
     """List the collector's runs over the account, the newest first."""
     return await _RUN.page(ctx, authorized_for_all(ctx))
 
 
 @_RUN.gets(f"{_PATH}/runs/{{run_id:str}}", "registry:DescribeGarbageCollection")
-async def get_garbage_collection_run(
-    run_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_garbage_collection_run(run_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a run of the collector over the account."""
     return await _RUN.get(ctx, authorized_for_all(ctx), run_id)
 
@@ -116,9 +113,7 @@ _STATUS: Final = RecordAnswers(
 
 
 @_STATUS.gets(_PATH, "registry:DescribeGarbageCollection")
-async def get_garbage_collection(
-    ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
-) -> ResponseBody:
+async def get_garbage_collection(ctx: Context, needs: Needs[ServiceContext]) -> ResponseBody:
     """Return what each stage holds in the account, and the last run."""
     found = await ctx.database.read(collector_runs.status, authorized_for_all(ctx))
     return _STATUS.one(needs, found)

@@ -6,13 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 from litestar import Response, get
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import Meta, structs
 
 from cloudcore.db.base import Large
-from cloudcore.web.app import Needs
-from cloudcore.web.context import RequestContext
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.pagination import UuidPage
 from cloudcore.wire import ResponseBody
 from registry.control.images import (
@@ -57,7 +55,7 @@ class ImageQuery(msgspec.Struct):
 
 @IMAGE_ANSWERS.lists(IMAGES, "registry:DescribeImages", ImageListQuery)
 async def list_images(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext], needs: Needs[ServiceContext]
+    repository_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> ResponseBody:
     """List a repository's images with their tags, newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -87,10 +85,7 @@ async def list_images(
 
 @IMAGE_ANSWERS.gets(IMAGE, "registry:DescribeImages", query=ImageQuery)
 async def get_image(
-    repository_id: FromPath[str],
-    digest: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> ResponseBody:
     """Return an image, by any digest of its manifest, by its id, or by a short digest.
 
@@ -121,10 +116,7 @@ async def get_image(
     opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
 )
 async def get_image_manifest(
-    repository_id: FromPath[str],
-    digest: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> Response[bytes]:
     """Return the bytes of an image's manifest, in the type they were pushed with."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -151,10 +143,7 @@ class AttachmentQuery(msgspec.Struct):
     },
 )
 async def get_image_attachment(
-    repository_id: FromPath[str],
-    digest: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
 ) -> Response[bytes]:
     """Return a layer of an SBOM, an attestation or another artifact, of 2 MB at most.
 

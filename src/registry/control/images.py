@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final
 
 import msgspec
 from litestar import delete, get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
 from cloudcore.db.base import Large
 from cloudcore.resource_names import Uuid
 from cloudcore.web.answers import RecordAnswers
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.app import Context
+from cloudcore.web.context import Reply
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import UuidPage
 from cloudcore.web.query import PLUS
@@ -245,7 +245,7 @@ IMAGE_ANSWERS: Final = RecordAnswers(ImageAnswer, "image", image_answer)
 
 @IMAGE_ANSWERS.lists(f"{IMAGE}/referrers", "registry:DescribeImages", ReferrerQuery)
 async def list_image_referrers(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """List the referrers of an image (signatures, SBOMs, attestations), newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -270,7 +270,7 @@ async def list_image_referrers(
     opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (204, 409)},
 )
 async def delete_image(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> Reply[OneDeletedImage]:
     """Delete an image and every tag that points to it.
 
@@ -292,7 +292,7 @@ async def delete_image(
     opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
 )
 async def batch_delete_images(
-    repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: Context
 ) -> Reply[BatchDeletion]:
     """Delete images and tags; return each item that could not be deleted, and why."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -337,7 +337,7 @@ def _failure_answer(failure: BatchFailure) -> FailedDeletion:
 
 @get(f"{IMAGE}/deletion-preview", opt={"action": "registry:DescribeImages", "statuses": (409,)})
 async def preview_image_deletion(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> OneDeletionPreview:
     """Return what would be deleted with an image, and which images under it would stay."""
     found = await authorized_own(ctx, repository_id)
@@ -363,7 +363,7 @@ async def delete_image_with_children(
     repository_id: FromPath[str],
     digest: FromPath[str],
     data: JSONBody[DeleteWithChildren],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[IndexDeletion]:
     """Delete an index with the children that nothing else needs; return what stayed, and why."""
     found = await authorized_visible_repository(ctx, repository_id)

@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 from litestar import post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
 from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
@@ -148,9 +148,7 @@ def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
 
 
 @_POLICY.gets(_PATH, "registry:GetLifecyclePolicy")
-async def get_lifecycle_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_lifecycle_policy(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a repository's lifecycle policy."""
     repository = await authorized_repository(ctx, repository_id)
     return _POLICY.one(ctx, repository, await ctx.database.read(get_policy, repository.id))
@@ -158,9 +156,7 @@ async def get_lifecycle_policy(
 
 @_POLICY.puts(_PATH, "registry:PutLifecyclePolicy", query=RevisionQuery, statuses=(409,))
 async def put_lifecycle_policy(
-    repository_id: FromPath[str],
-    data: JSONBody[PutLifecyclePolicy],
-    ctx: NamedDependency[RequestContext],
+    repository_id: FromPath[str], data: JSONBody[PutLifecyclePolicy], ctx: Context
 ) -> Reply[ResponseBody]:
     """Set the lifecycle policy of a repository, in place of any earlier one; it runs every day."""
     repository = await authorized_repository(ctx, repository_id)
@@ -175,9 +171,7 @@ async def put_lifecycle_policy(
 
 
 @deletes(_PATH, "registry:DeleteLifecyclePolicy")
-async def delete_lifecycle_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_lifecycle_policy(repository_id: FromPath[str], ctx: Context) -> None:
     """Delete a repository's lifecycle policy; a run under way stops."""
     repository = await authorized_repository(ctx, repository_id)
     await ctx.database.write(delete_policy, repository.id)
@@ -189,9 +183,7 @@ async def delete_lifecycle_policy(
     opt={"action": "registry:GetLifecyclePolicy", "query": PageQuery},
 )
 async def preview_lifecycle_policy(
-    repository_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
-    data: JSONBody[PreviewLifecyclePolicy | None] = None,
+    repository_id: FromPath[str], ctx: Context, data: JSONBody[PreviewLifecyclePolicy | None] = None
 ) -> LifecyclePreview:
     """Return the images a run would delete now, by which rules, and the bytes that would free."""
     repository = await authorized_repository(ctx, repository_id)
@@ -227,9 +219,7 @@ async def preview_lifecycle_policy(
     query=StartRunQuery,
     statuses=(409,),
 )
-async def start_lifecycle_run(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def start_lifecycle_run(repository_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Run a repository's lifecycle policy now; if a run is under way, return that one."""
     repository = await authorized_repository(ctx, repository_id)
     return await ctx.commit(
@@ -243,16 +233,14 @@ async def start_lifecycle_run(
 
 
 @_RUN.lists(f"{_PATH}/runs", "registry:GetLifecyclePolicy")
-async def list_lifecycle_runs(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_lifecycle_runs(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the runs of a repository's lifecycle policies, newest first."""
     return await _RUN.page(ctx, (await authorized_repository(ctx, repository_id)).id)
 
 
 @_RUN.gets(f"{_PATH}/runs/{{run_id:str}}", "registry:GetLifecyclePolicy")
 async def get_lifecycle_run(
-    repository_id: FromPath[str], run_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], run_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return a run of a repository's lifecycle policies: its progress or its outcome."""
     return await _RUN.get(ctx, (await authorized_repository(ctx, repository_id)).id, run_id)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of
 from registry.control.bodies import answer_of
@@ -52,7 +52,7 @@ _ANSWERS: Final = RecordAnswers(PinAnswer, "pin", _answer)
 
 @_ANSWERS.lists(_PINS, "registry:DescribeImages")
 async def list_pins(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """List the pins of an image that have not expired, by name."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -70,7 +70,7 @@ async def put_pin(
     digest: FromPath[str],
     name: FromPath[str],
     data: JSONBody[PutPin],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Pin an image, or renew a pin; lifecycle policies never expire a pinned image."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -84,10 +84,7 @@ async def put_pin(
 
 @deletes(_PIN, "registry:DeleteImagePin")
 async def delete_pin(
-    repository_id: FromPath[str],
-    digest: FromPath[str],
-    name: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    repository_id: FromPath[str], digest: FromPath[str], name: FromPath[str], ctx: Context
 ) -> None:
     """Delete a pin; the image stays pinned while it has others."""
     found = await authorized_visible_repository(ctx, repository_id)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.iam.decision import Caller
 from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.revisions import RevisionQuery
@@ -70,9 +70,7 @@ def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
 
 
 @_POLICY.gets(_PATH, "registry:GetRepositoryPolicy")
-async def get_repository_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_repository_policy(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a repository's policy."""
     repository = await authorized_repository(ctx, repository_id)
     return _POLICY.one(ctx, repository, await ctx.database.read(get_resource_policy, repository.id))
@@ -80,9 +78,7 @@ async def get_repository_policy(
 
 @_POLICY.puts(_PATH, "registry:PutRepositoryPolicy", query=PutPolicyQuery, statuses=(409,))
 async def put_repository_policy(
-    repository_id: FromPath[str],
-    data: JSONBody[dict[str, Any]],
-    ctx: NamedDependency[RequestContext],
+    repository_id: FromPath[str], data: JSONBody[dict[str, Any]], ctx: Context
 ) -> Reply[ResponseBody]:
     """Set the policy of a repository, sent bare or under `policy`, in place of any earlier one.
 
@@ -103,9 +99,7 @@ async def put_repository_policy(
 
 
 @deletes(_PATH, "registry:DeleteRepositoryPolicy", query=RevisionQuery, statuses=(409,))
-async def delete_repository_policy(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_repository_policy(repository_id: FromPath[str], ctx: Context) -> None:
     """Delete a repository's policy; from then on only its own account's policies count."""
     repository = await authorized_repository(ctx, repository_id)
     revision = ctx.query(RevisionQuery).revision

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Final, Literal
 
 from litestar import delete, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -16,7 +15,7 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid
 from cloudcore.web.answers import RecordAnswers
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -218,9 +217,7 @@ def _audit_details(shown: ShownRule) -> dict[str, object]:
 
 @_RULE.creates(_PATH, "registry:CreatePullThroughCacheRule", statuses=(409,))
 async def create_pull_through_cache_rule(
-    data: JSONBody[CreatePullThroughCacheRule],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    data: JSONBody[CreatePullThroughCacheRule], ctx: Context, needs: Needs[ServiceContext]
 ) -> Reply[ResponseBody]:
     """Cache the images of an upstream registry under a prefix; the upstream is not asked now."""
     account_id = account_of(ctx)
@@ -254,9 +251,7 @@ async def create_pull_through_cache_rule(
 
 
 @_RULE.lists(_PATH, "registry:DescribePullThroughCacheRules")
-async def list_pull_through_cache_rules(
-    ctx: NamedDependency[RequestContext],
-) -> ResponseBody:
+async def list_pull_through_cache_rules(ctx: Context) -> ResponseBody:
     """List the account's pull-through cache rules, by prefix."""
     account_id = account_of(ctx)
     ctx.authorize(cache_rule_crn(ctx.settings.region, account_id, "*"))
@@ -273,7 +268,7 @@ async def list_pull_through_cache_rules(
 
 @_RULE.gets(_ONE, "registry:DescribePullThroughCacheRules")
 async def get_pull_through_cache_rule(
-    pull_through_cache_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    pull_through_cache_rule_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
     """Return a pull-through cache rule."""
     return _RULE.one(ctx, await _authorized(ctx, pull_through_cache_rule_id))
@@ -283,7 +278,7 @@ async def get_pull_through_cache_rule(
 async def update_pull_through_cache_rule(
     pull_through_cache_rule_id: FromPath[str],
     data: JSONBody[UpdatePullThroughCacheRule],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[ServiceContext],
 ) -> Reply[ResponseBody]:
     """Change a pull-through cache rule; what is cached stays."""
@@ -308,7 +303,7 @@ async def update_pull_through_cache_rule(
 
 @delete(_ONE, opt={"action": "registry:DeletePullThroughCacheRule"})
 async def delete_pull_through_cache_rule(
-    pull_through_cache_rule_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    pull_through_cache_rule_id: FromPath[str], ctx: Context
 ) -> None:
     """Delete a pull-through cache rule; the repositories that it has filled stay."""
     rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
@@ -318,7 +313,7 @@ async def delete_pull_through_cache_rule(
 @post(f"{_ONE}/test", status_code=200, opt={"action": "registry:TestPullThroughCacheRule"})
 async def try_pull_through_cache_rule(
     pull_through_cache_rule_id: FromPath[str],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
     needs: Needs[ServiceContext],
     data: JSONBody[TestPullThroughCacheRule | None] = None,
 ) -> UpstreamTest:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Annotated, Final, Literal
 
 import msgspec
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
@@ -17,7 +16,7 @@ from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_names import Crn, Uuid, check_tags
 from cloudcore.resource_references import Scope
 from cloudcore.web.answers import RecordAnswers, deletes
-from cloudcore.web.app import Needs
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -205,9 +204,7 @@ REPOSITORIES: Final = RecordAnswers(RepositoryAnswer, "repository", _answer)
 
 @REPOSITORIES.creates("/v1/repositories", "registry:CreateRepository", statuses=(404, 409))
 async def create_repository(
-    data: JSONBody[CreateRepository],
-    ctx: NamedDependency[RequestContext],
-    needs: Needs[ServiceContext],
+    data: JSONBody[CreateRepository], ctx: Context, needs: Needs[ServiceContext]
 ) -> Reply[ResponseBody]:
     """Create a repository; a `kms_key` needs `kms:UseKey` on that key."""
     account_id = account_of(ctx)
@@ -232,7 +229,7 @@ async def create_repository(
 
 
 @REPOSITORIES.lists("/v1/repositories", "registry:DescribeRepositories", RepositoryQuery)
-async def list_repositories(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_repositories(ctx: Context) -> ResponseBody:
     """List the account's repositories by name."""
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
@@ -275,18 +272,14 @@ def _authorize_list(ctx: RequestContext, crn: str) -> None:
 
 
 @REPOSITORIES.gets(PATH, "registry:DescribeRepositories")
-async def get_repository(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_repository(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a repository."""
     return REPOSITORIES.one(ctx, await authorized_repository(ctx, repository_id))
 
 
 @REPOSITORIES.updates(PATH, "registry:UpdateRepository")
 async def update_repository(
-    repository_id: FromPath[str],
-    data: JSONBody[UpdateRepository],
-    ctx: NamedDependency[RequestContext],
+    repository_id: FromPath[str], data: JSONBody[UpdateRepository], ctx: Context
 ) -> Reply[ResponseBody]:
     """Change a repository; each given field is replaced whole, and null takes it away."""
     found = await authorized_repository(ctx, repository_id)
@@ -304,9 +297,7 @@ async def update_repository(
 
 
 @deletes(PATH, "registry:DeleteRepository", query=DeleteQuery, statuses=(409,))
-async def delete_repository(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> None:
+async def delete_repository(repository_id: FromPath[str], ctx: Context) -> None:
     """Delete a repository, restorable for `undelete_days`; its name is free at once."""
     found = await authorized_repository(ctx, repository_id)
     await ctx.database.write(

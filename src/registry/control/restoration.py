@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated, Final
 
 from litestar import get, post
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -15,6 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.resource_names import Uuid
 from cloudcore.web.answers import RecordAnswers
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -155,7 +155,7 @@ _RESTORED_TAG: Final = RecordAnswers(RestoredTag, "tag", _restored_tag, noun="re
 
 
 @_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")
-async def list_deleted(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_deleted(ctx: Context) -> ResponseBody:
     """List the account's deleted repositories that can be restored, last created first."""
     account_id = authorized_for_all(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
@@ -175,9 +175,7 @@ async def list_deleted(ctx: NamedDependency[RequestContext]) -> ResponseBody:
 
 
 @REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
-async def restore_repository(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def restore_repository(repository_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Restore a deleted repository with all it held; its name must be free."""
     account_id = account_of(ctx)
     name = await ctx.database.read(
@@ -194,9 +192,7 @@ async def restore_repository(
 
 
 @_IMAGES.lists(f"{PATH}/images/deleted", "registry:DescribeImages")
-async def list_deleted_images(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_deleted_images(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the deleted images that can be restored, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
@@ -217,9 +213,7 @@ async def list_deleted_images(
     opt={"action": "registry:RestoreImage", "idempotent": True},
 )
 async def restore_images(
-    repository_id: FromPath[str],
-    data: JSONBody[RestoreImages],
-    ctx: NamedDependency[RequestContext],
+    repository_id: FromPath[str], data: JSONBody[RestoreImages], ctx: Context
 ) -> Reply[RestoreOutcome]:
     """Restore deleted images, each as it was, with those of its tags that are not in use."""
     repository = await authorized_repository(ctx, repository_id)
@@ -234,9 +228,7 @@ async def restore_images(
 
 
 @get(PATH + "/deleted-tags", opt={"action": "registry:DescribeImages", "query": PageQuery})
-async def list_deleted_tag_names(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ManyDeletedTags:
+async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> ManyDeletedTags:
     """List the deleted tags that can be restored and whose image exists, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
@@ -253,7 +245,7 @@ async def list_deleted_tag_names(
 
 @_RESTORED_TAG.changes(f"{PATH}/tags/{{tag:str}}/restore", "registry:RestoreImage", statuses=(409,))
 async def restore_tag(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], tag: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:
     """Point a deleted tag to the image it pointed to."""
     repository = await authorized_repository(ctx, repository_id)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from litestar import get
-from litestar.di import NamedDependency
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import ResponseBody
 from registry.control.repositories import authorized_for_all, reference_of
@@ -59,7 +58,7 @@ class SearchAnswer(ResponseBody):
 @get(
     "/v1/repositories/search", opt={"action": "registry:DescribeRepositories", "query": SearchQuery}
 )
-async def search_repositories(ctx: NamedDependency[RequestContext]) -> SearchAnswer:
+async def search_repositories(ctx: Context) -> SearchAnswer:
     """Find the account's repositories and tags whose names contain a text.
 
     It also needs `registry:DescribeImages` on all repositories, for the tags.

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from litestar.di import NamedDependency
 from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.resource_names import Crn
 from cloudcore.web.answers import RecordAnswers
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
@@ -70,15 +70,13 @@ def _authorize(ctx: RequestContext) -> str:
 
 
 @_SETTINGS.gets(_PATH, "registry:GetRegistrySettings")
-async def get_settings(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def get_settings(ctx: Context) -> ResponseBody:
     """Return the account's settings."""
     return _SETTINGS.one(await ctx.database.read(find_settings, _authorize(ctx)))
 
 
 @_SETTINGS.updates(_PATH, "registry:UpdateRegistrySettings")
-async def patch_settings(
-    data: JSONBody[UpdateSettings], ctx: NamedDependency[RequestContext]
-) -> Reply[ResponseBody]:
+async def patch_settings(data: JSONBody[UpdateSettings], ctx: Context) -> Reply[ResponseBody]:
     """Change the account's settings; `uncounted_pullers` takes effect within five minutes."""
     account_id = _authorize(ctx)
     changes, now = changes_of(data), ctx.clock()

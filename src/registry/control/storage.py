@@ -8,10 +8,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
@@ -159,7 +159,7 @@ class OneStorageUsage(ResponseBody):
 
 @get(f"{PATH}/images/{{digest:str}}/storage", opt={"action": "registry:DescribeImages"})
 async def get_image_storage(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> OneImageStorage:
     """Return the bytes an image uses, and those that deleting it would free."""
     found = await authorized_own(ctx, repository_id)
@@ -173,7 +173,7 @@ async def get_image_storage(
 
 @get(f"{PATH}/storage", opt={"action": "registry:DescribeRepositories"})
 async def get_repository_storage(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], ctx: Context
 ) -> OneRepositoryStorage:
     """Return the bytes a repository uses, and those that deleting it would free."""
     found = await authorized_repository(ctx, repository_id)
@@ -186,7 +186,7 @@ async def get_repository_storage(
 
 
 @get("/v1/storage-usage", opt={"action": "registry:DescribeStorageUsage", "query": UsageQuery})
-async def get_storage_usage(ctx: NamedDependency[RequestContext]) -> OneStorageUsage:
+async def get_storage_usage(ctx: Context) -> OneStorageUsage:
     """Return the bytes the account uses, and what deduplication saves."""
     query, account_id = ctx.query(UsageQuery), authorized_for_all(ctx)
     measured = await storage.measure_account(ctx.database, account_id, ctx.clock())
@@ -291,7 +291,7 @@ class OneStorageHistory(ResponseBody):
     "/v1/storage-usage/history",
     opt={"action": "registry:DescribeStorageUsage", "query": HistoryQuery},
 )
-async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorageHistory:
+async def get_storage_history(ctx: Context) -> OneStorageHistory:
     """Return the account's storage and pulls by day, and what grew; kept for 400 days."""
     account_id = authorized_for_all(ctx)
     days = ctx.query(HistoryQuery).days
@@ -300,7 +300,7 @@ async def get_storage_history(ctx: NamedDependency[RequestContext]) -> OneStorag
 
 
 @REPOSITORIES.lists("/v1/repositories/stale", "registry:DescribeRepositories", StaleQuery)
-async def list_stale_repositories(ctx: NamedDependency[RequestContext]) -> ResponseBody:
+async def list_stale_repositories(ctx: Context) -> ResponseBody:
     """List the repositories that hold bytes and were not used lately, the longest unused first.
 
     Use is a push or a pull. Repositories are measured every six hours; one that was used since is

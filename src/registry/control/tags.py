@@ -8,15 +8,15 @@ from typing import Any, Final
 import msgspec
 from litestar import Request as LitestarRequest
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resource_names import Uuid
 from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource
-from cloudcore.web.context import Reply, RequestContext
+from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 from registry.control.bodies import answer_of
@@ -79,9 +79,7 @@ _ANSWERS: Final = RecordAnswers(TagAnswer, "tag", _answer)
 
 
 @_ANSWERS.lists(_TAGS, "registry:DescribeImages", TagQuery)
-async def list_tags(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def list_tags(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List a repository's tags in byte order."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(TagQuery)
@@ -95,9 +93,7 @@ async def list_tags(
 
 
 @_ANSWERS.gets(_TAG, "registry:DescribeImages")
-async def get_tag(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> ResponseBody:
+async def get_tag(repository_id: FromPath[str], tag: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a tag."""
     found = await authorized_visible_repository(ctx, repository_id)
     return _ANSWERS.one(found, await ctx.database.read(tag_details.get_tag, found, tag))
@@ -109,7 +105,7 @@ async def put_tag(
     tag: FromPath[str],
     data: JSONBody[PutTag],
     request: LitestarRequest[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> Reply[ResponseBody]:
     """Create a tag of an image in the repository, or move it to that image.
 
@@ -148,7 +144,7 @@ async def delete_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],
     request: LitestarRequest[Any, Any, Any],
-    ctx: NamedDependency[RequestContext],
+    ctx: Context,
 ) -> None:
     """Delete a tag, not its image; with `If-Match: "sha256:..."` only if it points there."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -181,7 +177,7 @@ class ManyTagChanges(ResponseBody):
 
 @get(f"{_TAG}/history", opt={"action": "registry:DescribeImages", "query": PageQuery})
 async def get_tag_history(
-    repository_id: FromPath[str], tag: FromPath[str], ctx: NamedDependency[RequestContext]
+    repository_id: FromPath[str], tag: FromPath[str], ctx: Context
 ) -> ManyTagChanges:
     """List the changes of a tag within a year, newest first, with the principal of each."""
     repository = (await authorized_own(ctx, repository_id)).repository

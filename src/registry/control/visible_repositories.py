@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from litestar import get
-from litestar.di import NamedDependency
 from litestar.params import FromPath
 
 from cloudcore.errors import NotFound
+from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext, refusal
 from cloudcore.wire import ResponseBody
@@ -32,12 +32,9 @@ async def authorized_visible_repository(
     """Return the repository of this id, if the caller may perform the route's action on it.
 
     As on the data plane, the caller's policies and the repository's decide: a caller of another
-    account needs both to allow the action.
-
-    Raises:
-        AccessDenied: the repository is of the caller's own account, and no policy allows it.
-        NotFound: no repository that the caller may know of has this id.
-
+    account needs both to allow the action. Raise `AccessDenied` if the repository is of the
+    caller's own account, and no policy allows it; `NotFound` if no repository that the caller may
+    know of has this id.
     """
     account_id = account_of(ctx)
     action = ctx.action
@@ -66,12 +63,8 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
     """Return a repository of the caller's own account; see `authorized_visible_repository`.
 
     Other accounts must not see what was deleted and by whom, nor what an image shares with other
-    repositories.
-
-    Raises:
-        AccessDenied: the repository is of the caller's own account, and no policy allows it.
-        NotFound: the caller's account has no repository of this id.
-
+    repositories. Raise `AccessDenied` if the repository is of the caller's own account, and no
+    policy allows it; `NotFound` if the caller's account has no repository of this id.
     """
     found = await authorized_visible_repository(ctx, repository_id)
     if found.repository.account_id != account_of(ctx):
@@ -103,9 +96,7 @@ class AllowedActions(ResponseBody):
 
 
 @get(f"{PATH}/allowed-actions", opt={"action": "registry:DescribeRepositories"})
-async def list_allowed_actions(
-    repository_id: FromPath[str], ctx: NamedDependency[RequestContext]
-) -> AllowedActions:
+async def list_allowed_actions(repository_id: FromPath[str], ctx: Context) -> AllowedActions:
     """List the actions that the caller's policies and the repository's allow the caller on it."""
     found = await authorized_visible_repository(ctx, repository_id)
     subject = AccessSubject(ctx.caller, ctx.policies, ctx.source_ip)

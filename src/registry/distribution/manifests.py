@@ -123,10 +123,8 @@ def _tags(request: DataPlaneRequest) -> tuple[str, ...]:
 async def _read(request: DataPlaneRequest, hold: BodyHold) -> bytes:
     """Read the body.
 
-    Raises:
-        ManifestTooLarge: it is over the limit; by its declared length before any of it is read.
-        SizeInvalid: it ended early.
-
+    Raise `ManifestTooLarge` if it is over the limit, by its declared length before any of it is
+    read; `SizeInvalid` if it ended early.
     """
     declared = request.content_length
     if (declared or 0) > MAX_BYTES:

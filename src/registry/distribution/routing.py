@@ -53,10 +53,8 @@ _WITH_ARGUMENT: Final = {
 def match_path(raw_path: bytes) -> Match:
     """Parse the path of a request to ``/v2``.
 
-    Raises:
-        NameInvalid: it is not valid UTF-8, or has an encoded slash.
-        ExtensionUnknown: it matches no endpoint.
-
+    Raise `NameInvalid` if it is not valid UTF-8, or has an encoded slash; `ExtensionUnknown` if it
+    matches no endpoint.
     """
     path = _decoded(raw_path)
     if path in ("/v2", "/v2/"):

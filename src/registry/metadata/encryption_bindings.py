@@ -13,7 +13,7 @@ from sqlalchemy import Select, and_, bindparam, case, func, literal_column, sele
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.kms.key import KEY, KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import encryption_bindings, repositories
@@ -133,9 +133,7 @@ _FIND: Final = {
     scope: Statement(_bindings().where(is_of, _IS_ACTIVE)) for scope, is_of in _SCOPES.items()
 }
 _LIST: Final = {
-    scope: Statement(
-        page(_bindings().where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
-    )
+    scope: paged(_bindings().where(is_of, _b.id < bindparam("before")).order_by(_b.id.desc()))
     for scope, is_of in _SCOPES.items()
 }
 _COUNT: Final = {

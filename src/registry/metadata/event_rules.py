@@ -9,7 +9,7 @@ from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import Counted
 from registry.metadata.control_tables import event_rules
@@ -48,7 +48,7 @@ _ALL: Final = Statement(
     _columns().add_columns(accounts.c.handle).join(accounts, accounts.c.id == _e.account_id)
 )
 _FIND: Final = Statement(_columns().where(given(_e.id)))
-_LIST: Final = Statement(page(_columns().where(_e.id > bindparam("after")).order_by(_e.id)))
+_LIST: Final = paged(_columns().where(_e.id > bindparam("after")).order_by(_e.id))
 _number: Final = select(func.count()).select_from(event_rules).where(given(_e.account_id))
 _COUNT: Final = Statement(_number)
 COUNTED: Final = Counted(EVENT_RULES, _number)

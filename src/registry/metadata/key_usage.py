@@ -8,7 +8,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_colu
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, count, find_all, given, total
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.tables import (
     blob_object_keys,
@@ -61,8 +61,8 @@ _REPOSITORIES: Final = _within(
     .join(encryption_bindings, _b.repository_id == _r.id)
     .where(_IS_BOUND, given(_r.account_id), _r.deleted_at.is_(None))
 ).subquery("bound")
-_LIST_REPOSITORIES: Final = Statement(
-    page(select(_REPOSITORIES.c.id, _REPOSITORIES.c.name).order_by(_REPOSITORIES.c.name))
+_LIST_REPOSITORIES: Final = paged(
+    select(_REPOSITORIES.c.id, _REPOSITORIES.c.name).order_by(_REPOSITORIES.c.name)
 )
 _COUNT_REPOSITORIES: Final = Statement(select(func.count()).select_from(_REPOSITORIES))
 _IS_WRAPPED: Final = and_(given(_w.account_id, _w.kms_key_id), _w.wrapped_data_key.is_not(None))
@@ -107,12 +107,10 @@ _USES: Final = _within(
 _COUNT_IMAGES: Final = Statement(
     select(func.count(), func.count(_USES.c.id.distinct())).select_from(_USES)
 )
-_LIST_IMAGES: Final = Statement(
-    page(
-        select(_USES.c.repository_id, _USES.c.name, _USES.c.digest)
-        .distinct()
-        .order_by(_USES.c.name, _USES.c.digest)
-    )
+_LIST_IMAGES: Final = paged(
+    select(_USES.c.repository_id, _USES.c.name, _USES.c.digest)
+    .distinct()
+    .order_by(_USES.c.name, _USES.c.digest)
 )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_one, given, total
-from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
+from cloudcore.db.statement import Statement, listed, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
 from registry.metadata.tables import (
@@ -63,10 +63,8 @@ _FIND: Final = Statement(
 )
 _KEEP_REVISION: Final = keep_revision("lifecycle", lifecycle_policies)
 _REMOVE: Final = Statement(lifecycle_policies.delete().where(given(_p.repository_id)))
-_DUE: Final = Statement(
-    page(
-        select(_p.repository_id).where(_p.next_run_at <= bindparam("now")).order_by(_p.next_run_at)
-    )
+_DUE: Final = paged(
+    select(_p.repository_id).where(_p.next_run_at <= bindparam("now")).order_by(_p.next_run_at)
 )
 _POSTPONE: Final = Statement(
     lifecycle_policies.update()
@@ -183,14 +181,12 @@ def _columns() -> Select[Any]:
     ).where(given(_m.repository_id))
 
 
-_PAGE: Final = Statement(page(_columns().where(_m.id > bindparam("after")).order_by(_m.id)))
+_PAGE: Final = paged(_columns().where(_m.id > bindparam("after")).order_by(_m.id))
 _SOME: Final = Statement(_columns().where(_m.id.in_(listed("ids"))))
-_TAG_PAGE: Final = Statement(
-    page(
-        select(_t.name, _t.manifest_id, _t.updated_at)
-        .where(given(_t.repository_id), _t.name > bindparam("after"))
-        .order_by(_t.name)
-    )
+_TAG_PAGE: Final = paged(
+    select(_t.name, _t.manifest_id, _t.updated_at)
+    .where(given(_t.repository_id), _t.name > bindparam("after"))
+    .order_by(_t.name)
 )
 _TAGS_OF_SOME: Final = Statement(
     select(_t.name, _t.manifest_id, _t.updated_at).where(
@@ -229,9 +225,7 @@ def _links() -> Select[Any]:
 
 
 _LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
-_LINK_PAGE: Final = Statement(
-    page(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
-)
+_LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
 
 
 class ShownImage(NamedTuple):

@@ -34,7 +34,7 @@ from sqlalchemy.ext.compiler import compiles
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given, total, value
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
 from cloudcore.quotas.limits import Counted, QuotaUse, level_told, limit_of, limit_set, refuse
@@ -138,8 +138,8 @@ _COUNT: Final = Statement(
     )
     .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )
-_ACCOUNTS: Final = Statement(
-    page(select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id))
+_ACCOUNTS: Final = paged(
+    select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id)
 )
 _RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
 
@@ -167,12 +167,9 @@ def begin_counting(tx: Connection, account_id: str) -> None:
 def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now: int) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
 
-    Notify the account if it has most or all of its bytes now.
-
-    Raises:
-        QuotaExceeded: the account may not have it.
-        NotCounted: begin to count, and repeat the transaction.
-
+    Notify the account if it has most or all of its bytes now. Raise `QuotaExceeded` if the account
+    may not have it, `NotCounted` if its bytes are not counted yet: begin to count, and repeat the
+    transaction.
     """
     if found.limit is None:
         if found.counted is not None:

@@ -22,7 +22,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import ONE, ZERO, find_all, given, total, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
 from registry.metadata.tables import (
     blob_objects,
@@ -161,23 +161,15 @@ _LINKS: Final = Statement(
         _sum(_links.c.size, _links.c.is_exclusive == ONE),
     ).select_from(_links)
 )
-_OBJECTS: Final = Statement(
-    page(
-        select(_o.id, _o.digest, _o.size, _o.stored_size)
-        .where(
-            given(_o.account_id), text("blob_objects.is_current"), _o.digest > bindparam("after")
-        )
-        .order_by(_o.digest)
-    )
+_OBJECTS: Final = paged(
+    select(_o.id, _o.digest, _o.size, _o.stored_size)
+    .where(given(_o.account_id), text("blob_objects.is_current"), _o.digest > bindparam("after"))
+    .order_by(_o.digest)
 )
-_REPLACED_OBJECTS: Final = Statement(
-    page(
-        select(_o.id, _o.digest, _o.size, _o.stored_size)
-        .where(
-            given(_o.account_id), text("NOT blob_objects.is_current"), _o.id > bindparam("after")
-        )
-        .order_by(_o.id)
-    )
+_REPLACED_OBJECTS: Final = paged(
+    select(_o.id, _o.digest, _o.size, _o.stored_size)
+    .where(given(_o.account_id), text("NOT blob_objects.is_current"), _o.id > bindparam("after"))
+    .order_by(_o.id)
 )
 _USES: Final = Statement(
     select(_l.object_id, _l.repository_id, _l.size, _l.manifest_refs)
@@ -192,27 +184,23 @@ _USES: Final = Statement(
 _RESTORABLE: Final = Statement(
     select(_o.id).where(given(_o.account_id), _o.id.in_(listed("ids")), _restorable(_o.id))
 )
-_REPOSITORIES: Final = Statement(
-    page(
-        select(_r.id, _r.name, _r.image_count)
-        .where(given(_r.account_id), _r.deleted_at.is_(None), _r.name > bindparam("after"))
-        .order_by(_r.name)
-    )
+_REPOSITORIES: Final = paged(
+    select(_r.id, _r.name, _r.image_count)
+    .where(given(_r.account_id), _r.deleted_at.is_(None), _r.name > bindparam("after"))
+    .order_by(_r.name)
 )
-_TOMBSTONES: Final = Statement(
-    page(
-        select(_d.deleted_at, _d.id)
-        .where(
-            given(_d.repository_id),
-            _d.restorable_until > bindparam("now"),
-            tuple_(_d.deleted_at, _d.id)
-            > tuple_(
-                value("deleted_at", _d.deleted_at),
-                value("after", _d.id),
-            ),
-        )
-        .order_by(_d.deleted_at, _d.id)
+_TOMBSTONES: Final = paged(
+    select(_d.deleted_at, _d.id)
+    .where(
+        given(_d.repository_id),
+        _d.restorable_until > bindparam("now"),
+        tuple_(_d.deleted_at, _d.id)
+        > tuple_(
+            value("deleted_at", _d.deleted_at),
+            value("after", _d.id),
+        ),
     )
+    .order_by(_d.deleted_at, _d.id)
 )
 _DELETED_ONLY: Final = Statement(
     select(_b.object_id, _b.size).where(

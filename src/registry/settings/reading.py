@@ -115,10 +115,8 @@ def _number(variable: str, text: str) -> int:
 def read_config(path: Path) -> Mapping[str, str | int]:
     """Return the settings in a file; a list is joined with commas, as in the environment.
 
-    Raises:
-        OSError: the file cannot be read.
-        SettingsError: it is no TOML, names an unknown setting, or a value has the wrong type.
-
+    Raise `OSError` if the file cannot be read, `SettingsError` if it is no TOML, names an unknown
+    setting, or a value has the wrong type.
     """
     import tomllib  # noqa: PLC0415 - most servers have no file
 

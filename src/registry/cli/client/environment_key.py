@@ -36,10 +36,8 @@ class EnvironmentKey(NamedTuple):
 def find_key(environ: Mapping[str, str], url: str | None = None) -> EnvironmentKey | None:
     """Return the access key of the environment; None if there is none, or none for `url`.
 
-    Raises:
-        Misuse: the variables are incomplete, or the secret would be sent over plain HTTP.
-        CommandFailure: the file of the secret cannot be read.
-
+    Raise `Misuse` if the variables are incomplete, or the secret would be sent over plain HTTP;
+    `CommandFailure` if the file of the secret cannot be read.
     """
     access_key_id = environ.get(_ID)
     if not access_key_id:
@@ -85,10 +83,8 @@ class KeyTokens:
     def token(self) -> str:
         """Return a token.
 
-        Raises:
-            RequestRefused: the registry does not take the key.
-            CommandFailure: the registry cannot be reached.
-
+        Raise `RequestRefused` if the registry does not take the key, `CommandFailure` if the
+        registry cannot be reached.
         """
         return self._token or self.renewed_token(None)
 

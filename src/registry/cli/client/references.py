@@ -142,10 +142,8 @@ def find_repository(client: ApiClient, written: str) -> Record:
 def image_path(client: ApiClient, written: str) -> str:
     """Return the path of an image that is written as ``REPO:TAG`` or ``REPO@DIGEST``.
 
-    Raises:
-        Misuse: the text has neither tag nor digest.
-        Missing: there is no such repository or tag.
-
+    Raise `Misuse` if the text has neither tag nor digest, `Missing` if there is no such repository
+    or tag.
     """
     reference = parse_typed_reference(written)
     if reference.digest is None and reference.tag is None:

@@ -40,10 +40,8 @@ class SignIn:
     def token(self) -> str:
         """Return an access token, renewed if it has expired.
 
-        Raises:
-            NotSignedIn: there is none, and a new one needs a new sign-in.
-            CommandFailure: the registry does not renew it, or cannot be reached.
-
+        Raise `NotSignedIn` if there is none, and a new one needs a new sign-in; `CommandFailure` if
+        the registry does not renew it, or cannot be reached.
         """
         credential = load(self._path).get(self._transport.url)
         acting = None if credential is None else self._acting(credential)
@@ -123,10 +121,7 @@ class SignIn:
 def choose_registry(given: str | None, environ: Mapping[str, str], path: Path) -> str:
     """Return the URL of the registry: as given, from the environment, or the only sign-in's.
 
-    Raises:
-        Misuse: there are several; one must be named.
-        NotSignedIn: there is none.
-
+    Raise `Misuse` if there are several; one must be named. Raise `NotSignedIn` if there is none.
     """
     named = given or environ.get("ENTREPOT_REGISTRY")
     if named:

@@ -18,11 +18,8 @@ from registry.settings.texts import SettingsError
 def run_dev(settings: Settings) -> int:
     """Serve until a signal stops it; return the exit status.
 
-    Raises:
-        SettingsError: the address could be reached from other machines, or the folder holds an
-            install with accounts.
-        Unavailable: the disk of the data is read-only.
-
+    Raise `SettingsError` if the address could be reached from other machines, or the folder holds
+    an install with accounts; `Unavailable` if the disk of the data is read-only.
     """
     limit_arenas()
     _require_loopback(settings.host)

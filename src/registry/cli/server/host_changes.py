@@ -23,10 +23,8 @@ T = TypeVar("T")
 def write_on_host(settings: Settings, change: Callable[[Connection, Keyring, int], T]) -> T:
     """Call `change` in a transaction, with the keyring and the time; return what it returns.
 
-    Raises:
-        Missing: `change` raised NotFound.
-        SettingsError: the data are not those of an install, or the root key cannot be used.
-
+    Raise `Missing` if `change` raised NotFound, `SettingsError` if the data are not those of an
+    install, or the root key cannot be used.
     """
 
     async def write(stores: RegistryStores) -> T:

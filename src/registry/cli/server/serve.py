@@ -102,12 +102,10 @@ def check_listeners(settings: Settings) -> None:
 def run_serve(settings: Settings) -> int:
     """Serve until a signal stops it; return the exit status.
 
-    Raises:
-        SettingsError: there is no account yet, the root key cannot be used, no setting says under
-            which URL clients reach the registry, what has a host is unknown, its zone cannot be
-            served, this machine lacks what a driver needs, or other nodes run with other settings.
-        Unavailable: the disk of the data is read-only.
-
+    Raise `SettingsError` if there is no account yet, the root key cannot be used, no setting says
+    under which URL clients reach the registry, what has a host is unknown, its zone cannot be
+    served, this machine lacks what a driver needs, or other nodes run with other settings;
+    `Unavailable` if the disk of the data is read-only.
     """
     limit_arenas()
     settings.check_has_url()
@@ -154,10 +152,8 @@ def _s3_url(settings: Settings, url: str) -> str:
 def run_init(options: argparse.Namespace) -> int:
     """Create the root key and the first account, and print its credentials.
 
-    Raises:
-        Conflict: there is an account already.
-        SettingsError: the handle or address is invalid, or the root key cannot be used.
-
+    Raise `Conflict` if there is an account already, `SettingsError` if the handle or address is
+    invalid, or the root key cannot be used.
     """
     settings, handle, email = settings_of(options), options.account, options.admin_email
     _check_names(handle, email)

@@ -9,7 +9,7 @@ from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.blobs.objects import NewObject
 from registry.metadata.blobs.quarantine import (
@@ -37,34 +37,28 @@ _r = repositories.c
 _c = manifest_children.c
 _MOST_TAGS: Final = 10_000
 _SHOWN_TAGS: Final = 5
-_DAMAGED: Final = Statement(
-    page(
-        select(_o.id, _o.digest, _o.size, _o.damage, _o.damaged_at)
-        .where(given(_o.account_id), _o.damage.is_not(None))
-        .order_by(_o.digest)
-    )
+_DAMAGED: Final = paged(
+    select(_o.id, _o.digest, _o.size, _o.damage, _o.damaged_at)
+    .where(given(_o.account_id), _o.damage.is_not(None))
+    .order_by(_o.digest)
 )
-_IMAGES: Final = Statement(
-    page(
-        select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle, _m.id)
-        .select_from(repository_blobs)
-        .join(repositories, _r.id == _l.repository_id)
-        .join(accounts, accounts.c.id == _r.account_id)
-        .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
-        .join(manifests, _m.id == _e.manifest_id)
-        .where(given(_l.account_id), _l.object_id.in_(listed("ids")), _r.deleted_at.is_(None))
-    )
+_IMAGES: Final = paged(
+    select(_l.object_id, _r.id, _r.name, _m.digest, accounts.c.handle, _m.id)
+    .select_from(repository_blobs)
+    .join(repositories, _r.id == _l.repository_id)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .join(manifest_blobs, and_(_e.repository_id == _l.repository_id, _e.digest == _l.digest))
+    .join(manifests, _m.id == _e.manifest_id)
+    .where(given(_l.account_id), _l.object_id.in_(listed("ids")), _r.deleted_at.is_(None))
 )
-_TAGS: Final = Statement(
-    page(select(tags.c.manifest_id, tags.c.name).where(tags.c.manifest_id.in_(listed("ids"))))
+_TAGS: Final = paged(
+    select(tags.c.manifest_id, tags.c.name).where(tags.c.manifest_id.in_(listed("ids")))
 )
-_TAGS_OF_INDEXES: Final = Statement(
-    page(
-        select(_c.child_id, tags.c.name)
-        .select_from(manifest_children)
-        .join(tags, tags.c.manifest_id == _c.parent_id)
-        .where(_c.child_id.in_(listed("ids")))
-    )
+_TAGS_OF_INDEXES: Final = paged(
+    select(_c.child_id, tags.c.name)
+    .select_from(manifest_children)
+    .join(tags, tags.c.manifest_id == _c.parent_id)
+    .where(_c.child_id.in_(listed("ids")))
 )
 _IS_IT: Final = (
     given(_o.account_id),

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects import damage
 from registry.metadata.control_tables import quarantined_objects
 from registry.metadata.tables import blob_objects, inline_bytes
@@ -55,24 +55,20 @@ _DROP: Final = Statement(inline_bytes.delete().where(_b.stored_id.in_(listed("id
 _DROP_QUARANTINED: Final = Statement(
     inline_bytes.delete().where(_b.stored_id.in_(select(_q.stored_id).where(_q.is_inline)))
 )
-_OBJECTS: Final = Statement(
-    page(
-        select(_o.stored_id, _o.digest, _o.stored_size, _o.checksum, _b.body)
-        .select_from(blob_objects)
-        .outerjoin(inline_bytes, _b.stored_id == _o.stored_id)
-        .where(_o.stored_id > bindparam("after"), _o.is_inline)
-        .order_by(_o.stored_id)
-    )
+_OBJECTS: Final = paged(
+    select(_o.stored_id, _o.digest, _o.stored_size, _o.checksum, _b.body)
+    .select_from(blob_objects)
+    .outerjoin(inline_bytes, _b.stored_id == _o.stored_id)
+    .where(_o.stored_id > bindparam("after"), _o.is_inline)
+    .order_by(_o.stored_id)
 )
-_STRAYS: Final = Statement(
-    page(
-        select(_b.stored_id, func.length(_b.body))
-        .where(
-            ~exists().where(_o.stored_id == _b.stored_id, _o.state != text("'shredded'")),
-            ~exists().where(_q.stored_id == _b.stored_id),
-        )
-        .order_by(_b.stored_id)
+_STRAYS: Final = paged(
+    select(_b.stored_id, func.length(_b.body))
+    .where(
+        ~exists().where(_o.stored_id == _b.stored_id, _o.state != text("'shredded'")),
+        ~exists().where(_q.stored_id == _b.stored_id),
     )
+    .order_by(_b.stored_id)
 )
 
 

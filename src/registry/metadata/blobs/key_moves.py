@@ -24,7 +24,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, count, find_all, given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs, deleted_manifests
@@ -100,25 +100,21 @@ def _uses(
 
 _OF_REPOSITORY: Final = given(_l.repository_id)
 _OF_DELETED: Final = given(_d.repository_id)
-_LINKS: Final = Statement(
-    page(
-        _uses(repository_blobs, literal_column("''"), ZERO)
-        .where(_OF_REPOSITORY, _l.digest > bindparam("after"))
-        .order_by(_l.digest)
-    )
+_LINKS: Final = paged(
+    _uses(repository_blobs, literal_column("''"), ZERO)
+    .where(_OF_REPOSITORY, _l.digest > bindparam("after"))
+    .order_by(_l.digest)
 )
-_DELETED: Final = Statement(
-    page(
-        _uses(deleted_manifest_blobs, _b.manifest_id, _d.deleted_at)
-        .join(deleted_manifests, _d.id == _b.manifest_id)
-        .where(
-            _OF_DELETED,
-            tuple_(_d.deleted_at, _d.id)
-            >= tuple_(bindparam("after_deletion"), bindparam("after_image")),
-            or_(_d.id != bindparam("after_image"), _b.digest > bindparam("after")),
-        )
-        .order_by(_d.deleted_at, _d.id, _b.digest)
+_DELETED: Final = paged(
+    _uses(deleted_manifest_blobs, _b.manifest_id, _d.deleted_at)
+    .join(deleted_manifests, _d.id == _b.manifest_id)
+    .where(
+        _OF_DELETED,
+        tuple_(_d.deleted_at, _d.id)
+        >= tuple_(bindparam("after_deletion"), bindparam("after_image")),
+        or_(_d.id != bindparam("after_image"), _b.digest > bindparam("after")),
     )
+    .order_by(_d.deleted_at, _d.id, _b.digest)
 )
 _COUNT: Final = Statement(
     select(

@@ -14,7 +14,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, find_one, given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
@@ -267,7 +267,7 @@ OF_ACCOUNT: Final = (
     .where(given(_o.account_id, _o.digest), _CURRENT, repositories.c.deleted_at.is_(None))
 )
 """The links of an account's current object with a digest, each after its repository's name."""
-_HOLDERS: Final = Statement(page(OF_ACCOUNT))
+_HOLDERS: Final = paged(OF_ACCOUNT)
 _ADD_ALIAS: Final = Statement(
     insert(digest_aliases)
     .values(

@@ -31,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, page, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.quotas import read_use, use_of
@@ -241,8 +241,8 @@ _FORGET_ENDED: Final = Statement(
         )
     )
 )
-_EXPIRED: Final = Statement(
-    page(select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at))
+_EXPIRED: Final = paged(
+    select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at)
 )
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
 from registry.metadata.blobs.objects import HAS_BYTES
@@ -83,7 +83,7 @@ def _count(column: Any, *where: Any) -> Any:  # noqa: ANN401 - SQLAlchemy expres
 
 
 def _after(query: Select[Any], column: Any) -> Statement:  # noqa: ANN401
-    return Statement(page(query.where(column > bindparam("after")).order_by(column)))
+    return paged(query.where(column > bindparam("after")).order_by(column))
 
 
 _COUNTS: Final = Statement(
@@ -157,19 +157,17 @@ def _live_documents() -> Select[Any]:
 _MANIFESTS: Final = _after(_live_documents(), _m.id)
 _OF_REPOSITORY: Final = given(_m.repository_id)
 _SAMPLES: Final = (
-    Statement(page(_live_documents().where(_OF_REPOSITORY).order_by(_m.id.desc()))),
-    Statement(page(_live_documents().where(_OF_REPOSITORY).order_by(_m.id))),
-    Statement(
-        page(
-            _documents(
-                deleted_manifests,
-                deleted_manifest_blobs.c.manifest_id,
-                deleted_missing_blobs.c.manifest_id,
-                deleted_manifest_children.c.manifest_id,
-            )
-            .where(given(_d.repository_id))
-            .order_by(_d.deleted_at.desc(), _d.id.desc())
+    paged(_live_documents().where(_OF_REPOSITORY).order_by(_m.id.desc())),
+    paged(_live_documents().where(_OF_REPOSITORY).order_by(_m.id)),
+    paged(
+        _documents(
+            deleted_manifests,
+            deleted_manifest_blobs.c.manifest_id,
+            deleted_missing_blobs.c.manifest_id,
+            deleted_manifest_children.c.manifest_id,
         )
+        .where(given(_d.repository_id))
+        .order_by(_d.deleted_at.desc(), _d.id.desc())
     ),
 )
 _DANGLING_TAGS: Final = Statement(

@@ -27,7 +27,7 @@ from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, find_all, given, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.inline import drop_bodies
@@ -102,12 +102,10 @@ _IS_REFERRED: Final = or_(
     exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
 )
 
-_UNREFERENCED: Final = Statement(
-    page(
-        select(_l.repository_id, _l.digest, _l.object_id)
-        .where(given(_l.account_id), _IS_UNREFERENCED, _l.touched_at <= bindparam("before"))
-        .order_by(_l.touched_at)
-    )
+_UNREFERENCED: Final = paged(
+    select(_l.repository_id, _l.digest, _l.object_id)
+    .where(given(_l.account_id), _IS_UNREFERENCED, _l.touched_at <= bindparam("before"))
+    .order_by(_l.touched_at)
 )
 _LOCK_OBJECTS: Final = Statement(
     select(_o.id)
@@ -130,13 +128,11 @@ _CONDEMN: Final = Statement(
     )
     .values(state=text("'condemned'"), condemned_at=bindparam("now"))
 )
-_CONDEMNED: Final = Statement(
-    page(
-        select(*(_o[name] for name in Swept._fields))
-        .where(given(_o.account_id), _IS_CONDEMNED, _o.condemned_at <= bindparam("before"))
-        .order_by(_o.condemned_at)
-        .with_for_update(skip_locked=True)
-    )
+_CONDEMNED: Final = paged(
+    select(*(_o[name] for name in Swept._fields))
+    .where(given(_o.account_id), _IS_CONDEMNED, _o.condemned_at <= bindparam("before"))
+    .order_by(_o.condemned_at)
+    .with_for_update(skip_locked=True)
 )
 _UNMARK_REFERRED: Final = Statement(
     blob_objects.update()
@@ -264,7 +260,7 @@ def _due() -> Select[Any]:
     )
 
 
-_DUE: Final = Statement(page(_due()))
+_DUE: Final = paged(_due())
 
 
 def unreferenced_links(

@@ -15,7 +15,7 @@ from sqlalchemy import bindparam, exists, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.blobs.wraps import drop_unused_wraps, shred_unreadable
 from registry.metadata.collector.collection import forget_shredded, lock_objects
@@ -47,28 +47,26 @@ class Erased(NamedTuple):
 
 
 _OF_KEY: Final = (given(_k.kms_key_id), _k.wrapped_data_key.is_not(None))
-_FIND_KEYS: Final = Statement(
-    page(
-        select(_m.account_id, _m.id)
-        .where(
-            text("kms_keys.state = 'deleted'"),
-            _m.id > bindparam("after"),
-            or_(
-                exists().where(_k.kms_key_id == _m.id, _k.wrapped_data_key.is_not(None)),
-                exists().where(_qk.kms_key_id == _m.id),
-            ),
-        )
-        .order_by(_m.id)
+_FIND_KEYS: Final = paged(
+    select(_m.account_id, _m.id)
+    .where(
+        text("kms_keys.state = 'deleted'"),
+        _m.id > bindparam("after"),
+        or_(
+            exists().where(_k.kms_key_id == _m.id, _k.wrapped_data_key.is_not(None)),
+            exists().where(_qk.kms_key_id == _m.id),
+        ),
     )
+    .order_by(_m.id)
 )
-_LIST: Final = Statement(page(select(_k.object_id).where(*_OF_KEY).order_by(_k.object_id)))
+_LIST: Final = paged(select(_k.object_id).where(*_OF_KEY).order_by(_k.object_id))
 _ERASE: Final = Statement(
     blob_object_keys.update()
     .where(_k.object_id.in_(listed("ids")), *_OF_KEY)
     .values(wrapped_data_key=text("NULL"))
 )
-_LIST_QUARANTINED: Final = Statement(
-    page(select(_qk.quarantined_id).where(given(_qk.kms_key_id)).order_by(_qk.quarantined_id))
+_LIST_QUARANTINED: Final = paged(
+    select(_qk.quarantined_id).where(given(_qk.kms_key_id)).order_by(_qk.quarantined_id)
 )
 _LOCK_QUARANTINED: Final = Statement(
     select(_q.id).where(_q.id.in_(listed("ids"))).order_by(_q.id).with_for_update()

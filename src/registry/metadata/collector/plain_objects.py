@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, bindparam, func, literal_column, select, t
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.objects.stored_rows import ObjectRow
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.blobs.wraps import find_uses
@@ -42,15 +42,12 @@ class PlainTotals(NamedTuple):
     """Of these objects; they are not sealed before a push has healed them."""
 
 
-_NEXT: Final = Statement(
-    page(
-        BLOB_ROWS.rows.where(
-            _IS_PLAIN,
-            _o.damage.is_(None),
-            tuple_(_o.account_id, _o.id)
-            > tuple_(bindparam("after_account"), bindparam("after_id")),
-        ).order_by(_o.account_id, _o.id)
-    )
+_NEXT: Final = paged(
+    BLOB_ROWS.rows.where(
+        _IS_PLAIN,
+        _o.damage.is_(None),
+        tuple_(_o.account_id, _o.id) > tuple_(bindparam("after_account"), bindparam("after_id")),
+    ).order_by(_o.account_id, _o.id)
 )
 _TOTALS: Final = Statement(
     select(

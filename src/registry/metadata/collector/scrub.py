@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, case, select, tuple_
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import paged
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.stored_rows import ObjectRow
 from registry.metadata.blobs.damage import image_text, tags_of
@@ -57,51 +57,41 @@ class ManifestUse(NamedTuple):
         return image_text(self.handle, self.repository, self.digest, self.tags)
 
 
-_OF_REPOSITORY: Final = Statement(
-    page(
-        BLOB_ROWS.rows.join(repository_blobs, _l.object_id == _o.id)
-        .where(
-            _o.verified_at < bindparam("verified_before"),
-            given(_l.repository_id),
-            _l.digest > bindparam("after"),
-        )
-        .order_by(_l.digest)
+_OF_REPOSITORY: Final = paged(
+    BLOB_ROWS.rows.join(repository_blobs, _l.object_id == _o.id)
+    .where(
+        _o.verified_at < bindparam("verified_before"),
+        given(_l.repository_id),
+        _l.digest > bindparam("after"),
     )
+    .order_by(_l.digest)
 )
-_OLDEST: Final = Statement(
-    page(
-        select(case((_o.verified_at == ZERO, _o.created_at), else_=_o.verified_at))
-        .where(_o.damage.is_(None), HAS_BYTES, _o.verified_at >= ZERO)
-        .order_by(_o.verified_at, _o.id)
-    )
+_OLDEST: Final = paged(
+    select(case((_o.verified_at == ZERO, _o.created_at), else_=_o.verified_at))
+    .where(_o.damage.is_(None), HAS_BYTES, _o.verified_at >= ZERO)
+    .order_by(_o.verified_at, _o.id)
 )
-_BODIES: Final = Statement(
-    page(
-        select(_b.account_id, _b.digest, _b.body)
-        .where(
-            tuple_(_b.account_id, _b.digest)
-            > tuple_(bindparam("after_account"), bindparam("after_digest"))
-        )
-        .order_by(_b.account_id, _b.digest)
+_BODIES: Final = paged(
+    select(_b.account_id, _b.digest, _b.body)
+    .where(
+        tuple_(_b.account_id, _b.digest)
+        > tuple_(bindparam("after_account"), bindparam("after_digest"))
     )
+    .order_by(_b.account_id, _b.digest)
 )
-_BODIES_OF_REPOSITORY: Final = Statement(
-    page(
-        select(_b.account_id, _b.digest, _b.body)
-        .select_from(manifests)
-        .join(manifest_bodies, (_b.account_id == _m.account_id) & (_b.digest == _m.digest))
-        .where(given(_m.repository_id), _m.digest > bindparam("after_digest"))
-        .order_by(_m.digest)
-    )
+_BODIES_OF_REPOSITORY: Final = paged(
+    select(_b.account_id, _b.digest, _b.body)
+    .select_from(manifests)
+    .join(manifest_bodies, (_b.account_id == _m.account_id) & (_b.digest == _m.digest))
+    .where(given(_m.repository_id), _m.digest > bindparam("after_digest"))
+    .order_by(_m.digest)
 )
-_IMAGES: Final = Statement(
-    page(
-        select(accounts.c.handle, _r.name, _m.id)
-        .select_from(manifests)
-        .join(repositories, _r.id == _m.repository_id)
-        .join(accounts, accounts.c.id == _r.account_id)
-        .where(given(_m.account_id, _m.digest), _r.deleted_at.is_(None))
-    )
+_IMAGES: Final = paged(
+    select(accounts.c.handle, _r.name, _m.id)
+    .select_from(manifests)
+    .join(repositories, _r.id == _m.repository_id)
+    .join(accounts, accounts.c.id == _r.account_id)
+    .where(given(_m.account_id, _m.digest), _r.deleted_at.is_(None))
 )
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.kms.rows import kms_keys
 from registry.metadata.control_tables import deleted_manifest_blobs
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
@@ -91,7 +91,7 @@ def _faulty_wraps(*where: ColumnElement[bool]) -> Statement:
 
 
 def _faults(query: Select[Any]) -> Statement:
-    return Statement(page(query))
+    return paged(query)
 
 
 _FAULTS: Final[Mapping[str, Statement]] = {
@@ -118,38 +118,34 @@ _FAULTS: Final[Mapping[str, Statement]] = {
         _IS_SHREDDED, ~_IS_REFERRED
     ),
 }
-_UNERASED: Final = Statement(
-    page(
-        select(_o.id, _o.digest, _k.kms_key_id)
-        .select_from(kms_keys)
-        .join(blob_object_keys, _k.kms_key_id == _m.id)
-        .join(blob_objects, _o.id == _k.object_id)
-        .where(text("kms_keys.state = 'deleted'"), _k.wrapped_data_key.is_not(None))
-    )
+_UNERASED: Final = paged(
+    select(_o.id, _o.digest, _k.kms_key_id)
+    .select_from(kms_keys)
+    .join(blob_object_keys, _k.kms_key_id == _m.id)
+    .join(blob_objects, _o.id == _k.object_id)
+    .where(text("kms_keys.state = 'deleted'"), _k.wrapped_data_key.is_not(None))
 )
-_WRAPS: Final = Statement(
-    page(
-        select(
-            _k.object_id,
-            _k.kms_key_id,
-            _k.account_id,
-            _o.digest,
-            _o.size,
-            _o.stored_id,
-            _o.is_inline,
-            _k.wrapped_data_key,
-            _o.damage.is_not(None),
-        )
-        .join(blob_objects, _o.id == _k.object_id)
-        .join(kms_keys, _m.id == _k.kms_key_id)
-        .where(
-            tuple_(_k.object_id, _k.kms_key_id)
-            > tuple_(bindparam("after_object"), bindparam("after_key")),
-            _k.wrapped_data_key.is_not(None),
-            _m.state == text("'enabled'"),
-        )
-        .order_by(_k.object_id, _k.kms_key_id)
+_WRAPS: Final = paged(
+    select(
+        _k.object_id,
+        _k.kms_key_id,
+        _k.account_id,
+        _o.digest,
+        _o.size,
+        _o.stored_id,
+        _o.is_inline,
+        _k.wrapped_data_key,
+        _o.damage.is_not(None),
     )
+    .join(blob_objects, _o.id == _k.object_id)
+    .join(kms_keys, _m.id == _k.kms_key_id)
+    .where(
+        tuple_(_k.object_id, _k.kms_key_id)
+        > tuple_(bindparam("after_object"), bindparam("after_key")),
+        _k.wrapped_data_key.is_not(None),
+        _m.state == text("'enabled'"),
+    )
+    .order_by(_k.object_id, _k.kms_key_id)
 )
 _IS_WRAP: Final = Statement(
     select(_k.object_id)

@@ -14,7 +14,7 @@ from sqlalchemy import Select, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ZERO, find_one, given
-from cloudcore.db.statement import Statement, listed, page, page_planned_once, text_list, unseen
+from cloudcore.db.statement import Statement, listed, page_planned_once, paged, text_list, unseen
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.images.manifests import IS_ABOUT, IS_OF_TYPE
 from registry.metadata.tables import manifest_bodies, manifests, tags
@@ -87,8 +87,8 @@ _LIST: Final = {
 }
 _BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
 _BY_DIGEST: Final = Statement(_images().where(given(_m.digest)))
-_BY_PREFIX: Final = Statement(
-    page(_images().where(_m.digest > bindparam("prefix"), _m.digest < bindparam("after")))
+_BY_PREFIX: Final = paged(
+    _images().where(_m.digest > bindparam("prefix"), _m.digest < bindparam("after"))
 )
 _TAGS: Final = Statement(
     select(_t.manifest_id, _t.name)

@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, count, find_one, given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from registry.metadata.control_tables import deleted_manifests
 from registry.metadata.repositories.repository import IS_NAMED
@@ -193,13 +193,11 @@ _ADD_CHILD_EDGES: Final = Statement(
 _BLOBS_OF: Final = Statement(
     select(manifest_blobs.c.digest).where(manifest_blobs.c.manifest_id.in_(listed("ids")))
 )
-_PARENTS: Final = Statement(
-    page(
-        select(_m.digest)
-        .join(manifest_children, manifest_children.c.parent_id == _m.id)
-        .where(manifest_children.c.child_id == bindparam("manifest_id"))
-        .order_by(_m.digest)
-    )
+_PARENTS: Final = paged(
+    select(_m.digest)
+    .join(manifest_children, manifest_children.c.parent_id == _m.id)
+    .where(manifest_children.c.child_id == bindparam("manifest_id"))
+    .order_by(_m.digest)
 )
 _LISTED: Final = Statement(
     select(_m.id).where(
@@ -231,12 +229,10 @@ _TAGGED: Final = Statement(
     .values(tag_count=_m.tag_count + bindparam("change"))
     .returning(_m.tag_count)
 )
-_REFERRERS: Final = Statement(
-    page(
-        select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
-        .where(given(_m.repository_id), IS_ABOUT, _m.id > bindparam("after"), IS_OF_TYPE)
-        .order_by(_m.id)
-    )
+_REFERRERS: Final = paged(
+    select(_m.id, _m.digest, _m.media_type, _m.manifest_size_bytes, _m.artifact_type)
+    .where(given(_m.repository_id), IS_ABOUT, _m.id > bindparam("after"), IS_OF_TYPE)
+    .order_by(_m.id)
 )
 _ANNOTATIONS: Final = Statement(
     select(_m.id, _m.annotations).where(given(_m.repository_id), _m.id.in_(listed("ids")))

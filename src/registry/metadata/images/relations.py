@@ -16,7 +16,7 @@ from sqlalchemy import and_, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, deletion, find_all, given, insert_or_change, total
-from cloudcore.db.statement import Statement, listed, page, text_list, unindexed
+from cloudcore.db.statement import Statement, listed, page, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.images.manifests import IS_ABOUT
 from registry.metadata.tables import (
@@ -33,12 +33,10 @@ _t = tags.c
 _a = digest_aliases.c
 _c = manifest_children.c
 
-_ATTACHED: Final = Statement(
-    page(
-        select(func.coalesce(_m.artifact_type, _m.media_type))
-        .where(given(_m.repository_id), IS_ABOUT)
-        .order_by(_m.id.desc())
-    )
+_ATTACHED: Final = paged(
+    select(func.coalesce(_m.artifact_type, _m.media_type))
+    .where(given(_m.repository_id), IS_ABOUT)
+    .order_by(_m.id.desc())
 )
 _ALIASES: Final = Statement(
     select(_a.alias, _a.digest).where(given(_a.account_id), _a.digest.in_(listed("digests")))
@@ -46,12 +44,10 @@ _ALIASES: Final = Statement(
 _NAMED: Final = Statement(
     select(_t.name).where(given(_t.repository_id), _t.name.in_(listed("names")))
 )
-_LISTING: Final = Statement(
-    page(
-        select(_m.digest)
-        .join(manifest_children, _c.parent_id == _m.id)
-        .where(given(_m.repository_id, _c.child_id))
-    )
+_LISTING: Final = paged(
+    select(_m.digest)
+    .join(manifest_children, _c.parent_id == _m.id)
+    .where(given(_m.repository_id, _c.child_id))
 )
 _PARENTS: Final = Statement(
     select(_c.parent_id, _c.child_id).where(given(_c.repository_id), _c.child_id.in_(listed("ids")))
@@ -63,12 +59,10 @@ _DETACH: Final = Statement(
     )
     .values(child_id=literal_column("NULL"))
 )
-_CHILDREN: Final = Statement(
-    page(
-        select(manifest_children.c.child_id).where(
-            manifest_children.c.parent_id.in_(listed("ids")),
-            manifest_children.c.child_id.is_not(None),
-        )
+_CHILDREN: Final = paged(
+    select(manifest_children.c.child_id).where(
+        manifest_children.c.parent_id.in_(listed("ids")),
+        manifest_children.c.child_id.is_not(None),
     )
 )
 

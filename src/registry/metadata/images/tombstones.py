@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, count, given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
     deleted_manifest_children,
@@ -121,17 +121,15 @@ def _columns() -> Select[Any]:
 
 _FIND: Final = Statement(_columns().where(given(_d.repository_id, _d.digest)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
-_LIST: Final = Statement(
-    page(
-        _columns()
-        .where(
-            given(_d.repository_id),
-            _IS_RESTORABLE,
-            tuple_(_d.deleted_at, _d.id)
-            < tuple_(value("deleted_at", _d.deleted_at), value("id", _d.id)),
-        )
-        .order_by(_d.deleted_at.desc(), _d.id.desc())
+_LIST: Final = paged(
+    _columns()
+    .where(
+        given(_d.repository_id),
+        _IS_RESTORABLE,
+        tuple_(_d.deleted_at, _d.id)
+        < tuple_(value("deleted_at", _d.deleted_at), value("id", _d.id)),
     )
+    .order_by(_d.deleted_at.desc(), _d.id.desc())
 )
 _COUNT: Final = Statement(
     select(
@@ -206,13 +204,11 @@ _SAME_DIGESTS: Final = (given(_d.repository_id), _d.digest.in_(listed("digests")
 _OLDER: Final = Statement(select(_d.id).where(*_SAME_DIGESTS))
 _REMOVE_OLDER: Final = Statement(deleted_manifests.delete().where(*_SAME_DIGESTS))
 _IS_EXPIRED: Final = _d.restorable_until <= bindparam("now")
-_REPOSITORIES_OF_EXPIRED: Final = Statement(
-    page(select(_d.repository_id).where(_IS_EXPIRED).order_by(_d.restorable_until))
+_REPOSITORIES_OF_EXPIRED: Final = paged(
+    select(_d.repository_id).where(_IS_EXPIRED).order_by(_d.restorable_until)
 )
-_EXPIRED: Final = Statement(
-    page(_columns().where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
-)
-_OF_REPOSITORY: Final = Statement(page(_columns().where(given(_d.repository_id))))
+_EXPIRED: Final = paged(_columns().where(_IS_EXPIRED, _d.repository_id.in_(listed("repositories"))))
+_OF_REPOSITORY: Final = paged(_columns().where(given(_d.repository_id)))
 
 
 def soft_delete(

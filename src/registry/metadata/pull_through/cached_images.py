@@ -8,7 +8,7 @@ from sqlalchemy import Select, bindparam, exists, func, literal_column, or_, sel
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, count, find_all, find_one, given, total
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from registry.metadata.blobs.objects import OF_ACCOUNT, Link
 from registry.metadata.control_tables import PIN_HOLDS, image_pins
 from registry.metadata.pull_through.rules import CacheRule
@@ -36,14 +36,12 @@ _OF_RULE: Final = (
 )
 _BYTES: Final = Statement(select(total(_repository.size_bytes)).where(*_OF_RULE))
 _BYTES_OF_ONE: Final = Statement(select(_repository.size_bytes).where(given(_repository.id)))
-_LINKS: Final = Statement(
-    page(
-        OF_ACCOUNT.where(
-            given(_repository.source),
-            _repository.created_at >= bindparam("since"),
-            _repository.name >= bindparam("first"),
-            _repository.name < bindparam("last"),
-        )
+_LINKS: Final = paged(
+    OF_ACCOUNT.where(
+        given(_repository.source),
+        _repository.created_at >= bindparam("since"),
+        _repository.name >= bindparam("first"),
+        _repository.name < bindparam("last"),
     )
 )
 
@@ -87,13 +85,11 @@ def _unneeded() -> Select[Any]:
     )
 
 
-_OLDEST: Final = Statement(
-    page(
-        _unneeded()
-        .join(repositories, _repository.id == _m.repository_id)
-        .where(*_OF_RULE)
-        .order_by(_used_at, _m.id)
-    )
+_OLDEST: Final = paged(
+    _unneeded()
+    .join(repositories, _repository.id == _m.repository_id)
+    .where(*_OF_RULE)
+    .order_by(_used_at, _m.id)
 )
 _STILL: Final = Statement(_unneeded().where(given(_m.id)))
 

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, bound, count, given, total
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.tables import accounts
 from cloudcore.quotas.limits import Counted
 from registry.metadata.pull_through.tables import pull_through_cache_rules, pull_through_stats
@@ -228,7 +228,7 @@ def _columns() -> Select[Any]:
 
 
 _FIND: Final = Statement(_columns().where(given(_r.id)))
-_LIST: Final = Statement(page(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix)))
+_LIST: Final = paged(_columns().where(_r.prefix > bindparam("after")).order_by(_r.prefix))
 _number: Final = (
     select(func.count()).select_from(pull_through_cache_rules).where(given(_r.account_id))
 )

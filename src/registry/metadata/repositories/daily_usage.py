@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, bound, deletion, find_all, given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import account_days, repository_days, repository_growth
 from registry.metadata.repositories.stale import note_uses
 from registry.metadata.tables import manifests, repositories
@@ -61,7 +61,7 @@ _MEASURE: Final = Statement(
         index_elements=["repository_id", "day"], set_={"size_bytes": _measured.excluded.size_bytes}
     )
 )
-_NEXT: Final = Statement(page(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id)))
+_NEXT: Final = paged(select(_r.id).where(_r.id > bindparam("after")).order_by(_r.id))
 _of_batch = and_(_r.id >= bindparam("first"), _r.id <= bindparam("last"))
 _SUMS: Final = Statement(
     select(_r.account_id, func.sum(case((_r.deleted_at.is_(None), _r.size_bytes), else_=ZERO)))
@@ -139,14 +139,12 @@ _MEASURE_GROWTH: Final = Statement(
         ).where(_grown.c.size_bytes != _grown.c.before),
     )
 )
-_LIST_GROWTH: Final = Statement(
-    page(
-        select(_r.id, _r.name, _g.size_bytes, _g.size_before)
-        .select_from(repository_growth)
-        .join(repositories, _r.id == _g.repository_id)
-        .where(given(_g.account_id, _g.span), _r.deleted_at.is_(None))
-        .order_by(_g.change_bytes.desc(), _g.repository_id.desc())
-    )
+_LIST_GROWTH: Final = paged(
+    select(_r.id, _r.name, _g.size_bytes, _g.size_before)
+    .select_from(repository_growth)
+    .join(repositories, _r.id == _g.repository_id)
+    .where(given(_g.account_id, _g.span), _r.deleted_at.is_(None))
+    .order_by(_g.change_bytes.desc(), _g.repository_id.desc())
 )
 _BY_DAY: Final = Statement(
     select(_a.day, _a.size_bytes, _a.pulls)

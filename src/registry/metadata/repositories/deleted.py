@@ -9,7 +9,7 @@ from sqlalchemy import Select, and_, bindparam, exists, func, or_, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, find_all, find_one, given
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import deleted_manifests, tag_events
 from registry.metadata.images.manifests import ManifestRow
 from registry.metadata.quotas import check_restored
@@ -52,19 +52,17 @@ _RESTORE: Final = Statement(
         updated_at=bindparam("now"),
     )
 )
-_LIST_PURGED: Final = Statement(
-    page(
-        select(_r.id, _r.deleted_at, _r.restorable_until)
-        .where(
-            _r.restorable_until.is_not(None),  # so that the partial index applies
-            _r.restorable_until <= bindparam("now"),
-            or_(
-                _r.restorable_until > bindparam("until"),
-                and_(_r.restorable_until == bindparam("until"), _r.id > bindparam("after")),
-            ),
-        )
-        .order_by(_r.restorable_until, _r.id)
+_LIST_PURGED: Final = paged(
+    select(_r.id, _r.deleted_at, _r.restorable_until)
+    .where(
+        _r.restorable_until.is_not(None),  # so that the partial index applies
+        _r.restorable_until <= bindparam("now"),
+        or_(
+            _r.restorable_until > bindparam("until"),
+            and_(_r.restorable_until == bindparam("until"), _r.id > bindparam("after")),
+        ),
     )
+    .order_by(_r.restorable_until, _r.id)
 )
 _LOCK_PURGED: Final = Statement(
     select(_r.id, _r.account_id, _r.name)
@@ -99,8 +97,8 @@ def _of_account(query: Select[Any]) -> Select[Any]:
 
 
 _COLUMNS: Final = select(*(_r[name] for name in DeletedRepository._fields))
-_LIST: Final = Statement(
-    page(_of_account(_COLUMNS).where(_r.id < bindparam("before")).order_by(_r.id.desc()))
+_LIST: Final = paged(
+    _of_account(_COLUMNS).where(_r.id < bindparam("before")).order_by(_r.id.desc())
 )
 _LOCK: Final = Statement(_of_account(_COLUMNS).where(given(_r.id)).with_for_update(key_share=True))
 _FIND: Final = Statement(_of_account(_COLUMNS).where(given(_r.id)))
@@ -172,14 +170,12 @@ class PurgedBlob(NamedTuple):
     object_id: str
 
 
-_ROOTS: Final = Statement(
-    page(
-        select(*(_m[name] for name in ManifestRow._fields))
-        .where(given(_m.repository_id), ~exists().where(manifest_children.c.child_id == _m.id))
-        .order_by(_m.id)
-    )
+_ROOTS: Final = paged(
+    select(*(_m[name] for name in ManifestRow._fields))
+    .where(given(_m.repository_id), ~exists().where(manifest_children.c.child_id == _m.id))
+    .order_by(_m.id)
 )
-_LINKS: Final = Statement(page(select(_l.digest, _l.object_id).where(given(_l.repository_id))))
+_LINKS: Final = paged(select(_l.digest, _l.object_id).where(given(_l.repository_id)))
 _UNLINK: Final = Statement(
     repository_blobs.delete().where(
         given(_l.repository_id),

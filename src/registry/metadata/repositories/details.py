@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, bound, count, given
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
 from cloudcore.quotas.limits import limit_set
@@ -177,7 +177,7 @@ _ADD: Final = Statement(
     .returning(limit_set(REPOSITORIES))
 )
 _FIND: Final = Statement(_columns().where(given(_r.id)))
-_LIST: Final = Statement(page(_columns().where(_IN_RANGE).order_by(_r.name)))
+_LIST: Final = paged(_columns().where(_IN_RANGE).order_by(_r.name))
 _COUNT: Final = Statement(
     select(func.count())
     .select_from(repositories)

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.search_tables import IS_UNSETTLED, TERM_LENGTH, search_names, search_terms
 from registry.metadata.tables import repositories
 
@@ -63,14 +63,12 @@ _LIST_UNSETTLED: Final = Statement(
         and_(_r.id == _unsettled.c.repository_id, given(_r.account_id), _r.deleted_at.is_(None)),
     )
 )
-_TAKE: Final = Statement(
-    page(
-        select(_n.id, _n.account_id, _n.kind, _n.name, _n.state)
-        # All accounts: the bound makes it a range of the index of unsettled names.
-        .where(_n.account_id > literal_column("''"), IS_UNSETTLED)
-        .order_by(_n.account_id, _n.id)
-        .with_for_update(skip_locked=True)
-    )
+_TAKE: Final = paged(
+    select(_n.id, _n.account_id, _n.kind, _n.name, _n.state)
+    # All accounts: the bound makes it a range of the index of unsettled names.
+    .where(_n.account_id > literal_column("''"), IS_UNSETTLED)
+    .order_by(_n.account_id, _n.id)
+    .with_for_update(skip_locked=True)
 )
 _terms = listed("terms").subquery("terms")
 _ADD: Final = Statement(

@@ -9,7 +9,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, count, given, value
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from registry.metadata.control_tables import HOLDS_BYTES, repository_activity
 from registry.metadata.repositories.details import (
     LAST_PULLED_AT,
@@ -62,21 +62,19 @@ _FORGET: Final = Statement(
     )
 )
 _IS_STALE: Final = and_(given(_u.account_id), _u.used_at < bindparam("before"), HOLDS_BYTES)
-_LIST: Final = Statement(
-    page(
-        select(_u.repository_id, _u.used_at)
-        .where(
-            given(_u.account_id),
-            tuple_(_u.used_at, _u.repository_id)
-            > tuple_(
-                value("after", _u.used_at),
-                value("after_id", _u.repository_id),
-            ),
-            _u.used_at < bindparam("before"),
-            HOLDS_BYTES,
-        )
-        .order_by(_u.used_at, _u.repository_id)
+_LIST: Final = paged(
+    select(_u.repository_id, _u.used_at)
+    .where(
+        given(_u.account_id),
+        tuple_(_u.used_at, _u.repository_id)
+        > tuple_(
+            value("after", _u.used_at),
+            value("after_id", _u.repository_id),
+        ),
+        _u.used_at < bindparam("before"),
+        HOLDS_BYTES,
     )
+    .order_by(_u.used_at, _u.repository_id)
 )
 _COUNT: Final = Statement(select(func.count()).select_from(repository_activity).where(_IS_STALE))
 

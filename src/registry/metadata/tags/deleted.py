@@ -16,7 +16,7 @@ from sqlalchemy import bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import columns, count, find_all, find_one, given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.repository import lock_repositories
 from registry.metadata.tables import manifests, repositories, tags
@@ -110,12 +110,10 @@ _COLUMNS: Final = columns(deleted_tags, DeletedTag._fields)
 _CREATED_AT: Final = Statement(select(_d.created_at).where(*_OF_IMAGE, given(_d.name)))
 _IS_RESTORABLE: Final = _d.restorable_until > bindparam("now")
 _FIND: Final = Statement(_COLUMNS.where(_OF_REPOSITORY, given(_d.name), _IS_RESTORABLE))
-_LIST: Final = Statement(
-    page(
-        _COLUMNS.where(
-            _OF_REPOSITORY, _HAS_IMAGE, _IS_RESTORABLE, _d.sequence < bindparam("before")
-        ).order_by(_d.sequence.desc())
-    )
+_LIST: Final = paged(
+    _COLUMNS.where(
+        _OF_REPOSITORY, _HAS_IMAGE, _IS_RESTORABLE, _d.sequence < bindparam("before")
+    ).order_by(_d.sequence.desc())
 )
 _COUNT: Final = Statement(
     select(
@@ -130,12 +128,10 @@ _COUNT: Final = Statement(
         .scalar_subquery()
     ).where(repositories.c.id == bindparam("repository_id"))
 )
-_EXPIRED: Final = Statement(
-    page(
-        select(_d.repository_id, _d.name)
-        .where(_d.restorable_until <= bindparam("now"))
-        .order_by(_d.restorable_until)
-    )
+_EXPIRED: Final = paged(
+    select(_d.repository_id, _d.name)
+    .where(_d.restorable_until <= bindparam("now"))
+    .order_by(_d.restorable_until)
 )
 _FORGET: Final = Statement(
     deleted_tags.delete()

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, func, sel
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, bound, count, find_all, given, value
-from cloudcore.db.statement import Statement, listed, page, text_list
+from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
 
@@ -115,20 +115,16 @@ def _columns() -> Select[Any]:
     return select(*(_e[name] for name in TagEvent._fields)).where(given(_e.repository_id))
 
 
-_LIST: Final = Statement(
-    page(
-        _columns()
-        .where(given(_e.tag), _e.sequence < bindparam("before"))
-        .order_by(_e.sequence.desc())
-    )
+_LIST: Final = paged(
+    _columns().where(given(_e.tag), _e.sequence < bindparam("before")).order_by(_e.sequence.desc())
 )
 _COUNT: Final = Statement(
     select(
         func.coalesce(_ordinal_of("newest", *_of_tag) - _ordinal_of("oldest", *_of_tag) + ONE, ZERO)
     )
 )
-_OLDEST: Final = Statement(
-    page(select(_e.sequence, _e.occurred_at).where(_e.sequence > ZERO).order_by(_e.sequence))
+_OLDEST: Final = paged(
+    select(_e.sequence, _e.occurred_at).where(_e.sequence > ZERO).order_by(_e.sequence)
 )
 _FORGET: Final = Statement(tag_events.delete().where(_e.sequence <= bindparam("last")))
 _REMOVE: Final = Statement(

@@ -20,7 +20,7 @@ from sqlalchemy import (
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, find_one, given, value
-from cloudcore.db.statement import Statement, page
+from cloudcore.db.statement import Statement, paged
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import tags
 
@@ -74,20 +74,18 @@ def _has_tag(manifest_id: Column[Any]) -> Exists:
     )
 
 
-_CHANGES: Final = Statement(
-    page(
-        select(
-            _e.sequence,
-            _e.occurred_at,
-            _e.tag,
-            _e.previous_manifest_id,
-            _has_tag(_e.previous_manifest_id),
-            _e.manifest_id,
-            _has_tag(_e.manifest_id),
-        )
-        .where(given(_e.repository_id), _e.sequence >= bindparam("since"))
-        .order_by(_e.sequence)
+_CHANGES: Final = paged(
+    select(
+        _e.sequence,
+        _e.occurred_at,
+        _e.tag,
+        _e.previous_manifest_id,
+        _has_tag(_e.previous_manifest_id),
+        _e.manifest_id,
+        _has_tag(_e.manifest_id),
     )
+    .where(given(_e.repository_id), _e.sequence >= bindparam("since"))
+    .order_by(_e.sequence)
 )
 # A position in the index on (repository_id, sequence). With a plain condition on the repository,
 # PostgreSQL may scan the events of all repositories backwards to the last one of this.

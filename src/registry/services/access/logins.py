@@ -88,12 +88,9 @@ def mint_login(
 
     It ends earlier if the sign-in of the person, the role session of a program, or the access key
     does that it is made with. A person's role session lasts an hour and is renewed while the person
-    is signed in, so it is the sign-in that counts.
-
-    Raises:
-        AccessDenied: the caller is a person that has not assumed a role, so it has no account.
-        QuotaExceeded: the account has as many open logins as it may.
-
+    is signed in, so it is the sign-in that counts. Raise `AccessDenied` if the caller is a person
+    that has not assumed a role, so it has no account; `QuotaExceeded` if the account has as many
+    open logins as it may.
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")
@@ -222,10 +219,8 @@ async def log_in(
     An unknown one, a wrong secret, and one that may not log in take the same work and give the same
     error. `note_refusal` is called for one that exists and is refused.
 
-    Raises:
-        Unauthenticated: it is unknown, its secret wrong, or it may not log in.
-        TooManyAttempts: too many failures.
-
+    Raise `Unauthenticated` if it is unknown, its secret wrong, or it may not log in;
+    `TooManyAttempts` after too many failures.
     """
     source, now = rate_subject(source_ip), clock()
 

@@ -73,9 +73,7 @@ async def open_any(
 ) -> DataKey | None:
     """Return the data key of stored bytes by any of their wraps; None if none can be opened.
 
-    Raises:
-        Unavailable: none opens now, but one may when the provider of its key is there again.
-
+    Raise `Unavailable` if none opens now, but one may when the provider of its key is there again.
     """
     if ctx.data_keys is None:
         return None

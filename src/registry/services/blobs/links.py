@@ -19,10 +19,8 @@ from registry.services.repositories.names import lock_named_repository, name_unk
 def get_link(tx: Connection, name: Name, digest: Digest) -> Link:
     """Return the link of a blob in a repository.
 
-    Raises:
-        BlobUnknown: the repository does not link it.
-        NameUnknown: there is no such repository.
-
+    Raise `BlobUnknown` if the repository does not link it, `NameUnknown` if there is no such
+    repository.
     """
     canonical = blobs.canonical_digest(tx, name.handle, digest)
     link = blobs.find_link(tx, name.handle, name.repository, canonical) if canonical else None

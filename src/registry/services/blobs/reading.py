@@ -133,12 +133,8 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
     """Open a blob; the caller closes it.
 
     Mark the bytes as damaged if they are absent, have another size than the blob, or were not
-    sealed with its data key.
-
-    Raises:
-        BlobUnknown: the bytes are damaged, or the link was removed meanwhile.
-        StoreUnavailable: the store failed.
-
+    sealed with its data key. Raise `BlobUnknown` if the bytes are damaged, or the link was removed
+    meanwhile; `StoreUnavailable` if the store failed.
     """
 
     async def look(found: FoundBlob) -> OpenObject:
@@ -177,11 +173,8 @@ async def begin_range(
     """Read the first part of a range of an open blob; return all parts of the range.
 
     So damage of a small blob is detected before the response begins. Closes the blob if it raises.
-
-    Raises:
-        BlobUnknown: the first part does not open, and was marked as damaged.
-        StoreUnavailable: reading failed.
-
+    Raise `BlobUnknown` if the first part does not open, and was marked as damaged;
+    `StoreUnavailable` if reading failed.
     """
     try:
         return await begin_stream(blob.stream(start, stop))
@@ -302,10 +295,8 @@ def _find_readable(
 def check_key(name: Name, link: Link) -> None:
     """Check that the KMS key of a sealed blob's link can be used.
 
-    Raises:
-        BlobUnknown: it was deleted.
-        KmsKeyDisabled: it is disabled, or its deletion is pending.
-
+    Raise `BlobUnknown` if it was deleted, `KmsKeyDisabled` if it is disabled, or its deletion is
+    pending.
     """
     if link.wrapped_data_key is None or link.key_state == "deleted":
         raise _shredded(name, link)

@@ -225,10 +225,8 @@ async def _after_loss(
 ) -> _Kept:
     """Return the bytes that the first try has recorded, if it ended its session.
 
-    Raises:
-        OutcomeUnknown: the first try may or may not have written the object's row.
-        UploadLeaseLost: another request has the session.
-
+    Raise `OutcomeUnknown` if the first try may or may not have written the object's row,
+    `UploadLeaseLost` if another request has the session.
     """
     if isinstance(refusal, UploadLeaseLost):
         if lease is not None:

@@ -24,10 +24,8 @@ def find_writing_key(
 ) -> WritingKey:
     """Return the KMS key that a repository writes under.
 
-    Raises:
-        KmsKeyDeleted: the KMS key that the repository writes under was deleted.
-        KmsKeyDisabled: it is disabled, or its deletion is pending.
-
+    Raise `KmsKeyDeleted` if the KMS key that the repository writes under was deleted,
+    `KmsKeyDisabled` if it is disabled, or its deletion is pending.
     """
     assert ctx.data_keys is not None
     key = effective_key(tx, account_id, repository_id)
@@ -111,10 +109,8 @@ async def new_seal(
 async def open_seal(ctx: ServiceContext, upload: Upload, keys: UploadKeys | None) -> Seal | None:
     """Return the data key of the received bytes of an upload session; None if they are plain.
 
-    Raises:
-        ObjectUnknown: it does not open, so the received bytes are lost.
-        Unavailable: the provider of the KMS key's material is not there.
-
+    Raise `ObjectUnknown` if it does not open, so the received bytes are lost; `Unavailable` if the
+    provider of the KMS key's material is not there.
     """
     if upload.kms_key_id is None:
         return None

@@ -200,10 +200,8 @@ async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
 async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys | None) -> bytes:
     """Return the received bytes of a small session, decrypted.
 
-    Raises:
-        UploadUnknown: the row was damaged, so the bytes are lost, and the session has ended.
-        KmsKeyDeleted, KmsKeyDisabled: the KMS key that seals it cannot be used.
-
+    Raise `UploadUnknown` if the row was damaged, so the bytes are lost, and the session has ended;
+    `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that seals it cannot be used.
     """
     return (await _open_received(ctx, session, keys))[0]
 
@@ -282,12 +280,9 @@ async def begin_in_target(
 ) -> int | None:
     """Insert the row of a session with a whole small body in it; return the body's length.
 
-    Return None, and give the body back, if nothing was written; see `push_to_target`.
-
-    Raises:
-        SizeInvalid: the body is not as long as its span.
-        OutcomeUnknown: the session may have the body or not.
-
+    Return None, and give the body back, if nothing was written; see `push_to_target`. Raise
+    `SizeInvalid` if the body is not as long as its span, `OutcomeUnknown` if the session may have
+    the body or not.
     """
     target, writing = known
     now = ctx.clock()

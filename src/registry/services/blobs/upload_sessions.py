@@ -70,10 +70,8 @@ def check_room(
     limit. This is a read before the write transaction, so that a refusal does not occupy SQLite's
     writer; concurrent requests may exceed the maximum of sessions by a few.
 
-    Raises:
-        TooManyUploads: one of them has its maximum.
-        QuotaExceeded: the account has no room for the bytes.
-
+    Raise `TooManyUploads` if one of them has its maximum, `QuotaExceeded` if the account has no
+    room for the bytes.
     """
     limits = ctx.limits
     most = limits.max_open_uploads_per_repository, limits.max_open_uploads

@@ -111,10 +111,8 @@ def get_image(tx: Connection, found: VisibleRepository, reference: str) -> Image
     A short digest is the beginning of the sha256, 6 hex digits or more, with or without
     ``sha256:``, that no other image of the repository has.
 
-    Raises:
-        ManifestUnknown: there is no such image, or `reference` has another form.
-        InvalidInput: several images have this short digest.
-
+    Raise `ManifestUnknown` if there is no such image, or `reference` has another form;
+    `InvalidInput` if several images have this short digest.
     """
     if (image_id := parse_uuid(reference)) is not None:
         image = next(iter(images.find_images(tx, found.repository.id, [image_id])), None)

@@ -81,10 +81,8 @@ async def read_attachment(
 ) -> bytes:
     """Return the content of one layer of an image.
 
-    Raises:
-        NotFound: the image has no such layer, or it is larger than `MAX_BYTES`.
-        BlobUnknown: the layer is missing or damaged.
-
+    Raise `NotFound` if the image has no such layer, or it is larger than `MAX_BYTES`; `BlobUnknown`
+    if the layer is missing or damaged.
     """
     account_id = found.repository.account_id
     read = Large(account_id, images.find_document)

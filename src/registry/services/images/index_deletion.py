@@ -133,10 +133,8 @@ def preview_deletion(
 ) -> TreePreview:
     """Return the result that `delete_with_children` would have; `reference` is a digest or an id.
 
-    Raises:
-        ManifestUnknown: there is no such image.
-        Conflict: more than `MAX_MEMBERS` manifests are under it.
-
+    Raise `ManifestUnknown` if there is no such image, `Conflict` if more than `MAX_MEMBERS`
+    manifests are under it.
     """
     account_id, repository_id = found.repository.account_id, found.repository.id
     manifest = get_manifest_row(tx, found, reference)
@@ -168,10 +166,8 @@ def delete_with_children(
     be deleted are reported one by one, as in a batch. If the index itself cannot (it is listed or
     pinned), its children stay too.
 
-    Raises:
-        ManifestUnknown: there is no such image.
-        Conflict: it is no index, or more than `MAX_MEMBERS` manifests are under it.
-
+    Raise `ManifestUnknown` if there is no such image, `Conflict` if it is no index, or more than
+    `MAX_MEMBERS` manifests are under it.
     """
     repository = lock_visible_repository(tx, found)
     manifest = get_manifest_row(tx, found, reference)

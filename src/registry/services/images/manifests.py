@@ -83,11 +83,8 @@ async def get_whole_manifest(
     The bytes are verified before the response. Large ones are read and hashed in threads, which
     accounts share fairly, so that neither the event loop nor a transaction waits.
 
-    Raises:
-        ManifestUnknown: there is no such tag or manifest; or its bytes are damaged until it is
-            pushed again.
-        NameUnknown: there is no such repository.
-
+    Raise `ManifestUnknown` if there is no such tag or manifest, or its bytes are damaged, until it
+    is pushed again; `NameUnknown` if there is no such repository.
     """
     found = await ctx.database.read(_get, name, reference)
     if not is_small_and_whole(found.body, found.digest):

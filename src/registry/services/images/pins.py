@@ -90,10 +90,8 @@ def delete_pin(
 ) -> None:
     """Delete a pin.
 
-    Raises:
-        NotFound: the image has no pin of this name, or it has expired.
-        ManifestUnknown: there is no such image.
-
+    Raise `NotFound` if the image has no pin of this name, or it has expired; `ManifestUnknown` if
+    there is no such image.
     """
     lock_visible_repository(tx, found)
     manifest, held = _held(tx, found, reference, now)

@@ -83,12 +83,9 @@ def restore_images(
 ) -> RestorationBatch:
     """Restore images one by one, each by any digest that its content was verified with.
 
-    An image that was restored as the child of an index before it is skipped.
-
-    Raises:
-        NotFound: the repository was deleted meanwhile.
-        ManifestInvalid: nothing is to be restored, see `restore_image`.
-
+    An image that was restored as the child of an index before it is skipped. Raise `NotFound` if
+    the repository was deleted meanwhile, `ManifestInvalid` as `restore_image`, if nothing is
+    restored.
     """
     repository = lock_existing_repository(tx, record.id)
     batch = RestorationBatch([], [])
@@ -183,10 +180,8 @@ def _with_children(
 def restore_tag(tx: Connection, record: RepositoryDetails, tag: str, change: Change) -> str:
     """Point a deleted tag to its former image; return the image's digest.
 
-    Raises:
-        NotFound: the repository has no restorable tag of this name, or was deleted meanwhile.
-        Conflict: a tag of this name exists, or the image is deleted too.
-
+    Raise `NotFound` if the repository has no restorable tag of this name, or was deleted meanwhile;
+    `Conflict` if a tag of this name exists, or the image is deleted too.
     """
     repository = lock_existing_repository(tx, record.id)
     deleted = find_deleted_tag(tx, repository.id, tag, change.now)

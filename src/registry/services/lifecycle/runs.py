@@ -194,10 +194,8 @@ def start_run(
 ) -> Run:
     """Start a run of a repository's policy, or return the one that is running.
 
-    Raises:
-        NotFound: there is no such repository, or it has no policy.
-        Conflict: the policy has another `revision` than the one that is given.
-
+    Raise `NotFound` if there is no such repository, or it has no policy; `Conflict` if the policy
+    has another `revision` than the one that is given.
     """
     repository = lock_existing_repository(tx, repository_id)
     policy = lifecycle_policies.find_policy(tx, repository_id)

@@ -63,9 +63,8 @@ class UpstreamSlots:
     ) -> AsyncIterator[None]:
         """Wait for a slot for an account at an upstream, and hold it in the block.
 
-        Raises:
-            NoSlot: none was free in time, or `MOST_WAITING` requests of the account are waiting.
-
+        Raise `NoSlot` if none was free in time, or `MOST_WAITING` requests of the account wait
+        already.
         """
         bounds: dict[tuple[str, ...], int] = {
             ("at", upstream): MOST_OF_UPSTREAM,

@@ -71,10 +71,8 @@ class StagedParts:
     async def part_at(self, offset: int, staged: int) -> bytes:
         """Return some bytes from an offset on, if bytes up to `staged` can be read.
 
-        Raises:
-            ObjectUnknown, StagedDropped: they are gone.
-            StoreUnavailable: they cannot be read.
-
+        Raise `ObjectUnknown` or `StagedDropped` if they are gone, `StoreUnavailable` if they cannot
+        be read.
         """
         part = self._kept(offset)
         if part:

@@ -181,10 +181,8 @@ async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
 
     Return False if the other worker has ended in some way, or died.
 
-    Raises:
-        KmsKeyDeleted, KmsKeyDisabled, Unavailable: the staged bytes cannot be decrypted.
-        StoreUnavailable: it cannot be read.
-
+    Raise `KmsKeyDeleted`, `KmsKeyDisabled` or `Unavailable` if the staged bytes cannot be
+    decrypted, `StoreUnavailable` if it cannot be read.
     """
     pause = _LOOK_SECONDS
     while True:

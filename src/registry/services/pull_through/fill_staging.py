@@ -57,10 +57,8 @@ class FillStage:
     async def take(self, chunk: bytes) -> None:
         """Pass the next bytes to readers and write them later; wait if too many are unwritten.
 
-        Raises:
-            StoreUnavailable: the store is full or failed.
-            UploadLeaseLost: another worker has the fill now.
-
+        Raise `StoreUnavailable` if the store is full or failed, `UploadLeaseLost` if another worker
+        has the fill now.
         """
         self._feed.append(chunk)
         self._pending.append(chunk)
@@ -80,10 +78,8 @@ class FillStage:
     async def commit(self, digest: Digest) -> Stored:
         """Make the bytes an object.
 
-        Raises:
-            DigestMismatch: they hash to something else.
-            StoreUnavailable: the store failed.
-
+        Raise `DigestMismatch` if they hash to something else, `StoreUnavailable` if the store
+        failed.
         """
         await self.settle()
         return await _WRITING(self.staged.commit, digest)

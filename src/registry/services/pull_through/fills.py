@@ -112,10 +112,8 @@ class FillPace:
     async def next_of(self, chunks: AsyncIterator[bytes]) -> bytes:
         """Return the next bytes, or empty ones at the end; wait no longer than the average allows.
 
-        Raises:
-            TooSlow: the average rate is too low.
-            FillUnread: the average rate is too low for a fill without readers.
-
+        Raise `TooSlow` if the average rate is too low, `FillUnread` if it is too low for a fill
+        without readers.
         """
         limits = self._limits
         left = self._all.left(limits.begin_seconds, limits.lowest_rate)

@@ -68,10 +68,8 @@ async def list_cached_tags(
 ) -> CachedTags:
     """Return a page of tags that sort after `after`, given the same page of those that are `here`.
 
-    Raises:
-        NameUnknown: the error in `here`, if the upstream does not list the repository either.
-        Unavailable: the upstream gave no usable answer, and no answer is stored.
-
+    Raise the `NameUnknown` in `here` if the upstream does not list the repository either;
+    `Unavailable` if the upstream gave no usable answer, and no answer is stored.
     """
     known = await ctx.database.read(_find_tags, name, ctx.clock())
     kept, is_stale = known.kept, False

@@ -51,10 +51,8 @@ _log = logging.getLogger(__name__)
 async def pull_manifest(ctx: ServiceContext, name: Name, reference: str | Digest) -> StoredManifest:
     """Return a manifest by tag or digest, from the upstream of its name if it has one.
 
-    Raises:
-        ManifestUnknown, NameUnknown: neither the repository nor an upstream has it.
-        Unavailable: it is not cached, and the upstream gave no usable answer.
-
+    Raise `ManifestUnknown` or `NameUnknown` if neither the repository nor an upstream has it,
+    `Unavailable` if it is not cached, and the upstream gave no usable answer.
     """
     try:
         found = await manifests.get_whole_manifest(ctx, name, reference)

@@ -105,10 +105,8 @@ class UpstreamWatch:
     async def check(self, remote: Remote) -> None:
         """Return if the upstream may be asked now.
 
-        Raises:
-            UpstreamLimited: it wants no requests until a later time.
-            UpstreamUnreachable: it failed several times in a row, a moment ago.
-
+        Raise `UpstreamLimited` if it wants no requests until a later time, `UpstreamUnreachable` if
+        it failed several times in a row, a moment ago.
         """
         state = await self._database.read(rows.find_state, remote.rule_id)
         if len(self._known) >= _MAX_NOTED:

@@ -122,11 +122,9 @@ async def repository_for_push(ctx: ServiceContext, name: Name, rights: Rights) -
     It takes several transactions: the caller's rights are evaluated outside of any, and a push to a
     repository that exists writes nothing here.
 
-    Raises:
-        NameUnknown: there is no such repository, and it cannot be created: there is no such
-            account, its auto-create is off, or the caller may not create repositories.
-        RepositoryMirrored: the pull-through cache fills it, or a rule of it has the name.
-
+    Raise `NameUnknown` if there is no such repository, and it cannot be created: there is no such
+    account, its auto-create is off, or the caller may not create repositories; `RepositoryMirrored`
+    if the pull-through cache fills it, or a rule of it has the name.
     """
     found = await ctx.database.read(_find_for_push, name)
     if found is not None:

@@ -95,10 +95,8 @@ def get_resource_policy(tx: Connection, repository_id: str) -> StoredResourcePol
 def delete_resource_policy(tx: Connection, repository_id: str, revision: int | None = None) -> None:
     """Delete a repository's policy, if it has this `revision`.
 
-    Raises:
-        Conflict: it has another revision.
-        NotFound: it has none, or was deleted meanwhile.
-
+    Raise `Conflict` if it has another revision, `NotFound` if it has none, or was deleted
+    meanwhile.
     """
     lock_existing_repository(tx, repository_id)
     _require(tx, repository_id, revision)

@@ -150,10 +150,8 @@ async def put_tag(page: InjectedPage) -> PageResponse:
 async def _ask(page: PageRequest, name: str, tag: Mapping[str, str], digest: str) -> PageResponse:
     """Ask whether a tag is to move.
 
-    Raises:
-        Refused: 412, if the tag is not where the page showed it; 400 or 404, if `digest` is not
-            that of an image here.
-
+    Raise `Refused` with 412 if the tag is not where the page showed it; with 400 or 404 if `digest`
+    is not that of an image here.
     """
     await page.require("PushImage")
     if page.form.get("was", tag["digest"]) != tag["digest"]:
