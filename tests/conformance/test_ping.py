@@ -64,6 +64,8 @@ def test_every_answer_names_the_api_and_the_request(
         ("PUT", "/v2/{name}/blobs/{digest}", {"GET", "HEAD", "DELETE"}),
         ("DELETE", "/v2/{name}/referrers/{digest}", {"GET", "HEAD"}),
         ("PUT", "/v2/{name}/blobs/uploads/", {"POST"}),
+        ("GET", "/v2/{name}/blobs/uploads/", {"POST"}),
+        ("POST", "/v2/{name}/blobs/uploads/{id}", {"GET", "HEAD", "PATCH", "PUT", "DELETE"}),
         ("DELETE", "/v2/_catalog", {"GET", "HEAD"}),
     ],
 )
@@ -71,7 +73,7 @@ def test_unknown_method_is_405_with_allow(
     repository: Repository, method: str, path: str, allowed: set[str]
 ) -> None:
     """Ours after RFC 9110 §15.5.6: 405 `UNSUPPORTED` and the methods that would do."""
-    url = path.format(name=repository, digest="sha256:" + "0" * 64)
+    url = path.format(name=repository, digest="sha256:" + "0" * 64, id="some-id")
     response = repository.http.request(method, url)
     refused(response, 405, "UNSUPPORTED")
     assert {method.strip() for method in response.headers["allow"].split(",")} == allowed
