@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -38,17 +38,6 @@ WEEK: Final = 7 * 24 * 3600
 
 Push = Callable[[Client, str], Awaitable[str]]
 """Pushes as a client does, to a repository that has the blob or the one given, and returns it."""
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def store(blobs: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(blobs)) as filesystem:
-        yield filesystem
 
 
 @pytest.fixture

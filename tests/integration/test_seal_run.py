@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -38,17 +37,6 @@ from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 
 LAYER: Final = b"a secret layer " * 100_000
 DAMAGED: Final = b"damaged " * 10_000
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def store(blobs: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(blobs)) as filesystem:
-        yield filesystem
 
 
 @pytest.fixture
