@@ -19,7 +19,7 @@ from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.blobs import inline
 from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import blob_objects, inline_bytes
-from registry.oci.digest import Digest, digest_of
+from registry.oci.digest import digest_of
 from registry.services.blobs.recording import VERIFIED_FOR
 from registry.settings.groups import Delays, Limits
 from tests.collecting import at_once, collect
@@ -141,38 +141,6 @@ async def test_a_session_whose_last_request_has_the_whole_blob(
     assert list((await bodies(registry)).values()) == [SMALL]
     assert (await pull(registry)).body == SMALL
     assert (await fsck(registry, store)).violations == []
-
-
-async def test_a_range_and_a_head(registry: Registry) -> None:
-    await push(registry)
-    part = await pull(registry, range="bytes=5-99")
-    assert (part.status, part.body) == (206, SMALL[5:100])
-    assert part.headers["content-range"] == f"bytes 5-99/{LIMIT}"
-    head = await pull(registry, method="HEAD")
-    assert (head.status, head.headers["content-length"], head.body) == (200, str(LIMIT), b"")
-
-
-async def test_wrong_bytes_are_refused(registry: Registry) -> None:
-    path = f"/v2/dev/app/blobs/uploads/?digest={DIGEST}"
-    answer = await registry.client.request("POST", path, b"other")
-    assert (answer.status, answer.codes) == (400, ["DIGEST_INVALID"])
-    assert await rows(registry, _OBJECTS) == []
-
-
-async def test_wrong_bytes_end_a_session(registry: Registry) -> None:
-    session = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
-    location = session.headers["location"]
-    wrong = await registry.client.request("PUT", f"{location}?digest={DIGEST}", b"other")
-    assert (wrong.status, wrong.codes) == (400, ["DIGEST_INVALID"])
-    assert (await registry.client.request("GET", location)).status == 404
-
-
-async def test_another_algorithm_is_verified_and_known(registry: Registry) -> None:
-    digest = digest_of(SMALL, "sha512")
-    path = f"/v2/dev/app/blobs/uploads/?digest={digest}"
-    assert (await registry.client.request("POST", path, SMALL)).status == 201
-    for each in (digest, DIGEST):
-        assert (await pull(registry, each)).body == SMALL
 
 
 async def test_equal_bytes_are_kept_once(registry: Registry) -> None:
@@ -373,23 +341,6 @@ async def test_a_push_that_is_cut_short_leaves_nothing(
     assert await rows(registry, _OBJECTS) == []
     assert await bodies(registry) == {}
     assert store.files.staged == {}
-
-
-async def test_a_manifest_of_inline_blobs(registry: Registry) -> None:
-    await push(registry, b"{}")
-    await push(registry)
-    body = (
-        b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",'
-        b'"config":{"mediaType":"application/json","digest":"%s","size":2},'
-        b'"layers":[{"mediaType":"application/x","digest":"%s","size":%d}]}'
-        % (digest_of(b"{}").encode(), DIGEST.encode(), LIMIT)
-    )
-    headers = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
-    path = "/v2/dev/app/manifests/v1"
-    assert (await registry.client.request("PUT", path, body, headers)).status == 201
-    refused = await registry.client.request("DELETE", f"/v2/dev/app/blobs/{DIGEST}")
-    assert refused.status in (405, 409)
-    assert (await pull(registry, Digest(digest_of(b"{}")))).body == b"{}"
 
 
 async def test_the_bytes_of_a_quarantined_blob_belong_to_it(

@@ -11,7 +11,6 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.quotas import CACHE_RULES
@@ -121,22 +120,6 @@ async def test_a_secret_is_never_shown_nor_sent_to_another_upstream(
     answer = await client.patch(one, json=elsewhere | {"credential": None})
     assert answer.json()["pull_through_cache_rule"]["credential"] is None
     assert await stored() is None
-
-
-async def test_a_sealed_secret_opens_for_its_own_rule_alone(
-    install: Install, client: httpx.AsyncClient
-) -> None:
-    given = {"username": "robot", "secret": CANARY}
-    for prefix in ("one", "two"):
-        await make(client, prefix, credential=given)
-    one, two = [
-        await install.database.read(find_rule_for, "acme", f"{prefix}/app")
-        for prefix in ("one", "two")
-    ]
-    assert one is not None
-    assert two is not None
-    with pytest.raises(KeyringError):
-        credential_of(install.keyring, one._replace(secret_sealed=two.secret_sealed))
 
 
 _WRONG: Final = (
