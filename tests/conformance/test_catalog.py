@@ -6,7 +6,6 @@ import pytest
 
 from tests.conformance.client import Registry, next_page
 from tests.conformance.content import image_index
-from tests.conformance.expect import refused
 
 pytestmark = pytest.mark.entrepot
 
@@ -48,9 +47,3 @@ def test_n_of_zero(registry: Registry) -> None:
     response = registry.http.get("/v2/_catalog", params={"n": 0})
     assert response.json() == {"repositories": []}
     assert "link" not in response.headers
-
-
-@pytest.mark.parametrize("n", ["-1", "abc", ""])
-def test_n_must_be_a_number(registry: Registry, n: str) -> None:
-    """Ours: as for tags, 400 `UNSUPPORTED`."""
-    refused(registry.http.get("/v2/_catalog", params={"n": n}), 400, "UNSUPPORTED")

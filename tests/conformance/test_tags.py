@@ -122,13 +122,6 @@ def test_link_exactly_when_more(tagged: Repository) -> None:
 
 
 @pytest.mark.entrepot
-@pytest.mark.parametrize("n", ["-1", "abc", "1.5", "1e3", "0x10", "", "+5", " 5", "1_0", "٣"])
-def test_n_must_be_a_number(tagged: Repository, n: str) -> None:
-    """Ours: `n` negative or not a number is 400 `UNSUPPORTED`."""
-    refused(tagged.list_tags(n=n), 400, "UNSUPPORTED")
-
-
-@pytest.mark.entrepot
 def test_pages_end_at_a_thousand(repository: Repository) -> None:
     """Ours: the default page is 1000, and `n` over 1000 clamps to it."""
     tags = [f"t{number:04}" for number in range(1050)]
