@@ -22,8 +22,6 @@ from tests.inprocess import Answer, Client
 from tests.integration.mirror_world import APP, HANDLE, NAME, NEGATIVE_TTL, TTL, CachedWorld
 from tests.manifest_upstream import described
 
-pytestmark = on_both_databases
-
 DOWN = UpstreamUnreachable("the connection was reset")
 UNREACHABLE = '299 - "upstream unreachable"'
 
@@ -56,6 +54,7 @@ async def test_they_are_the_upstreams_before_and_after_the_first_pull(tagged: Ca
     assert tagged.upstream.count("TAGS") == 1
 
 
+@on_both_databases
 async def test_a_list_is_told_by_all_workers_for_the_rules_time(tagged: CachedWorld) -> None:
     await tags(tagged)
     tagged.upstream.add_image(APP, "3")
@@ -84,6 +83,7 @@ async def test_what_is_here_alone_is_listed_too(tagged: CachedWorld) -> None:
     assert await tags(tagged) == ["1", "2", "v10", "v9", "zeta"]
 
 
+@on_both_databases
 @pytest.mark.parametrize("size", [1, 2, 3])
 async def test_pages_are_of_both(tagged: CachedWorld, size: int) -> None:
     for tag in ("2", "v9"):
@@ -151,6 +151,7 @@ async def test_what_the_upstream_does_not_have_is_404_and_asked_for_again_later(
     assert answer.json() == {"name": str(other), "tags": ["1"]}
 
 
+@on_both_databases
 async def test_a_list_that_is_gone_or_hidden_now(tagged: CachedWorld) -> None:
     await tags(tagged)
     assert (await tagged.pull("2")).status == 200
@@ -191,6 +192,7 @@ async def test_a_list_that_was_cut_says_so(tagged: CachedWorld) -> None:
     assert tagged.upstream.count("TAGS") == 1
 
 
+@on_both_databases
 async def test_the_lists_of_a_rule_are_bounded(
     tagged: CachedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +207,7 @@ async def test_the_lists_of_a_rule_are_bounded(
     assert [each is not None for each in found] == [False] * 7 + [True] * 3
 
 
+@on_both_databases
 async def test_lists_that_nobody_asked_for_are_forgotten(tagged: CachedWorld) -> None:
     await tags(tagged)
     week = 7 * 24 * 3600
@@ -226,6 +229,7 @@ def index(*descriptors: dict[str, Any]) -> bytes:
     return json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}).encode()
 
 
+@on_both_databases
 async def test_an_upstream_is_asked_once_while_its_answer_is_fresh(cached: CachedWorld) -> None:
     subject = await cached.pulled()
     cached.upstream.referrers[subject] = index(signature(), signature("application/sbom"))
@@ -271,6 +275,7 @@ async def test_without_an_answer_from_before_a_failure_is_a_503(cached: CachedWo
     assert (await cached.ask("GET", f"referrers/{subject}")).status == 503
 
 
+@on_both_databases
 async def test_where_the_api_is_missing_the_tag_of_the_digest_has_them(
     cached: CachedWorld,
 ) -> None:
@@ -319,6 +324,7 @@ async def test_nothing_is_kept_of_what_is_not_here(cached: CachedWorld) -> None:
     assert cached.rows("SELECT subject FROM cached_referrers") == [(subject,)]
 
 
+@on_both_databases
 async def test_without_an_upstream_those_that_are_cached_are_listed(cached: CachedWorld) -> None:
     subject = cached.upstream.add_image(APP, "v1")
     signed = cached.upstream.add_image(

@@ -150,7 +150,6 @@ async def test_a_push_heals_what_is_gone_or_of_another_size(
         await check_healed(registry, await push(registry.client, name_of(push)))
 
 
-@on_both_databases
 async def test_a_push_heals_what_was_not_verified_of_late(registry: Registry, blobs: Path) -> None:
     for push in PUSHES:
         flip(await file_of(registry, blobs, DIGEST))
@@ -219,7 +218,6 @@ async def test_a_file_cut_while_it_is_sent_ends_the_connection_and_is_marked(
     assert await marked(registry) == [(DIGEST, "size")]
 
 
-@on_both_databases
 async def test_a_new_manifest_needs_whole_blobs(registry: Registry, blobs: Path) -> None:
     def body(name: str) -> bytes:
         descriptor = {"mediaType": "application/x", "digest": DIGEST, "size": len(BLOB)}

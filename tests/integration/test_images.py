@@ -93,7 +93,6 @@ async def test_a_short_digest_finds_the_one_image_that_has_it(world: World) -> N
         refused(await world.control.get(f"{world.images}/{none}"), 404, "NOT_FOUND")
 
 
-@on_both_databases
 async def test_a_short_digest_of_several_images_is_refused(world: World) -> None:
     document = await world.image_document("one")
     seen: dict[str, dict[str, object]] = {}
@@ -123,7 +122,6 @@ async def test_referrers_are_those_of_both_names_of_an_image(world: World) -> No
         assert await walk(world, f"/images/{name}/referrers") == newest
 
 
-@on_both_databases
 async def test_the_manifest_comes_as_it_was_pushed(world: World) -> None:
     image = await world.image_document("one")
     pushed = await world.push(image)

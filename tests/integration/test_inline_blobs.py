@@ -28,8 +28,6 @@ from tests.inprocess import Answer, Registry, hang_up, open_registry
 from tests.integration.damaged import marked
 from tests.memory_store import MemoryStore
 
-pytestmark = on_both_databases
-
 LIMIT: Final = 4096
 SMALL: Final = os.urandom(LIMIT)
 DIGEST: Final = digest_of(SMALL)
@@ -103,6 +101,7 @@ async def scrub(registry: Registry, store: MemoryStore) -> ScrubReport:
     return await scrub_all(ctx.database, store, ctx.clock, ScrubScope(), Pace(), lambda _: None)
 
 
+@on_both_databases
 @pytest.mark.parametrize("size", [0, 1, LIMIT])
 async def test_a_small_blob_is_pushed_into_a_row(
     registry: Registry, store: MemoryStore, size: int
@@ -143,6 +142,7 @@ async def test_a_session_whose_last_request_has_the_whole_blob(
     assert (await fsck(registry, store)).violations == []
 
 
+@on_both_databases
 async def test_equal_bytes_are_kept_once(registry: Registry) -> None:
     for repository in ("app", "app", "other"):
         assert (await push(registry, repository=repository)).status == 201
@@ -189,6 +189,7 @@ async def test_damage_is_marked_when_it_is_met(
     assert b"push them again" in answer.body
 
 
+@on_both_databases
 @pytest.mark.parametrize("repository", ["app", "other"])
 async def test_a_push_heals_what_was_not_met(
     registry: Registry, store: MemoryStore, damage: str, repository: str
@@ -208,6 +209,7 @@ async def test_a_damaged_blob_is_no_source_of_a_mount(registry: Registry, damage
     assert (await registry.client.request("POST", path)).status == 202
 
 
+@on_both_databases
 async def test_bytes_that_were_not_verified_for_long_are_replaced(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -223,6 +225,7 @@ async def test_bytes_that_were_not_verified_for_long_are_replaced(
     assert list(await bodies(registry)) == [stored_id]
 
 
+@on_both_databases
 async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
     metadata_url: str, store: MemoryStore
 ) -> None:
@@ -240,6 +243,7 @@ async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
         assert store.files.objects == {}
 
 
+@on_both_databases
 async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -255,6 +259,7 @@ async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
     assert (report.blobs, report.read_bytes) == ([], LIMIT)
 
 
+@on_both_databases
 async def test_fsck_names_lost_bytes_and_bytes_of_no_blob(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -270,6 +275,7 @@ async def unlink(registry: Registry) -> None:
     assert answer.status == 202
 
 
+@on_both_databases
 async def test_the_collector_deletes_the_row(registry: Registry, store: MemoryStore) -> None:
     await push(registry)
     await unlink(registry)
@@ -303,6 +309,7 @@ async def app_id(registry: Registry) -> str:
     return found.id
 
 
+@on_both_databases
 async def test_a_swept_blob_is_recovered(registry: Registry, store: MemoryStore) -> None:
     account = await swept(registry, store)
     assert len(await bodies(registry)) == 1
@@ -321,6 +328,7 @@ async def test_a_swept_blob_that_was_changed_is_not(registry: Registry, store: M
         await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
 
 
+@on_both_databases
 async def test_a_push_beside_a_swept_blob_has_bytes_of_its_own(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -343,6 +351,7 @@ async def test_a_push_that_is_cut_short_leaves_nothing(
     assert store.files.staged == {}
 
 
+@on_both_databases
 async def test_the_bytes_of_a_quarantined_blob_belong_to_it(
     registry: Registry, store: MemoryStore
 ) -> None:

@@ -259,7 +259,6 @@ async def test_rule_7_a_repository_is_private_until_a_policy_lets_others_in(worl
     assert (await pulls(None), await pulls(password), await describes()) == (401, 403, 404)
 
 
-@on_both_databases
 async def test_rule_8_another_account_needs_both_policies_on_both_planes(world: World) -> None:
     image = await world.push_image("one", "v1")
     partner = await world.install.add_account("partner")
