@@ -16,6 +16,7 @@ from cloudcore.keyring import create_root_key
 from registry.cli.main import main
 from registry.cli.server.run_server import check_disk
 from registry.settings.settings import Settings
+from tests.databases import planted
 from tests.fault.small_disk import make_read_only, small_disk, take_the_rest
 
 DISK_BYTES: Final = 8 << 20
@@ -31,7 +32,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def made_on(disk: Path) -> Path:
     """Make an install on a disk, and return its data folder."""
-    data = disk / "data"
+    data = planted(disk / "data")
     command = ["init", "--account", "acme", "--admin-email", "a@example.com"]
     assert main([*command, "--data", str(data)]) == 0
     return data

@@ -10,6 +10,7 @@ import pytest
 
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.services.lifecycle import runs
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import Descriptor
@@ -78,17 +79,17 @@ async def test_what_is_about_several_images_stays_while_one_of_them_does(
 
 
 async def test_signatures_follow_in_many_portions(
-    lifecycle: LifecycleWorld, database_url: str
+    lifecycle: LifecycleWorld, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No rule takes them: only the expiry of their image takes them along."""
-
+    monkeypatch.setattr(runs, "PORTION", 10)
     image = await lifecycle.push_image("image", "ci-1")
     document = await lifecycle.image_document("signature")
-    for number in range(110):
+    for number in range(22):
         about = document | {"annotations": {"number": str(number)}}
         await lifecycle.push(about, digest_tag(image, f".{number}"))
     await lifecycle.pass_days(8)
-    assert (await lifecycle.run(CI))["expired"] == 111
+    assert (await lifecycle.run(CI))["expired"] == 23
     assert await lifecycle.digests() == set()
     with querying(database_url) as query:
         check_counters(query, "acme")
