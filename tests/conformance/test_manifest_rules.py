@@ -123,14 +123,6 @@ def test_every_absent_blob_is_named(repository: Repository) -> None:
     assert present.digest not in text
 
 
-def test_blob_of_another_repository_does_not_count(repository: Repository) -> None:
-    """Ours: what only another repository holds is absent here."""
-    other = repository.another()
-    layer = other.push_blob(blob())
-    manifest = image_manifest(repository.push_blob(config()), [layer])
-    refused(repository.put_manifest(manifest, "v1"), 404, "MANIFEST_BLOB_UNKNOWN")
-
-
 def test_absent_child_is_named(repository: Repository) -> None:
     """Ours: every child of an index must be here: 404 `MANIFEST_BLOB_UNKNOWN`."""
     elsewhere = repository.another().push_image()

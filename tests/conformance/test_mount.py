@@ -129,10 +129,3 @@ def test_mount_by_another_digest(
     assert response.headers["docker-content-digest"] == content.digest
     assert repository.get_blob(content.digest).content == content.body
     assert repository.get_blob(Content(content.body).digest).content == content.body
-
-
-@pytest.mark.entrepot
-def test_source_of_another_account(repository: Repository) -> None:
-    """Ours: another account's blob is as if absent: 202, never 403 or 404."""
-    response = mount(repository, blob().digest, source="someone-else/private")
-    goes_on_as_upload(repository, response)

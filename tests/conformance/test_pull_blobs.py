@@ -62,25 +62,6 @@ def test_blob_of_another_repository_is_404(repository: Repository) -> None:
 
 
 @pytest.mark.entrepot
-@pytest.mark.parametrize("path", ["blobs/" + ABSENT, "manifests/latest", "tags/list", "blobs/x"])
-@pytest.mark.parametrize("exists", [True, False])
-def test_head_of_a_refusal_equals_get_without_body(
-    repository: Repository, path: str, *, exists: bool
-) -> None:
-    """Ours after RFC 9110 §9.3.2: HEAD has GET's status and headers, and no body."""
-    if exists:
-        repository.push_blob(blob())
-    get = repository.http.get(f"/v2/{repository}/{path}")
-    head = repository.http.head(f"/v2/{repository}/{path}")
-    own = {"x-request-id", "date"}
-    assert head.status_code == get.status_code
-    assert head.content == b""
-    assert {name: value for name, value in head.headers.items() if name not in own} == {
-        name: value for name, value in get.headers.items() if name not in own
-    }
-
-
-@pytest.mark.entrepot
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_headers_of_a_blob(repository: Repository, method: str) -> None:
     """Ours: octet stream, ranges announced, cacheable for ever by its reader alone."""

@@ -16,7 +16,6 @@ from tests.conformance.content import (
     image_index,
     image_manifest,
 )
-from tests.conformance.expect import refused
 
 ABSENT = "sha256:" + "0" * 64
 
@@ -157,13 +156,6 @@ def test_etag_saves_a_second_pull(repository: Repository, method: str) -> None:
         assert response.headers["etag"] == etag
     changed = repository.http.request(method, path, headers={"if-none-match": '"other"'})
     assert changed.status_code == 200
-
-
-@pytest.mark.entrepot
-def test_manifest_is_not_a_blob(repository: Repository) -> None:
-    """Ours: a manifest's digest is no blob unless it was pushed as one."""
-    image = repository.push_image("v1")
-    refused(repository.get_blob(image.digest), 404, "BLOB_UNKNOWN")
 
 
 @pytest.mark.newer

@@ -154,17 +154,3 @@ def test_wrong_digest_destroys_the_session(repository: Repository) -> None:
     refused(repository.finish(upload, promised.digest, sent.body), 400, "DIGEST_INVALID")
     refused(repository.finish(upload, sent.digest), 404, "BLOB_UPLOAD_UNKNOWN")
     refused(repository.get_blob(sent.digest), 404, "BLOB_UNKNOWN")
-
-
-@pytest.mark.entrepot
-def test_session_belongs_to_its_repository(repository: Repository) -> None:
-    """Ours: the id under another repository's path is 404 `BLOB_UPLOAD_UNKNOWN`."""
-    other = repository.another()
-    other.push_blob(blob())
-    content = blob()
-    upload = repository.start_upload()
-    moved = upload.replace(repository, other)
-    refused(repository.append(moved, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.finish(moved, content.digest, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.http.get(moved), 404, "BLOB_UPLOAD_UNKNOWN")
-    assert repository.finish(upload, content.digest, content.body).status_code == 201
