@@ -85,6 +85,8 @@ async def test_rule_2_the_tags_of_an_immutable_repository_do_not_change(
 
         moved = await point_tag(world, plane, "v1", second)
         assert is_tag_refused(moved, plane, 409, "DENIED"), moved.text
+        if plane == "/v1":
+            assert moved.json()["error"]["params"]["tag"] == "v1"
         assert (
             f"The image tag 'v1' already exists in the '{world.name.partition('/')[2]}' repository "
             "and cannot be overwritten because the repository is immutable." in moved.text
