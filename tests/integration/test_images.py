@@ -302,6 +302,9 @@ def test_paths_that_are_none(reader: Reader, name: str) -> None:
 @pytest.mark.parametrize(
     ("body", "field"),
     [
+        ({"digests": None}, "digests"),
+        ({"digests": "x"}, "digests"),
+        ({"tags": [None]}, "tags"),
         ({"digests": [ABSENT] * 101}, "digests"),
         ({"tags": ["v1"] * 101}, "tags"),
         ([], ""),
