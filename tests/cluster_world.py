@@ -29,8 +29,9 @@ from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.tables import BUCKET_ROWS
+from tests.dying import DyingDatabase
 from tests.integration.oauth_world import World as Identity
-from tests.worked_world import NODE, Death, DyingDatabase, WorkedWorld, may_all
+from tests.worked_world import NODE, Death, WorkedWorld, may_all
 
 PASSWORD: Final = "given-to-the-owner"
 TERMS: Final = DatabaseTerms(first_port=20_000, last_port=20_003)
@@ -165,7 +166,7 @@ class World(WorkedWorld[Cluster]):
     def restart(self, servers: object = None, *, is_off: bool = False) -> None:
         self.machine.death = self.death
         identity = self.identity
-        database = DyingDatabase(self.database, self.death)
+        database = DyingDatabase(self.database, self.death.come_to_write)
         archive: Any = self.archive
         driver: Any = None if is_off else servers or self.servers
         self.needs = DatabaseNeeds(

@@ -36,8 +36,9 @@ from cloudcore.network.vpcs import _furnish
 from cloudcore.nodes import rows as node_rows
 from cloudcore.nodes.node import Node
 from cloudcore.resources.resource import Reference
+from tests.dying import DyingDatabase
 from tests.integration.oauth_world import World as Identity
-from tests.worked_world import NODE, Death, DyingDatabase, WorkedWorld, may_all
+from tests.worked_world import NODE, Death, WorkedWorld, may_all
 
 
 @dataclass
@@ -182,7 +183,7 @@ class World(WorkedWorld[InstancePool]):
 
     def restart(self) -> None:
         self.machine.death = self.death
-        database = DyingDatabase(self.database, self.death)
+        database = DyingDatabase(self.database, self.death.come_to_write)
         machine: Any = self.machine  # both drivers in one
         identity = self.identity
         self.needs = ComputeNeeds(

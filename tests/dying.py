@@ -1,4 +1,4 @@
-"""Databases with a flaw: one that passes everything on, and one whose process dies."""
+"""Databases that meddle with their calls, and one that tells where its process may die."""
 
 from __future__ import annotations
 
@@ -8,13 +8,7 @@ from typing import Concatenate, Literal
 from cloudcore.db.base import Connection, Database, P, Row, T
 from cloudcore.db.statement import Statement
 
-Moment = Literal["before", "during", "after"]
-
-
-class Death(BaseException):
-    """The process is no more: no code of ours sees this as an error to answer."""
-
-
+Moment = Literal["before", "after"]
 Kind = Literal["read", "write", "write_relaxed"]
 
 
@@ -100,55 +94,20 @@ class PassingConnection:
 
 
 class DyingDatabase(PassingDatabase):
-    """Dies at a chosen write, and stays dead.
+    """Tells before each change runs, and after it is committed: there its process may die."""
 
-    `during` is after the change ran and before its transaction ended.
-    """
-
-    def __init__(self, database: Database, fatal_write: int, moment: Moment) -> None:
-        super().__init__(database)
-        self._left = fatal_write
-        self._moment: Moment = moment
-        self._is_dead = False
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self._check()
-        return await super().read(query, *args, **kwargs)
-
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        write = super().write
-        return await self._write(lambda run: write(run, *args, **kwargs), change)
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        write = super().write_relaxed
-        return await self._write(lambda run: write(run, *args, **kwargs), change)
-
-    async def _write(
+    def __init__(
         self,
-        write: Callable[[Callable[Concatenate[Connection, P], T]], Awaitable[T]],
-        change: Callable[Concatenate[Connection, P], T],
-    ) -> T:
-        def unfinished(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            change(connection, *args, **kwargs)
-            raise Death
+        database: Database,
+        come_to: Callable[[Moment, Callable[..., object]], Awaitable[None]],
+    ) -> None:
+        super().__init__(database)
+        self._come_to = come_to
 
-        self._check()
-        self._left -= 1
-        if self._left:
-            return await write(change)
-        self._is_dead = True
-        if self._moment == "during":
-            await write(unfinished)
-        if self._moment == "after":
-            await write(change)
-        raise Death
+    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
+        if kind != "read":
+            await self._come_to("before", call)
 
-    def _check(self) -> None:
-        if self._is_dead:
-            raise Death
+    async def after(self, kind: Kind, call: Callable[..., object], _result: object) -> None:
+        if kind != "read":
+            await self._come_to("after", call)

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 from cloudcore.clock import MICROSECONDS, uuid7
-from cloudcore.db.base import Database
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.resources.resource import Worked
 from cloudcore.resources.rows import Rows
-from tests.dying import Kind, PassingDatabase
+from tests.dying import Moment
 from tests.integration.oauth_world import World as Identity
 from tests.jobs import run_due
 
@@ -39,23 +38,9 @@ class Death:
             self.died.append(place)
             raise Died(place)
 
-
-class DyingDatabase(PassingDatabase):
-    """A database whose process may die before a change, or when it is stored."""
-
-    def __init__(self, database: Database, death: Death) -> None:
-        super().__init__(database)
-        self._death = death
-
-    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
-        self._come_to("before", kind, call)
-
-    async def after(self, kind: Kind, call: Callable[..., object], result: object) -> None:
-        self._come_to("after", kind, call)
-
-    def _come_to(self, moment: str, kind: Kind, call: Callable[..., object]) -> None:
-        if kind != "read":
-            self._death.come_to(f"{moment} {getattr(call, '__name__', 'change')}")
+    async def come_to_write(self, moment: Moment, change: Callable[..., object]) -> None:
+        """Note that the process is before or after a change, and die there if it is time."""
+        self.come_to(f"{moment} {getattr(change, '__name__', 'change')}")
 
 
 class WorkedWorld(Generic[R]):

@@ -97,17 +97,3 @@ def test_warnings_have_the_standard_form(repository: Repository, path: str) -> N
         code, agent, text = warning.split(" ", 2)
         assert (code, agent) == ("299", "-")
         assert isinstance(json.loads(text), str)
-
-
-@pytest.mark.entrepot
-@pytest.mark.parametrize("name", REFUSALS)
-def test_refusal_speaks_to_people(repository: Repository, name: str) -> None:
-    """Ours: always JSON, a message that is never empty, exactly one fitting code."""
-    refusal = REFUSALS[name]
-    response = refusal.answer(repository)
-    assert response.headers["content-type"] == "application/json"
-    assert response.headers["content-length"] == str(len(response.content))
-    for error in errors_of(response):
-        assert error["code"] in refusal.codes
-        assert error["message"].strip()
-        assert set(error) <= {"code", "message", "detail"}

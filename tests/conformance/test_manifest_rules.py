@@ -9,7 +9,6 @@ import pytest
 
 from tests.conformance.client import Repository, location_of
 from tests.conformance.content import (
-    DOCKER_MANIFEST,
     DOCKER_MANIFEST_LIST,
     OCI_INDEX,
     OCI_LAYER,
@@ -95,15 +94,6 @@ def test_type_is_found_without_content_type(
     assert repository.get_manifest("v1").headers["content-type"] == kind
 
 
-@pytest.mark.parametrize("content_type", [DOCKER_MANIFEST, OCI_INDEX])
-def test_type_in_header_and_body_must_agree(
-    repository: Repository, image: Content, content_type: str
-) -> None:
-    """Ours: both present and different is 400 `MANIFEST_INVALID`."""
-    response = repository.put_manifest(Content(image.body, content_type), "v1")
-    refused(response, 400, "MANIFEST_INVALID")
-
-
 @pytest.mark.parametrize(
     "media_type",
     [
@@ -121,58 +111,6 @@ def test_other_types_are_refused(repository: Repository, image: Content, media_t
     refused(response, 400, "MANIFEST_INVALID")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"schemaVersion": 1},
-        {"schemaVersion": "2"},
-        {"schemaVersion": None},
-        {"config": None},
-        {"config": "sha256:" + "0" * 64},
-        {"layers": {}},
-        {"layers": [None]},
-        {"layers": [{"mediaType": OCI_LAYER, "size": 1, "digest": "nonsense"}]},
-        {"layers": [{"mediaType": OCI_LAYER, "size": -1, "digest": "sha256:" + "0" * 64}]},
-        {"layers": [{"mediaType": OCI_LAYER, "size": "1", "digest": "sha256:" + "0" * 64}]},
-        {"layers": [{"mediaType": OCI_LAYER, "digest": "sha256:" + "0" * 64}]},
-        {"layers": [{"mediaType": 5, "size": 1, "digest": "sha256:" + "0" * 64}]},
-        {"layers": [{"size": 1, "digest": "sha256:" + "0" * 64}]},
-        {"manifests": []},
-        {"subject": {"mediaType": OCI_MANIFEST, "size": 1, "digest": "nonsense"}},
-        {"subject": "sha256:" + "0" * 64},
-    ],
-    ids=str,
-)
-def test_malformed_manifest(
-    repository: Repository, image: Content, changes: dict[str, Any]
-) -> None:
-    """Ours: `schemaVersion` 2 and whole descriptors, never layers and manifests both."""
-    response = repository.put_manifest(
-        document({**fields_of(image), **changes}, OCI_MANIFEST), "v1"
-    )
-    refused(response, 400, "MANIFEST_INVALID")
-    assert repository.head_manifest("v1").status_code == 404
-
-
-@pytest.mark.parametrize("body", [b"", b"blablabla", b"[]", b"null", b'"x"', b"{}", b"{", b"\xff"])
-def test_no_manifest_at_all(repository: Repository, body: bytes) -> None:
-    """Ours: 400 `MANIFEST_INVALID` for what is no JSON object."""
-    repository.push_blob(blob())
-    refused(
-        repository.put_manifest(Content(body, OCI_MANIFEST), "v1"),
-        400,
-        "MANIFEST_INVALID",
-    )
-
-
-@pytest.mark.parametrize("name", ["layers", "mediaType", "schemaVersion"])
-def test_duplicate_key_is_refused(repository: Repository, image: Content, name: str) -> None:
-    """Ours: two values for one key are ambiguous: 400 `MANIFEST_INVALID`."""
-    again = json.dumps({name: fields_of(image)[name]})[1:].encode()
-    doubled = Content(image.body.rstrip()[:-1] + b"," + again, OCI_MANIFEST)
-    refused(repository.put_manifest(doubled, "v1"), 400, "MANIFEST_INVALID")
-
-
 def test_every_absent_blob_is_named(repository: Repository) -> None:
     """Ours: 404 with one `MANIFEST_BLOB_UNKNOWN` for each digest, the config's included."""
     present, absent = repository.push_blob(blob()), [config(), blob(), blob()]
@@ -183,14 +121,6 @@ def test_every_absent_blob_is_named(repository: Repository) -> None:
     assert len(errors_of(response)) == 3
     assert all(part.digest in text for part in absent)
     assert present.digest not in text
-
-
-def test_blob_of_another_repository_does_not_count(repository: Repository) -> None:
-    """Ours: what only another repository holds is absent here."""
-    other = repository.another()
-    layer = other.push_blob(blob())
-    manifest = image_manifest(repository.push_blob(config()), [layer])
-    refused(repository.put_manifest(manifest, "v1"), 404, "MANIFEST_BLOB_UNKNOWN")
 
 
 def test_absent_child_is_named(repository: Repository) -> None:
@@ -290,23 +220,9 @@ def test_wrong_descriptor_size_is_warned_of(repository: Repository, image: Conte
     assert warning.startswith('299 - "descriptor size differs')
     assert warning.endswith('"')
     assert len(warning) <= 4096
+    assert fields["layers"][0]["digest"] in warning
+    assert "warning" not in repository.put_manifest(image, "v1").headers
     assert repository.http.get(location_of(response)).content == document(fields, OCI_MANIFEST).body
-
-
-@pytest.mark.parametrize("tag", [".hidden", "-dash", "a" * 129, "a%20b", "latest%0A", "%C3%A9"])
-def test_bad_tag_is_400(repository: Repository, image: Content, tag: str) -> None:
-    """Ours: PUT of a bad tag is 400 `MANIFEST_INVALID`."""
-    refused(repository.put_manifest(image, tag), 400, "MANIFEST_INVALID")
-
-
-@pytest.mark.parametrize(
-    "reference", ["a:b", "sha256:abc", "md5:" + "0" * 32, "sha256:" + "A" * 64]
-)
-def test_bad_digest_is_400(repository: Repository, image: Content, reference: str) -> None:
-    """Ours: whatever has a colon is a digest: 400 `DIGEST_INVALID`, whatever the method."""
-    refused(repository.put_manifest(image, reference), 400, "DIGEST_INVALID")
-    refused(repository.get_manifest(reference), 400, "DIGEST_INVALID")
-    refused(repository.delete_manifest(reference), 400, "DIGEST_INVALID")
 
 
 def test_digest_of_other_bytes_is_400(repository: Repository, image: Content) -> None:

@@ -65,33 +65,3 @@ def test_longest_name(registry: Registry) -> None:
     assert registry[longest].list_tags().json()["name"] == longest
     refused(registry[longest + "n"].list_tags(), 400, "NAME_INVALID")
     refused(registry.http.post(f"/v2/{longest}n/blobs/uploads/"), 400, "NAME_INVALID")
-
-
-@pytest.mark.entrepot
-@pytest.mark.parametrize(
-    "name",
-    [
-        "single",
-        "UPPER/case",
-        "dev/Upper",
-        "dev/a_-b",
-        "dev/a..b",
-        "dev/a___b",
-        "dev/-a",
-        "dev/a-",
-        "dev/.a",
-        "d/short-handle",
-        "un_derscore/handle",
-        "dot.ted/handle",
-        "double--dash/handle".replace("--", "-") + "/-",
-        "h" * 33 + "/long-handle",
-        "dev/a b",
-        "dev/ü",
-        "dev/a%2Fb%2F",
-    ],
-)
-def test_bad_names(registry: Registry, name: str) -> None:
-    """Ours: handle of 2 to 32, a repository after it, OCI's grammar; else 400 `NAME_INVALID`."""
-    refused(registry[name].list_tags(), 400, "NAME_INVALID")
-    refused(registry.http.post(f"/v2/{name}/blobs/uploads/"), 400, "NAME_INVALID")
-    refused(registry.http.get(f"/v2/{name}/manifests/v1"), 400, "NAME_INVALID")

@@ -16,7 +16,6 @@ from tests.conformance.content import (
     image_index,
     image_manifest,
 )
-from tests.conformance.expect import refused
 
 ABSENT = "sha256:" + "0" * 64
 
@@ -111,26 +110,6 @@ def test_malformed_reference_is_not_found(
 
 
 @pytest.mark.entrepot
-@pytest.mark.parametrize("reference", [".INVALID_MANIFEST_NAME", "a" * 129, "a%20b", "latest%0A"])
-def test_bad_tag_reads_as_unknown(repository: Repository, reference: str) -> None:
-    """Ours: GET, HEAD and DELETE of a bad tag are 404 `MANIFEST_UNKNOWN`."""
-    repository.push_image("v1")
-    path = f"/v2/{repository}/manifests/{reference}"
-    refused(repository.http.get(path), 404, "MANIFEST_UNKNOWN")
-    refused(repository.http.delete(path), 404, "MANIFEST_UNKNOWN")
-    assert repository.http.head(path).status_code == 404
-
-
-@pytest.mark.entrepot
-def test_absences_have_their_own_codes(repository: Repository) -> None:
-    """Ours: 404 `NAME_UNKNOWN` without a repository, `MANIFEST_UNKNOWN` in one."""
-    refused(repository.get_manifest("latest"), 404, "NAME_UNKNOWN")
-    repository.push_image("v1")
-    refused(repository.get_manifest("latest"), 404, "MANIFEST_UNKNOWN")
-    refused(repository.get_manifest(ABSENT), 404, "MANIFEST_UNKNOWN")
-
-
-@pytest.mark.entrepot
 @pytest.mark.parametrize(
     "accept",
     [
@@ -177,13 +156,6 @@ def test_etag_saves_a_second_pull(repository: Repository, method: str) -> None:
         assert response.headers["etag"] == etag
     changed = repository.http.request(method, path, headers={"if-none-match": '"other"'})
     assert changed.status_code == 200
-
-
-@pytest.mark.entrepot
-def test_manifest_is_not_a_blob(repository: Repository) -> None:
-    """Ours: a manifest's digest is no blob unless it was pushed as one."""
-    image = repository.push_image("v1")
-    refused(repository.get_blob(image.digest), 404, "BLOB_UNKNOWN")
 
 
 @pytest.mark.newer

@@ -1,4 +1,4 @@
-"""end-5, end-6, end-13: pushing a blob in chunks."""
+"""end-5, end-6, end-13, end-14: pushing a blob in chunks, and cancelling that."""
 
 from __future__ import annotations
 
@@ -158,36 +158,6 @@ def test_416_consumes_nothing_and_shows_the_offset(
     assert repository.finish(upload, content.digest).status_code == 201
 
 
-WRONG_RANGES = {
-    **dict.fromkeys(
-        ["bytes 0-9/10", "bytes=0-9", "0-", "-9", "a-b", "0_9", "+0-9", "0-9, 10-19", ""],
-        "BLOB_UPLOAD_INVALID",
-    ),
-    **dict.fromkeys(["0-8", "0-10", "0-0", "0-9223372036854775807"], "SIZE_INVALID"),
-}
-
-
-@pytest.mark.entrepot
-@pytest.mark.parametrize(("value", "code"), WRONG_RANGES.items())
-@pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_wrong_content_range_is_400(
-    repository: Repository, method: str, value: str, code: str
-) -> None:
-    """Ours: not `^[0-9]+-[0-9]+$`, or `b-a+1` ≠ `Content-Length`; nothing is consumed."""
-    content = blob(10)
-    upload = repository.start_upload()
-    response = repository.http.request(
-        method,
-        upload,
-        params={"digest": content.digest} if method == "PUT" else None,
-        content=content.body,
-        headers={"content-range": value},
-    )
-    refused(response, 400, code)
-    assert repository.http.get(upload).headers["range"] == "0-0"
-    assert repository.finish(upload, content.digest, content.body, 0).status_code == 201
-
-
 @pytest.mark.entrepot
 def test_any_chunk_of_a_byte_or_none(repository: Repository) -> None:
     """Ours: no chunk minimum; an empty PATCH is 202 and changes nothing."""
@@ -226,3 +196,16 @@ def test_content_type_of_a_chunk_is_not_checked(repository: Repository) -> None:
     response = repository.append(upload, content.body, 0, **{"content-type": "text/plain"})
     assert response.status_code == 202
     assert repository.finish(upload, content.digest).status_code == 201
+
+
+@pytest.mark.newer
+@pytest.mark.parametrize("chunk", [b"", b"begun"])
+def test_cancel(repository: Repository, chunk: bytes) -> None:
+    """§ Cancel a blob upload (newer): DELETE SHOULD be 204; the session is no more."""
+    upload = repository.start_upload()
+    if chunk:
+        upload = location_of(repository.append(upload, chunk, 0))
+    response = repository.http.delete(upload, headers={"content-length": "0"})
+    empty(response, 204)
+    assert repository.http.get(upload).status_code == 404
+    assert repository.append(upload, b"more").status_code == 404

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Repository, location_of, with_query
-from tests.conformance.content import OCTET_STREAM, blob, digest_of
+from tests.conformance.client import Repository, location_of
+from tests.conformance.content import OCTET_STREAM, blob
 from tests.conformance.expect import UUID, empty, pullable, refused
 
 
@@ -154,54 +154,3 @@ def test_wrong_digest_destroys_the_session(repository: Repository) -> None:
     refused(repository.finish(upload, promised.digest, sent.body), 400, "DIGEST_INVALID")
     refused(repository.finish(upload, sent.digest), 404, "BLOB_UPLOAD_UNKNOWN")
     refused(repository.get_blob(sent.digest), 404, "BLOB_UNKNOWN")
-
-
-@pytest.mark.entrepot
-@pytest.mark.parametrize("digest", [None, "", "nonsense", "md5:" + "0" * 32, "sha256:" + "A" * 64])
-def test_unusable_digest_leaves_the_session_alive(
-    repository: Repository, digest: str | None
-) -> None:
-    """Ours: a digest nobody could match is 400 `DIGEST_INVALID`; the session may be closed yet."""
-    content = blob()
-    upload = repository.start_upload()
-    assert repository.append(upload, content.body).status_code == 202
-    url = upload if digest is None else with_query(upload, digest=digest)
-    refused(repository.http.put(url), 400, "DIGEST_INVALID")
-    assert repository.finish(upload, content.digest).status_code == 201
-
-
-@pytest.mark.entrepot
-@pytest.mark.parametrize("digest", ["nonsense", "md5:" + "0" * 32, digest_of(b"something else")])
-def test_single_post_with_a_wrong_digest(repository: Repository, digest: str) -> None:
-    """Ours: 400 `DIGEST_INVALID`, and nothing is stored."""
-    content = blob()
-    response = repository.post(content.body, digest=digest)
-    refused(response, 400, "DIGEST_INVALID")
-    assert repository.get_blob(content.digest).status_code == 404
-
-
-@pytest.mark.entrepot
-def test_closed_session_is_unknown(repository: Repository) -> None:
-    """Ours: after the commit every use of the session is 404 `BLOB_UPLOAD_UNKNOWN`."""
-    content = blob()
-    upload = repository.start_upload()
-    assert repository.finish(upload, content.digest, content.body).status_code == 201
-    refused(repository.finish(upload, content.digest, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.append(upload, b"more"), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.http.get(upload), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.http.delete(upload), 404, "BLOB_UPLOAD_UNKNOWN")
-    assert repository.get_blob(content.digest).content == content.body
-
-
-@pytest.mark.entrepot
-def test_session_belongs_to_its_repository(repository: Repository) -> None:
-    """Ours: the id under another repository's path is 404 `BLOB_UPLOAD_UNKNOWN`."""
-    other = repository.another()
-    other.push_blob(blob())
-    content = blob()
-    upload = repository.start_upload()
-    moved = upload.replace(repository, other)
-    refused(repository.append(moved, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.finish(moved, content.digest, content.body), 404, "BLOB_UPLOAD_UNKNOWN")
-    refused(repository.http.get(moved), 404, "BLOB_UPLOAD_UNKNOWN")
-    assert repository.finish(upload, content.digest, content.body).status_code == 201

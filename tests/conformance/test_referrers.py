@@ -19,7 +19,6 @@ from tests.conformance.content import (
     subject_of,
     unique_annotations,
 )
-from tests.conformance.expect import refused
 
 SBOM = "application/vnd.example.sbom.v1"
 SIGNATURE = "application/vnd.example.signature.v1"
@@ -208,13 +207,6 @@ def test_unfiltered_list_names_no_filter(repository: Repository) -> None:
     """Ours: `OCI-Filters-Applied` only when a filter was."""
     image = repository.push_image()
     assert "oci-filters-applied" not in repository.list_referrers(image.digest).headers
-
-
-@pytest.mark.entrepot
-@pytest.mark.parametrize("digest", ["nonsense", "md5:" + "0" * 32, "sha256:" + "A" * 64])
-def test_unusable_digest(repository: Repository, digest: str) -> None:
-    """Ours: 400 `DIGEST_INVALID`, with or without the repository."""
-    refused(repository.list_referrers(digest), 400, "DIGEST_INVALID")
 
 
 @pytest.mark.entrepot

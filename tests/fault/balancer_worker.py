@@ -30,7 +30,8 @@ from cloudcore.network.drivers.render import Render
 from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.nodes.node import Node
 from tests.balancers import NODE, Instance, MemoryPools, PlainKeys
-from tests.fault.certificate_worker import PACE, Death, DyingDatabase
+from tests.dying import DyingDatabase
+from tests.fault.certificate_worker import PACE, Death
 
 PORT = 8080
 """Of the instance."""
@@ -110,7 +111,7 @@ def needs_of(database: Database, machine: Machine, death: Death) -> LoadBalancer
     proxies.death = death
     instances: Sequence[Instance] = [Instance(uuid7(0), None, machine.folder / "ports")]
     return LoadBalancerNeeds(
-        database=DyingDatabase(database, death),
+        database=DyingDatabase(database, death.come_to_write),
         clock=system_clock,
         events=NO_EVENTS,
         node=Node(NODE, machine.folder),

@@ -14,13 +14,14 @@ from cloudcore.db.base import Database
 from cloudcore.db.opening import open_database
 from cloudcore.jobs.worker import JobWorker
 from tests.beacons import WORK, BeaconNeeds
-from tests.fault.certificate_worker import PACE, Death, DyingDatabase
+from tests.dying import DyingDatabase
+from tests.fault.certificate_worker import PACE, Death
 
 
 def worker(database: Database, folder: Path, place: str = "") -> JobWorker:
     """Return a worker that waits for death at a place; at none, it works."""
     death = Death(place)
-    dying = DyingDatabase(database, death)
+    dying = DyingDatabase(database, death.come_to_write)
     needs = BeaconNeeds(dying, folder, come_to=death.come_to)
     return JobWorker(dying, [WORK.job_kind(needs)], pace=PACE)
 

@@ -28,7 +28,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider, Providers
 from cloudcore.kms.vault import PlatformKeys, Vault
 from cloudcore.outbound.dns_resolver import DnsResolver
-from tests.dying import Kind, PassingDatabase
+from tests.dying import DyingDatabase, Moment
 
 PACE: Final = JobPace(poll_seconds=0.02)
 KEYRING: Final = Keyring(bytes(32))
@@ -42,11 +42,17 @@ PLACES: Final = (LEASE, ASKED, DONE, END)
 """Before the job is taken; before and after what the authority does; before it is recorded."""
 
 
+Names = Mapping[Callable[..., object], str]
+_NO_NAMES: Final[Names] = {}
+
+
 class Death:
     """The place at which the process waits to be killed."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, names: Names = _NO_NAMES) -> None:
+        """Call further writes by `names`."""
         self._place = place
+        self._names: Names = {queue.lease: LEASE, **names}
         self._is_dying = False
 
     async def come_to(self, place: str) -> None:
@@ -58,28 +64,10 @@ class Death:
         if self._is_dying:
             await asyncio.Event().wait()
 
-
-Names = Mapping[Callable[..., object], str]
-_NO_NAMES: Final[Names] = {}
-
-
-class DyingDatabase(PassingDatabase):
-    """A database before one of whose writes the process waits to be killed."""
-
-    def __init__(
-        self,
-        database: Database,
-        death: Death,
-        names: Names = _NO_NAMES,
-    ) -> None:
-        """Call further writes by `names`."""
-        super().__init__(database)
-        self._death = death
-        self._names: Names = {queue.lease: LEASE, **names}
-
-    async def before(self, kind: Kind, call: Callable[..., object]) -> None:
-        if kind != "read":
-            await self._death.come_to(self._name_of(call))
+    async def come_to_write(self, moment: Moment, change: Callable[..., object]) -> None:
+        """Wait for death before a write, if its name is that of the place."""
+        if moment == "before":
+            await self.come_to(self._name_of(change))
 
     def _name_of(self, change: Callable[..., object]) -> str:
         if isinstance(change, partial) and change.func.__name__ == "_commit":
@@ -115,7 +103,7 @@ def private_keys(database: Database) -> PrivateKeys:
 def worker(database: Database, place: str = "") -> JobWorker:
     """Return a worker that waits for death at a place; at none, it works."""
     death = Death(place)
-    dying = DyingDatabase(database, death)
+    dying = DyingDatabase(database, death.come_to_write)
     authority = DyingAuthority(dying, system_clock, uuid7, KEYRING, "http://registry.test")
     authority.death = death
     needs = CertificateNeeds(

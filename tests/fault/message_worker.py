@@ -21,7 +21,8 @@ from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsResolver
 from cloudcore.outbound.mail import Smarthost
 from cloudcore.outbound.mail_transfer import Envelope, SmarthostSender
-from tests.fault.certificate_worker import LEASE, PACE, Death, DyingDatabase
+from tests.dying import DyingDatabase
+from tests.fault.certificate_worker import LEASE, PACE, Death
 
 KEYRING: Final = Keyring(bytes(32))
 ASKED: Final = "the mail server is asked"
@@ -43,7 +44,7 @@ class DyingSender(SmarthostSender):
 def worker(database: Database, port: int, place: str = "") -> JobWorker:
     """Return a worker that waits for death at a place; at none, it works."""
     death = Death(place)
-    dying = DyingDatabase(database, death)
+    dying = DyingDatabase(database, death.come_to_write)
     sender = DyingSender(Smarthost("smtp", "127.0.0.1", port), "mail.platform.test")
     object.__setattr__(sender, "death", death)
     needs = EmailNeeds(

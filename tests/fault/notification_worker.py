@@ -21,7 +21,8 @@ from cloudcore.notifications.needs import NotificationNeeds
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
 from cloudcore.queue.needs import Queues
-from tests.fault.certificate_worker import KEYRING, LEASE, Death, DyingDatabase, Names
+from tests.dying import DyingDatabase
+from tests.fault.certificate_worker import KEYRING, LEASE, Death, Names
 
 PACE = JobPace(lease_seconds=0.5, poll_seconds=0.02)
 
@@ -52,7 +53,7 @@ def worker(database: Database, origin: str) -> JobWorker:
 async def main(url: str, origin: str, write: str) -> None:
     """Work until killed."""
     names: Names = {publishing._insert_page: INSERT}
-    database = DyingDatabase(open_database(url), Death(write), names)
+    database = DyingDatabase(open_database(url), Death(write, names).come_to_write)
     await worker(database, origin).run()
 
 

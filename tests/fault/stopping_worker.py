@@ -11,9 +11,11 @@ import sys
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 from cloudcore.clock import uuid7
 from cloudcore.jobs.dead_holders import WorkerLocks
+from registry.blobstore.base import BlobStore
 from registry.blobstore.disk.store import FilesystemStore
 from registry.services.blobs.upload_leases import Leases
 from tests.fault.seams import SteppingDatabase, SteppingStore, Steps
@@ -43,7 +45,7 @@ async def main(url: str, folder: str, location: str, method: str, step: str) -> 
     with closing(FilesystemStore(Path(folder))) as store, locks.hold(worker_id):
         async with open_registry(
             url,
-            SteppingStore(store, steps),
+            cast("BlobStore", SteppingStore(store, steps)),
             around=lambda database: SteppingDatabase(database, steps),
             leases=Leases(worker_id, locks.is_dead),
         ) as registry:

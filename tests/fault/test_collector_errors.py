@@ -1,4 +1,4 @@
-"""A store that refuses to delete, and readers of what goes: nothing becomes inconsistent."""
+"""A store that refuses to delete all or one, and readers of what goes: all stays consistent."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
+from cloudcore.clock import uuid7
 from cloudcore.jobs.runs import find_run
 from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.sweeper import Orphan
 from registry.blobstore.threaded_store import ThreadedStore
 from registry.blobstore.threads import Threads
 from registry.errors import StoreUnavailable
 from registry.gc.collection import collection_kind
+from registry.gc.orphans import blobs_of
+from registry.gc.purge import discard_expired_uploads
 from registry.oci.digest import digest_of
 from registry.services.collector_runs import KIND, start_collection
 from tests.collecting import at_once, collect
@@ -33,6 +37,8 @@ from tests.fault.collected import (
 )
 from tests.inprocess import Registry, open_registry
 from tests.jobs import run_due
+from tests.memory_store import MemoryFiles
+from tests.memory_store import at_once as called_at_once
 
 DATA = bytes(range(256)) * 4096
 
@@ -159,3 +165,92 @@ async def test_a_reader_finishes_what_is_removed_meanwhile(
             read += chunk
     assert len(read) == len(DATA)
     assert digest_of(bytes(read)) == digest_of(DATA)
+
+
+class OneBadFile(MemoryFiles):
+    """Fails to change the bytes of one id."""
+
+    bad = ""
+
+    def discard(self, upload_id: str) -> None:
+        """Refuse, or discard."""
+        self._check(upload_id)
+        super().discard(upload_id)
+
+    def take_back(self, object_id: str) -> bool:
+        """Refuse, or put back."""
+        self._check(object_id)
+        return super().take_back(object_id)
+
+    def delete_orphan(self, orphan: Orphan) -> None:
+        """Refuse, or delete."""
+        self._check(orphan.object_id)
+        super().delete_orphan(orphan)
+
+    def _check(self, object_id: str) -> None:
+        if object_id == self.bad:
+            raise StoreUnavailable("the blob store failed (EIO)")
+
+
+class RefusingOne(ThreadedStore):
+    """A store of such files."""
+
+    def __init__(self) -> None:
+        self.files: Final = OneBadFile()
+        super().__init__(cast("DiskFiles", self.files), called_at_once, look_seconds=3600)
+
+
+@pytest.fixture
+def one_refused() -> RefusingOne:
+    """Return a store that refuses to change one file."""
+    return RefusingOne()
+
+
+@pytest.fixture
+async def purging(sqlite_database: str, one_refused: RefusingOne) -> AsyncIterator[Registry]:
+    """Return a registry over that store."""
+    async with open_registry(sqlite_database, one_refused) as registry:
+        yield registry
+
+
+async def begin(registry: Registry, store: RefusingOne) -> str:
+    """Open an upload session with some bytes; return the id under which they are staged."""
+    ask, before = registry.client.request, set(store.files.staged)
+    location = (await ask("POST", "/v2/dev/app/blobs/uploads/")).headers["location"]
+    assert (await ask("PATCH", location, b"a layer")).status == 202
+    (staged,) = set(store.files.staged) - before
+    return staged
+
+
+async def test_one_upload_that_cannot_be_discarded_keeps_no_other(
+    purging: Registry, one_refused: RefusingOne
+) -> None:
+    first, *_ = [await begin(purging, one_refused) for _ in range(3)]
+    purging.clock.advance(25 * 3600)
+    one_refused.files.bad = first
+    with pytest.raises(StoreUnavailable):
+        await discard_expired_uploads(purging.ctx)
+    assert list(one_refused.files.staged) == [first]
+    one_refused.files.bad = ""
+    purging.clock.advance(3600)
+    assert await discard_expired_uploads(purging.ctx) == 1
+    assert not one_refused.files.staged
+
+
+async def test_one_orphan_that_cannot_be_moved_or_deleted_keeps_no_other(
+    purging: Registry, one_refused: RefusingOne, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned = [await begin(purging, one_refused) for _ in range(2)]
+    unowned = [uuid7(purging.clock()) for _ in range(2)]
+    for each in unowned:
+        await (await one_refused.stage(each, None)).aclose()
+    for each in (*owned, *unowned):
+        assert await one_refused.set_aside(each, 1)
+    for bad, kept in ((owned[0], {owned[0]}), (unowned[0], {unowned[0]})):
+        one_refused.files.bad = bad
+        await blobs_of(purging.ctx, one_refused).tend()
+        assert set(one_refused.files.orphans) == kept
+        assert "the blob store failed (EIO)" in caplog.text
+        caplog.clear()
+        one_refused.files.bad = ""
+        one_refused.files.orphans |= {each: (Orphan(each, 1, False, 0), b"") for each in unowned}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -19,13 +20,17 @@ from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import accounts
+from registry.blobstore.disk.files import DiskFiles
+from registry.blobstore.disk.staged_file import StagedFile
 from registry.blobstore.disk.store import FilesystemStore
+from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
 from registry.oci.digest import digest_of
 from tests.collecting import at_once, collect
 from tests.databases import add_account, opened
 from tests.fault.collected import DELETED, KEPT, check_image, document, push_image
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
+from tests.fault.uploads import read
 from tests.inprocess import Answer, Registry, open_registry
 from tests.integration.mirror_world import TTL, open_cached
 
@@ -169,3 +174,50 @@ async def test_a_cached_tag_is_pulled_from_a_full_disk_when_its_time_is_over(
             assert (told.status, told.json()["manifests"]) == (200, [])
         taken.unlink()
         await cached.check()
+
+
+SMALL_DISK_BYTES: Final = 4 * 1024 * 1024
+UNIT: Final = 256 * 1024
+RESERVE: Final = SMALL_DISK_BYTES // 16
+
+
+def write_all(staged: StagedFile, view: memoryview) -> None:
+    for offset in range(0, len(view), UNIT):
+        staged.write(view[offset : offset + UNIT])
+
+
+def test_a_full_disk_refuses_writers_alone_and_heals(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", SMALL_DISK_BYTES) as disk:
+        fill_and_heal(disk)
+
+
+def fill_and_heal(disk: Path) -> None:
+    rng = random.Random(3)
+    small, large = rng.randbytes(700_000), rng.randbytes(SMALL_DISK_BYTES)
+    view = memoryview(large)
+    small_id, large_id, third_id = (str(uuid.uuid4()) for _ in range(3))
+    with closing(DiskFiles(disk)) as store:
+        with closing(store.stage(small_id)) as staged:
+            staged.write(memoryview(small))
+            staged.commit(digest_of(small))
+        with closing(store.stage(large_id)) as staged:
+            with pytest.raises(StoreUnavailable, match="full"):
+                write_all(staged, view)
+            assert 2 * UNIT < staged.offset < len(large) - len(small)
+            with pytest.raises(StoreUnavailable, match="full"):
+                staged.write(view[staged.offset :])
+            digests = staged.flush()
+            received = staged.offset
+        assert free_bytes(disk) < RESERVE + UNIT
+        take_the_rest(disk)
+        assert digests["sha256"] == digest_of(large[:received])[len("sha256:") :]
+        assert read(store, small_id) == small
+        with pytest.raises(StoreUnavailable, match="full"), closing(store.stage(third_id)) as other:
+            other.write(view[:UNIT])
+        store.discard(third_id)
+        store.delete(small_id)
+        with closing(store.resume(large_id)) as staged:
+            staged.rewind(received, digests)
+            staged.write(view[received : received + 400_000])
+            staged.commit(digest_of(large[: received + 400_000]))
+        assert read(store, large_id) == large[: received + 400_000]

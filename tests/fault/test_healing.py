@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 import pytest
 
 from cloudcore.db.base import Database, OutcomeUnknown
-from registry.blobstore.base import DataKey, OpenObject
+from registry.blobstore.base import BlobStore, DataKey, OpenObject
 from registry.blobstore.disk.store import FilesystemStore
 from registry.errors import StoreUnavailable
 from registry.gc.fsck import check
@@ -63,7 +63,7 @@ async def struck_push(
     with closing(FilesystemStore(folder)) as files:
         async with open_registry(
             url,
-            SteppingStore(files, steps),
+            cast("BlobStore", SteppingStore(files, steps)),
             around=lambda database: SteppingDatabase(database, steps),
         ) as registry:
             assert [await push(registry, name) for name in ("one", "two")] == [201, 201]

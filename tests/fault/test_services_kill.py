@@ -1,4 +1,4 @@
-"""A worker killed in the middle of a request; another goes on with the upload."""
+"""A worker killed in the middle of a request: another goes on, and finds what was left."""
 
 from __future__ import annotations
 
@@ -13,14 +13,29 @@ from cloudcore.clock import uuid7
 from cloudcore.jobs.dead_holders import WorkerLocks
 from cloudcore.quotas.limits import put_limit
 from registry.blobstore.disk.store import FilesystemStore
+from registry.gc.orphans import EVERY_SECONDS, OrphanScan
 from registry.oci.digest import digest_of
 from registry.quotas import BLOB_BYTES
 from registry.services.blobs.upload_leases import Leases
-from tests.fault.killed_uploads import FIRST, SECOND, kill_at
+from tests.fault.collected import push_blob
 from tests.inprocess import open_registry
+from tests.loaded import start_worker
 from tests.recount import check_counters, object_ids, querying
 
+FIRST: Final = b"acknowledged " * 20
+SECOND: Final = b"under way " * 20
+PUSH: Final = f"/v2/dev/app/blobs/uploads/?digest={digest_of(SECOND)}"
 POSTGRESQL: Final = pytest.mark.postgresql
+
+
+def kill_at(step: str, url: str, folder: Path, location: str, method: str) -> None:
+    """Send `SECOND` through a worker of its own and kill that at a step."""
+    words = (url, str(folder), location, method, step)
+    worker = start_worker("tests.fault.stopping_worker", *words, stdin=SECOND)
+    try:
+        assert worker.stdout.readline() == f"{step}\n"
+    finally:
+        worker.kill()
 
 
 @pytest.mark.parametrize(
@@ -85,3 +100,33 @@ async def test_another_worker_goes_on_after_a_kill(
                     len(whole)
                 ]
             assert {one.object_id for one in store.files.list_objects()} == object_ids(query)
+
+
+@pytest.mark.parametrize(
+    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)]
+)
+@pytest.mark.parametrize(
+    ("step", "is_object"),
+    [("after write", False), ("before commit", False), ("before _record_rows", True)],
+)
+async def test_what_a_killed_push_left_is_found_within_minutes(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, step: str, is_object: bool
+) -> None:
+    """In whichever shard it lies: a worker's first turn is over all that came of late."""
+    database_url: str = request.getfixturevalue(f"{kind}_database")
+    folder = tmp_path / "blobs"
+
+    with closing(FilesystemStore(folder)) as store:
+        async with open_registry(database_url, store) as registry:
+            await push_blob(registry, FIRST)
+            await asyncio.to_thread(kill_at, step, database_url, folder, PUSH, "POST")
+            listing = store.files.list_objects if is_object else store.files.list_staged
+            orphan_scan = OrphanScan(registry.ctx, store)
+            before = {each.object_id for each in listing()}
+            registry.clock.advance(EVERY_SECONDS + 1)
+            assert await orphan_scan.turn() == 1
+            (orphan,) = store.files.list_orphans()
+            assert orphan.is_object == is_object
+            assert {each.object_id for each in listing()} == before - {orphan.object_id}
+            assert await orphan_scan.turn() == 0
+            await push_blob(registry, SECOND)

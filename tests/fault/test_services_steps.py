@@ -14,12 +14,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, cast
 
 import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import OutcomeUnknown
+from registry.blobstore.base import BlobStore
 from registry.blobstore.disk.store import FilesystemStore
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -164,7 +165,7 @@ async def worker(
     with closing(FilesystemStore(folder)) as store:
         async with open_registry(
             url,
-            SteppingStore(store, steps),
+            cast("BlobStore", SteppingStore(store, steps)),
             limits=form.limits,
             seals=form.is_sealed,
             around=lambda database: SteppingDatabase(database, steps),

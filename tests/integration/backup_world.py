@@ -91,6 +91,11 @@ class Site:
     def back_up(self, *options: str) -> int:
         return self.run("backup", str(self.target), *options, data=self.data)
 
+    def push_and_back_up(self) -> None:
+        """Push an image with the layer `LAYER`, and back the registry up."""
+        self.serve(pushed(LAYER), self.data)
+        assert self.back_up() == 0
+
     def restore(self, *options: str) -> int:
         return self.run("restore", str(self.target), *options, data=self.restored)
 

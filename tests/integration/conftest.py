@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cloudcore.db.base import Database
 from cloudcore.keyring import create_root_key
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import document
+from registry.blobstore.disk.store import FilesystemStore
 from registry.composition.main import prepare
 from registry.settings.settings import Settings
 from tests import control_plane, identity_world
@@ -65,6 +67,19 @@ async def install(metadata_url: str) -> AsyncIterator[Install]:
     """Return an install of the registry in this process, with nobody in it."""
     async with open_install(metadata_url) as install:
         yield install
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> Path:
+    """Return the folder of the blobs in `store`."""
+    return tmp_path / "blobs"
+
+
+@pytest.fixture
+def store(blobs: Path) -> Iterator[FilesystemStore]:
+    """Return a store of blobs in files."""
+    with closing(FilesystemStore(blobs)) as filesystem:
+        yield filesystem
 
 
 @pytest.fixture

@@ -45,6 +45,12 @@ class CountingDatabase(PassingDatabase):
         self.changes = 0
         self.durable = 0
 
+    @property
+    def calls(self) -> tuple[int, int]:
+        """Return how many reads and durable changes there were; fail if there were others."""
+        assert self.changes == self.durable
+        return self.reads, self.durable
+
     async def before(self, kind: Kind, _call: object) -> None:
         self.reads += kind == "read"
         self.changes += kind != "read"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ import httpx
 from sqlalchemy import bindparam, select
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import Account
 from cloudcore.kms.key import Key
@@ -21,32 +20,18 @@ from cloudcore.kms.rows import find_platform_key
 from cloudcore.kms.vault import Vault
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
+from registry.metadata.encryption_bindings import add_binding, end_binding
 from registry.metadata.tables import (
     blob_object_keys,
     blob_objects,
-    encryption_bindings,
     repository_blobs,
 )
 from registry.oci.digest import digest_of
 from registry.services.data_keys import DataKeys
+from tests.integration.counting import CountingDatabase
 from tests.kms_world import KeyChanges
 from tests.tenants import ALLOW_ALL, URL, Install, Program, bearer
 
-_BIND: Final = Statement(
-    encryption_bindings.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        repository_id=bindparam("repository_id"),
-        kms_key_id=bindparam("kms_key_id"),
-        created_at=bindparam("now"),
-    )
-)
-_b = encryption_bindings.c
-_UNBIND: Final = Statement(
-    encryption_bindings.update()
-    .where(_b.repository_id == bindparam("repository_id"), _b.ended_at.is_(None))
-    .values(ended_at=bindparam("now"))
-)
 _OBJECTS: Final = Statement(
     select(
         blob_objects.c.id,
@@ -84,18 +69,6 @@ _SPOIL: Final = Statement(
 )
 
 
-class CountedDatabase:
-    """A database that counts the calls by kind."""
-
-    def __init__(self, database: Database, counted: Counter[str]) -> None:
-        self._database = database
-        self._counted = counted
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
-        self._counted[name] += 1
-        return getattr(self._database, name)
-
-
 @dataclass
 class SealedWorld(KeyChanges):
     """One account with two repositories, ``red`` and ``blue``, and a client with every right."""
@@ -120,11 +93,10 @@ class SealedWorld(KeyChanges):
             yield replace(self, docker=docker)
 
     @asynccontextmanager
-    async def counting(self) -> AsyncIterator[tuple[SealedWorld, Counter[str]]]:
+    async def counting(self) -> AsyncIterator[tuple[SealedWorld, CountingDatabase]]:
         """Serve the same install through a database that counts its calls."""
-        counted = Counter[str]()
-        database = CountedDatabase(self.install.ctx.database, counted)
-        async with self.served_by(database=database) as seen:
+        counted = CountingDatabase(self.install.ctx.database)
+        async with self.served_by(database=counted) as seen:
             yield seen, counted
 
     async def sign_in(self) -> None:
@@ -148,10 +120,9 @@ class SealedWorld(KeyChanges):
         repository_id, now = self.ids[repository], self.install.clock()
 
         def change(tx: Connection) -> None:
-            tx.execute(_UNBIND, repository_id=repository_id, now=now)
+            end_binding(tx, self.account.id, repository_id, now)
             if key is not None:
-                of = {"account_id": self.account.id, "repository_id": repository_id}
-                tx.execute(_BIND, id=uuid7(), **of, kms_key_id=key.id, now=now)
+                add_binding(tx, uuid7(), self.account.id, repository_id, key.id, now)
 
         await self.install.database.write(change)
 

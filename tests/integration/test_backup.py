@@ -151,8 +151,7 @@ def test_the_next_backup_copies_only_what_is_new_and_deletes_what_is_no_longer_n
         files.copy_file(source, target, links=links)
 
     monkeypatch.setattr("registry.backup.copying.copy_file", counting)
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     assert len(copied) == 2  # a config and a layer
     first = site.manifest()
 
@@ -249,8 +248,7 @@ def test_a_backup_whose_manifest_is_written_stays_whatever_fails_then(site: Site
 def test_the_next_backup_begins_by_deleting_what_a_killed_one_left_and_nothing_else(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     before = {each.name for each in site.target.iterdir()}
     left = f"metadata-{uuid7()}.db"
     for name in (left, f"{left}-journal", f"{left}-wal", f"{left}-shm", "root.key.part"):
@@ -290,8 +288,7 @@ def test_a_backup_by_another_user_than_the_owner_of_the_data_is_refused(
 def test_an_interrupted_restoration_is_continued(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
 
     with interrupted("restoring.prepare"):
         assert site.restore() == 130

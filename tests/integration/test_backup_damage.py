@@ -47,8 +47,7 @@ __all__ = ["site"]
 def test_verify_finds_a_damaged_copy_and_copies_it_again(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     copy = object_file(site.target / "objects", LAYER)
     copy.write_bytes(LAYER[:-1] + b"?")
     assert site.back_up() == 0
@@ -85,8 +84,7 @@ def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whether it was damaged when it was taken, or has rotted since; `serve` is no next step."""
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     object_file(site.target / "objects", LAYER).write_bytes(LAYER[:-1] + b"?")
     capsys.readouterr()
     assert site.restore() == 1
@@ -115,8 +113,7 @@ def test_a_damaged_backup_says_what_is_damaged_before_it_says_what_to_do(
     assert told.index(known) < told.index("0 orphans") < told.index(damage)
 
     shutil.rmtree(site.restored)
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     assert site.restore() == 0
     told = capsys.readouterr().out
     assert "Next:\n  entrepot serve" in told

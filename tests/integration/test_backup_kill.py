@@ -107,8 +107,7 @@ def kind_of(made: Site) -> str:
 def test_a_backup_that_is_killed_leaves_the_one_before_and_no_hold(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     first = site.manifest().id
     site.serve(pushed(LATER), site.data)
     for place in (*BACKUP[kind_of(site)], *TAKEN):
@@ -132,8 +131,7 @@ def test_a_backup_that_is_killed_leaves_the_one_before_and_no_hold(
 def test_a_restoration_that_is_killed_serves_nothing_and_goes_on(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     places = (*BEGUN[kind_of(site)], *SENT, *RESTORE[kind_of(site)], *BROUGHT)
     for place in places:
         kill(place, site.restore)
@@ -149,8 +147,7 @@ def test_what_a_killed_restoration_has_left_running_is_in_nobodys_way(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``pg_restore`` has all of the dump by then, and may still bring it, or not."""
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     dump = site.target / site.manifest().database.file
     kill(f"postgresql Progress {ceil(dump.stat().st_size / PIECE)} before", site.restore)
     assert site.restore() == 0
@@ -162,8 +159,7 @@ def test_what_a_killed_restoration_has_left_running_is_in_nobodys_way(
 def test_a_restoration_that_is_killed_at_its_end_is_complete(
     site: Site, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     for place in ("postgresql forget_mark 1 before", "postgresql forget_mark 1 after"):
         kill(place, site.restore)
         assert site.run("serve", data=site.restored) == 2, place

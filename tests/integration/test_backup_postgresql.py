@@ -221,8 +221,7 @@ def test_a_program_that_fails_leaves_no_dump_and_says_why(
 def test_no_node_makes_tables_where_a_restoration_has_begun(
     site: Site, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     empty, other = site.urls[site.restored], tmp_path / "other"
     other.mkdir()
     node = Settings(data=other, database_url=empty)

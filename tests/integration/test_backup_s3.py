@@ -96,8 +96,7 @@ def test_a_registry_comes_back_into_a_bucket_or_onto_a_disk(
 def test_a_restoration_into_a_bucket_goes_on_and_takes_no_bucket_that_is_used(
     site: BucketSite, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    site.serve(pushed(LAYER), site.data)
-    assert site.back_up() == 0
+    site.push_and_back_up()
     used = site.stores[site.restored] = settings_for("moto")
 
     with interrupted("restoring._restore_database"):

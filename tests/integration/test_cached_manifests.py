@@ -47,10 +47,10 @@ from tests.integration.mirror_world import (
 )
 from tests.manifest_upstream import Asked
 
-pytestmark = on_both_databases
 DOWN = UpstreamUnreachable("the name does not resolve")
 
 
+@on_both_databases
 async def test_a_tag_is_fetched_once_and_asked_for_again_when_it_is_no_longer_fresh(
     cached: CachedWorld,
 ) -> None:
@@ -74,6 +74,7 @@ async def test_a_tag_is_fetched_once_and_asked_for_again_when_it_is_no_longer_fr
     assert cached.rows(source) == [(NAME.repository, "pull_through_cache")]
 
 
+@on_both_databases
 async def test_a_tag_that_has_moved_follows(cached: CachedWorld) -> None:
     first = cached.upstream.add_image(APP, "v1", layers=(b"one",))
     await cached.pull("v1")
@@ -100,6 +101,7 @@ async def test_without_etag_and_digest_the_manifest_is_fetched_to_compare_it(
     assert [each.method for each in cached.upstream.asked] == ["GET", "HEAD", "GET"]
 
 
+@on_both_databases
 async def test_without_room_for_an_image_a_new_one_is_refused_and_an_old_one_served(
     cached: CachedWorld,
 ) -> None:
@@ -136,6 +138,7 @@ async def test_a_digest_is_never_asked_for_again(cached: CachedWorld) -> None:
     assert cached.upstream.count("GET") == 1
 
 
+@on_both_databases
 async def test_a_hundred_pulls_of_a_new_tag_are_one_request_upstream(cached: CachedWorld) -> None:
     cached.upstream.add_image(APP, "v1")
     cached.upstream.go_on.clear()
@@ -148,6 +151,7 @@ async def test_a_hundred_pulls_of_a_new_tag_are_one_request_upstream(cached: Cac
     assert cached.upstream.asked == [Asked("GET", APP, "v1")]
 
 
+@on_both_databases
 async def test_workers_wait_for_the_one_that_fetches(cached: CachedWorld) -> None:
     cached.upstream.add_image(APP, "v1")
     cached.upstream.go_on.clear()
@@ -161,6 +165,7 @@ async def test_workers_wait_for_the_one_that_fetches(cached: CachedWorld) -> Non
     assert cached.upstream.count("GET") == 1
 
 
+@on_both_databases
 async def test_a_worker_that_died_holds_up_others_for_seconds(cached: CachedWorld) -> None:
     cached.upstream.add_image(APP, "v1")
     rule = await cached.ctx.database.read(find_rule_for, HANDLE, NAME.repository)
@@ -177,6 +182,7 @@ async def test_a_worker_that_died_holds_up_others_for_seconds(cached: CachedWorl
     assert (await waiting).status == 200
 
 
+@on_both_databases
 async def test_a_worker_that_fetches_for_long_keeps_its_claim(
     cached: CachedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +203,7 @@ async def test_a_worker_that_fetches_for_long_keeps_its_claim(
     assert cached.upstream.count("GET") == 1
 
 
+@on_both_databases
 async def test_one_caller_looks_at_a_tag_and_others_have_the_old_answer(
     cached: CachedWorld,
 ) -> None:
@@ -239,6 +246,7 @@ async def test_a_stale_answer_tells_its_age(cached: CachedWorld, failure: Except
     assert cached.upstream.count("HEAD") == 2
 
 
+@on_both_databases
 async def test_a_secret_that_does_not_open_is_a_fault_and_no_bug(cached: CachedWorld) -> None:
     def locked(_rule: CacheRule) -> Credential | None:
         raise KeyringError
@@ -289,6 +297,7 @@ async def test_without_anything_cached_a_failure_is_a_503(
     assert (await cached.pull("v1")).status == 200
 
 
+@on_both_databases
 async def test_what_an_upstream_does_not_have_is_remembered_for_a_while_by_all_workers(
     cached: CachedWorld,
 ) -> None:
@@ -302,6 +311,7 @@ async def test_what_an_upstream_does_not_have_is_remembered_for_a_while_by_all_w
     assert (await cached.pull("v1", worker=1)).status == 200
 
 
+@on_both_databases
 async def test_a_tag_that_the_upstream_has_no_more_goes_and_its_image_stays(
     cached: CachedWorld,
 ) -> None:
@@ -405,6 +415,7 @@ async def test_without_upstreams_what_is_cached_is_served(cached: CachedWorld) -
     assert (await client.request("GET", f"/v2/{NAME}/manifests/v2")).status == 404
 
 
+@on_both_databases
 async def test_a_warm_pull_is_one_statement_as_that_of_pushed_content_is(
     cached: CachedWorld,
 ) -> None:

@@ -172,18 +172,6 @@ async def test_of_many_who_move_a_tag_from_one_place_one_does(world: World) -> N
     assert (await world.get("/tags/v1"))["tag"]["digest"] == moved_to
 
 
-async def test_an_immutable_tag_stays_where_it_is(database_url: str) -> None:
-    async with open_world(database_url, tag_mutability="immutable") as world:
-        one, two = [(await world.push_image(each))["digest"] for each in ("one", "two")]
-        path = f"{world.path}/tags/latest"
-        assert (await world.control.put(path, json={"digest": one})).status_code == 201
-        assert (await world.control.put(path, json={"digest": one})).status_code == 200
-        params = refused(await world.control.put(path, json={"digest": two}), 409, "CONFLICT")
-        assert params["tag"] == "latest"
-        refused(await world.control.delete(path), 409, "CONFLICT")
-        assert (await world.get("/tags/latest"))["tag"]["digest"] == one
-
-
 @pytest.mark.parametrize(
     ("query", "field"),
     [

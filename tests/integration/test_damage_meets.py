@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -26,12 +25,6 @@ BLOB: Final = b"layer" * 1000
 DIGEST: Final = digest_of(BLOB)
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(tmp_path)) as files:
-        yield files
-
-
 async def push(registry: Registry) -> None:
     target = f"/v2/dev/one/blobs/uploads/?digest={DIGEST}"
     assert (await registry.client.request("POST", target, BLOB)).status == 201
@@ -39,11 +32,11 @@ async def push(registry: Registry) -> None:
 
 @pytest.mark.parametrize("harm", [flip, cut, grow])
 async def test_a_blob_damaged_in_quarantine_is_not_brought_back(
-    sqlite_database: str, store: FilesystemStore, tmp_path: Path, harm: Callable[[Path], None]
+    sqlite_database: str, store: FilesystemStore, blobs: Path, harm: Callable[[Path], None]
 ) -> None:
     async with open_registry(sqlite_database, store) as registry:
         await push(registry)
-        file = await file_of(registry, tmp_path, DIGEST)
+        file = await file_of(registry, blobs, DIGEST)
         ask = registry.client.request
         assert (await ask("DELETE", f"/v2/dev/one/blobs/{DIGEST}")).status == 202
         swept = Delays(gc_grace_seconds=0, gc_condemned_seconds=0)
@@ -60,7 +53,7 @@ async def test_a_blob_damaged_in_quarantine_is_not_brought_back(
 
 
 async def test_what_was_read_whole_and_marked_since_stays_marked(
-    database_url: str, store: FilesystemStore, tmp_path: Path
+    database_url: str, store: FilesystemStore, blobs: Path
 ) -> None:
     """fsck notes what it has read in batches: a blob may be found damaged in between."""
 
@@ -68,7 +61,7 @@ async def test_what_was_read_whole_and_marked_since_stays_marked(
         await push(registry)
         database = registry.ctx.database
         rows = await database.read(BLOB_ROWS.all, "", 10)
-        cut(await file_of(registry, tmp_path, DIGEST))
+        cut(await file_of(registry, blobs, DIGEST))
         assert (await registry.client.request("GET", f"/v2/dev/one/blobs/{DIGEST}")).status == 404
         await database.write(BLOB_ROWS.confirm_all, rows, registry.clock())
         assert await marked(registry) == [(DIGEST, damage.SIZE)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -38,17 +38,6 @@ WEEK: Final = 7 * 24 * 3600
 
 Push = Callable[[Client, str], Awaitable[str]]
 """Pushes as a client does, to a repository that has the blob or the one given, and returns it."""
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def store(blobs: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(blobs)) as filesystem:
-        yield filesystem
 
 
 @pytest.fixture
@@ -161,7 +150,6 @@ async def test_a_push_heals_what_is_gone_or_of_another_size(
         await check_healed(registry, await push(registry.client, name_of(push)))
 
 
-@on_both_databases
 async def test_a_push_heals_what_was_not_verified_of_late(registry: Registry, blobs: Path) -> None:
     for push in PUSHES:
         flip(await file_of(registry, blobs, DIGEST))
@@ -230,7 +218,6 @@ async def test_a_file_cut_while_it_is_sent_ends_the_connection_and_is_marked(
     assert await marked(registry) == [(DIGEST, "size")]
 
 
-@on_both_databases
 async def test_a_new_manifest_needs_whole_blobs(registry: Registry, blobs: Path) -> None:
     def body(name: str) -> bytes:
         descriptor = {"mediaType": "application/x", "digest": DIGEST, "size": len(BLOB)}

@@ -6,15 +6,15 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
 from registry.blobstore.base import OpenObject
 from registry.blobstore.disk.store import FilesystemStore
 from registry.oci.digest import digest_of
-from registry.oci.manifest import MAX_BYTES
-from registry.oci.media_types import OCI_INDEX, OCI_MANIFEST
+from registry.oci.media_types import OCI_MANIFEST
+from registry.services.images.referrers import MAX_BYTES
 from registry.settings.groups import Limits
 from tests.inprocess import ZERO_COPY, Client, Registry, hang_up, open_registry
 from tests.memory_store import MemoryStore
@@ -46,41 +46,6 @@ async def put(
     kind = KIND | {name.replace("_", "-"): value for name, value in headers.items()}
     answer = await registry.client.request("PUT", f"{APP}/manifests/{reference}", body, kind)
     return answer.status, answer.headers
-
-
-def about(subject: str, **fields: object) -> bytes:
-    """Return a manifest about another."""
-    document: dict[str, Any] = json.loads(IMAGE) | fields
-    document["subject"] = {"mediaType": OCI_MANIFEST, "digest": subject, "size": 1}
-    return json.dumps(document).encode()
-
-
-async def test_the_base_answers(registry: Registry) -> None:
-    for path in ("/v2", "/v2/"):
-        assert (await registry.client.request("GET", path)).body == b"{}"
-        assert (await registry.client.request("HEAD", path)).headers["content-length"] == "2"
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "allow"),
-    [
-        ("POST", "/v2/", "GET, HEAD"),
-        ("DELETE", "/v2/_catalog", "GET, HEAD"),
-        ("PUT", f"{APP}/tags/list", "GET, HEAD"),
-        ("GET", f"{APP}/blobs/uploads/", "POST"),
-        ("PATCH", f"{APP}/blobs/{DIGEST}", "GET, HEAD, DELETE"),
-        ("POST", f"{APP}/blobs/uploads/some-id", "GET, HEAD, PATCH, PUT, DELETE"),
-        ("PATCH", f"{APP}/manifests/v1", "GET, HEAD, PUT, DELETE"),
-        ("DELETE", f"{APP}/referrers/{DIGEST}", "GET, HEAD"),
-        ("BREW", f"{APP}/manifests/v1", "GET, HEAD, PUT, DELETE"),
-    ],
-)
-async def test_a_method_that_is_not_there(
-    registry: Registry, method: str, path: str, allow: str
-) -> None:
-    answer = await registry.client.request(method, path)
-    assert (answer.status, answer.codes) == (405, ["UNSUPPORTED"])
-    assert answer.headers["allow"] == allow
 
 
 @pytest.mark.parametrize("server", [{}, ZERO_COPY])
@@ -119,40 +84,6 @@ async def test_a_blob_comes_whole_or_in_part(
             await scenario(registry)
 
 
-async def test_a_manifest_is_served_as_it_was_pushed(registry: Registry) -> None:
-    await push(registry)
-    assert (await put(registry, "v1"))[0] == 201
-    path = f"{APP}/manifests/v1"
-    found = await registry.client.request("GET", path, headers={"Accept": "text/html"})
-    assert (found.body, found.headers["content-type"]) == (IMAGE, OCI_MANIFEST)
-    digest = digest_of(IMAGE)
-    same = await registry.client.request("GET", path, headers={"If-None-Match": f'"{digest}"'})
-    assert same.status == 304
-    for reference in (digest_of(b"other"), digest_of(IMAGE, "blake3"), "v2", "-bad"):
-        gone = await registry.client.request("GET", f"{APP}/manifests/{reference}")
-        assert gone.codes == ["MANIFEST_UNKNOWN"]
-    gone = await registry.client.request("GET", "/v2/dev/other/manifests/v1")
-    assert gone.codes == ["NAME_UNKNOWN"]
-
-
-async def test_what_is_not_there_is_told_by_its_kind(registry: Registry) -> None:
-    ask = registry.client.request
-    for method, path in (
-        ("GET", "tags/list"),
-        ("DELETE", "manifests/v1"),
-        ("DELETE", f"manifests/{DIGEST}"),
-        ("DELETE", f"blobs/{DIGEST}"),
-        ("HEAD", f"blobs/{DIGEST}"),
-    ):
-        answer = await ask(method, f"{APP}/{path}")
-        assert answer.status == 404
-        assert method == "HEAD" or answer.codes == ["NAME_UNKNOWN"]
-    for upload in ("not-an-id", "0197741f-0000-7000-8000-000000000000"):
-        answer = await ask("PATCH", f"{APP}/blobs/uploads/{upload}", DATA)
-        assert answer.codes == ["BLOB_UPLOAD_UNKNOWN"]
-    assert (await ask("GET", f"{APP}/referrers/{DIGEST}")).json()["manifests"] == []
-
-
 async def test_a_bug_is_logged_and_told_without_detail(
     sqlite_database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -167,48 +98,6 @@ async def test_a_bug_is_logged_and_told_without_detail(
         assert (answer.status, answer.codes) == (500, ["UNKNOWN"])
         (record,) = (record for record in caplog.records if record.exc_info)
         assert record.__dict__["request_id"] == answer.headers["x-request-id"]
-
-
-async def test_a_pull_is_noted_and_a_look_is_not(registry: Registry, sqlite_database: str) -> None:
-    await push(registry)
-    await put(registry, "v1")
-    path = f"{APP}/manifests/v1"
-    with querying(sqlite_database) as query:
-        await registry.client.request("HEAD", path)
-        await registry.ctx.pulls.flush()
-        assert query("SELECT last_pulled_at FROM manifests") == [(None,)]
-        await registry.client.request("GET", path)
-        await registry.ctx.pulls.flush()
-        ((when,),) = query("SELECT last_pulled_at FROM manifests")
-        assert 0 <= registry.clock.now - when < 61_000_000
-
-
-@pytest.mark.parametrize(
-    ("reference", "body", "status", "code"),
-    [
-        ("v1", b"", 400, "MANIFEST_INVALID"),
-        ("-bad", IMAGE, 400, "MANIFEST_INVALID"),
-        (digest_of(b"other"), IMAGE, 400, "DIGEST_INVALID"),
-        (f"{digest_of(IMAGE)}?tag=-bad", IMAGE, 400, "MANIFEST_INVALID"),
-        (
-            f"{digest_of(IMAGE)}?" + "&".join(f"tag=t{n}" for n in range(51)),
-            IMAGE,
-            400,
-            "UNSUPPORTED",
-        ),
-        ("v1", b" " * (MAX_BYTES + 1), 413, "MANIFEST_INVALID"),
-    ],
-    ids=range(6),
-)
-async def test_a_manifest_that_is_refused(
-    registry: Registry, reference: str, body: bytes, status: int, code: str
-) -> None:
-    await push(registry)
-    path = f"{APP}/manifests/{reference}"
-    for sent in (body, [body]):  # with a declared length, and without
-        answer = await registry.client.request("PUT", path, sent, KIND)
-        assert (answer.status, answer.codes) == (status, [code])
-    assert (await registry.client.request("GET", f"{APP}/tags/list")).json()["tags"] == []
 
 
 @pytest.mark.parametrize("query", [f"digest={DIGEST}", f"mount={DIGEST}&digest={DIGEST}"])
@@ -271,15 +160,6 @@ async def test_the_same_bytes_have_one_media_type(registry: Registry) -> None:
     assert answer.status == 201  # nothing was said that contradicts
 
 
-async def test_a_wrong_size_is_a_warning(registry: Registry) -> None:
-    await push(registry)
-    body = IMAGE.replace(f'"size": {len(DATA)}'.encode(), b'"size": 1')
-    status, headers = await put(registry, "v1", body)
-    assert status == 201
-    assert headers["warning"] == f'299 - "descriptor size differs from the stored {DIGEST}"'
-    assert "warning" not in (await put(registry, "v2"))[1]
-
-
 async def test_a_blob_over_the_limit_is_refused_and_leaves_nothing(
     sqlite_database: str, tmp_path: Path
 ) -> None:
@@ -324,56 +204,6 @@ async def test_what_another_account_holds_cannot_be_mounted(registry: Registry) 
         assert answer.headers["range"] == "0-0"
     answer = await registry.client.request("POST", f"/v2/other/new/blobs/uploads/?mount={DIGEST}")
     assert answer.codes == ["NAME_UNKNOWN"]
-
-
-async def walk(client: Client, target: str) -> list[list[str]]:
-    """Return the digests of each page of a list of referrers."""
-    pages: list[list[str]] = []
-    while target:
-        answer = await client.request("GET", target)
-        assert answer.headers["content-type"] == OCI_INDEX
-        assert len(answer.body) < MAX_BYTES
-        pages.append([item["digest"] for item in answer.json()["manifests"]])
-        link = answer.headers.get("link", "<>")
-        target = link[1 : link.index(">")]
-    return pages
-
-
-async def test_a_referrer_is_told_with_what_it_says_of_itself(registry: Registry) -> None:
-    await push(registry)
-    subject = {"mediaType": OCI_MANIFEST, "digest": DIGEST, "size": 1}
-    index = json.dumps({"schemaVersion": 2, "manifests": [], "subject": subject}).encode()
-    status, headers = await put(registry, "about", index, content_type=OCI_INDEX)
-    assert (status, headers["oci-subject"]) == (201, DIGEST)
-    answer = await registry.client.request("GET", f"{APP}/referrers/{DIGEST}")
-    assert answer.json() == {
-        "schemaVersion": 2,
-        "mediaType": OCI_INDEX,
-        "manifests": [{"mediaType": OCI_INDEX, "digest": digest_of(index), "size": len(index)}],
-    }
-
-
-@pytest.mark.parametrize(("count", "length", "first"), [(205, 1, 200), (40, 100_000, 31)])
-async def test_referrers_come_in_pages_that_clients_can_hold(
-    registry: Registry, count: int, length: int, first: int
-) -> None:
-    await push(registry)
-    subject = digest_of(b"subject")
-    digests = []
-    for number in range(count):
-        body = about(subject, annotations={"n": f"{number:0{length}}"})
-        digests.append(str(digest_of(body)))
-        assert (await put(registry, digests[-1], body))[0] == 201
-    path = f"{APP}/referrers/{subject}"
-    pages = await walk(registry.client, path)
-    assert [digest for page in pages for digest in page] == digests
-    assert len(pages[0]) == first
-    filtered = f"{path}?artifactType=application%2Fx"
-    assert await walk(registry.client, filtered) == pages
-    answer = await registry.client.request("GET", filtered)
-    assert answer.headers["oci-filters-applied"] == "artifactType"
-    for other in ("application/y", "%01"):
-        assert await walk(registry.client, f"{path}?artifactType={other}") == [[]]
 
 
 @pytest.mark.parametrize(
@@ -446,3 +276,38 @@ async def test_staged_bytes_that_are_gone_end_their_session(
             assert list(store.files.list_staged()) == []
             with querying(sqlite_database) as query:
                 assert upload_ids(query) == set()
+
+
+PART: Final = {"mediaType": "a/b", "digest": digest_of(b""), "size": 0}
+SUBJECT: Final = {"mediaType": OCI_MANIFEST, "digest": digest_of(b"subject"), "size": 1}
+
+
+async def test_a_page_ends_before_the_manifests_on_it_are_too_large(sqlite_database: str) -> None:
+    """Two hundred of 4 MiB would be 800 MiB of annotations."""
+
+    async with open_registry(sqlite_database, MemoryStore()) as registry:
+        ask = registry.client.request
+        upload = f"{APP}/blobs/uploads/?digest={PART['digest']}"
+        assert (await ask("POST", upload)).status == 201
+        pushed = []
+        for number, size in enumerate((10, 1 << 20, 1 << 20, 1 << 20, 10, 4_190_000, 10)):
+            document = {
+                "schemaVersion": 2,
+                "config": PART,
+                "layers": [],
+                "subject": SUBJECT,
+                "annotations": {"é": f"{number}" + "x" * size},
+            }
+            body = json.dumps(document).encode()
+            assert (await ask("PUT", f"{APP}/manifests/{number}", body, KIND)).status == 201
+            pushed.append(document["annotations"])
+        pages = []
+        url: str | None = f"{APP}/referrers/{SUBJECT['digest']}"
+        while url:
+            answer = await ask("GET", url)
+            pages.append([each["annotations"] for each in answer.json()["manifests"]])
+            assert len(pages[-1]) == 1 or len(answer.body) < MAX_BYTES
+            link = answer.headers.get("link")
+            url = link[1 : link.index(">")] if link else None
+        assert [len(page) for page in pages] == [3, 2, 1, 1]
+        assert [each for page in pages for each in page] == pushed

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
+
+import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Database
@@ -91,73 +92,56 @@ class Site:
                 staged.commit(digest_of(DATA))
 
 
-def play(url: str, folder: Path, scenario: Callable[[Site], Awaitable[None]]) -> None:
-    """Play a scenario beside a registry over files."""
+@pytest.fixture
+async def site(sqlite_database: str, store: FilesystemStore) -> AsyncIterator[Site]:
+    """Return a registry over files."""
     databases: list[PausingDatabase] = []
 
     def around(database: Database) -> Database:
         databases.append(PausingDatabase(database))
         return databases[-1]
 
-    async def run() -> None:
-        with closing(FilesystemStore(folder)) as store:
-            async with open_registry(url, store, around=around) as registry:
-                await scenario(Site(registry, databases[-1], store))
-
-    asyncio.run(run())
+    async with open_registry(sqlite_database, store, around=around) as registry:
+        yield Site(registry, databases[-1], store)
 
 
-def test_stored_bytes_wait_for_their_rows(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(site: Site) -> None:
-        pushing = await site.push_until_its_rows()
-        assert await site.findings() == []
+async def test_stored_bytes_wait_for_their_rows(site: Site) -> None:
+    pushing = await site.push_until_its_rows()
+    assert await site.findings() == []
+    site.go_on.set()
+    assert (await pushing).status == 201
+    assert await site.findings() == []
+
+
+async def test_rows_that_are_written_during_the_look_count(site: Site) -> None:
+    pushing = await site.push_until_its_rows()
+
+    async def finish() -> None:
         site.go_on.set()
         assert (await pushing).status == 201
-        assert await site.findings() == []
 
-    play(sqlite_database, tmp_path / "blobs", scenario)
-
-
-def test_rows_that_are_written_during_the_look_count(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(site: Site) -> None:
-        pushing = await site.push_until_its_rows()
-
-        async def finish() -> None:
-            site.go_on.set()
-            assert (await pushing).status == 201
-
-        site.database.after_query["owned"] = finish
-        assert await site.findings() == []
-        assert pushing.done()
-
-    play(sqlite_database, tmp_path / "blobs", scenario)
+    site.database.after_query["owned"] = finish
+    assert await site.findings() == []
+    assert pushing.done()
 
 
-def test_a_session_that_begins_during_fsck_counts(sqlite_database: str, tmp_path: Path) -> None:
-    async def scenario(site: Site) -> None:
-        async def begin() -> None:
-            client = site.registry.client
-            location = (await client.request("POST", UPLOADS)).headers["location"]
-            assert (await client.request("PATCH", location, DATA)).status == 202
-            site.registry.clock.advance(SETTLED)
-
-        site.database.after_query["sessions"] = begin
-        assert await site.findings() == []
-        assert not site.database.after_query
-
-    play(sqlite_database, tmp_path / "blobs", scenario)
-
-
-def test_bytes_that_nobody_holds_are_told_once_they_have_settled(
-    sqlite_database: str, tmp_path: Path
-) -> None:
-    async def scenario(site: Site) -> None:
-        for is_object in (True, False):
-            site.leave(is_object=is_object)
-        assert await site.findings() == []
+async def test_a_session_that_begins_during_fsck_counts(site: Site) -> None:
+    async def begin() -> None:
+        client = site.registry.client
+        location = (await client.request("POST", UPLOADS)).headers["location"]
+        assert (await client.request("PATCH", location, DATA)).status == 202
         site.registry.clock.advance(SETTLED)
-        staged, stored = await site.findings()
-        assert staged.endswith(f"{len(DATA)} bytes of no session")
-        assert stored.endswith(f"{len(DATA)} bytes of no blob")
 
-    play(sqlite_database, tmp_path / "blobs", scenario)
+    site.database.after_query["sessions"] = begin
+    assert await site.findings() == []
+    assert not site.database.after_query
+
+
+async def test_bytes_that_nobody_holds_are_told_once_they_have_settled(site: Site) -> None:
+    for is_object in (True, False):
+        site.leave(is_object=is_object)
+    assert await site.findings() == []
+    site.registry.clock.advance(SETTLED)
+    staged, stored = await site.findings()
+    assert staged.endswith(f"{len(DATA)} bytes of no session")
+    assert stored.endswith(f"{len(DATA)} bytes of no blob")

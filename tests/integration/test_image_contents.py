@@ -15,8 +15,6 @@ from tests.databases import on_both_databases
 from tests.integration.pushing import Descriptor, World, refused, signed_in
 from tests.tenants import ALLOW_ALL, let
 
-pytestmark = on_both_databases
-
 STEPS: Final[list[dict[str, Any]]] = [
     {"created": "2026-01-01T00:00:00Z", "created_by": "COPY . /app", "comment": "c"},
     {"created_by": "ENTRYPOINT", "empty_layer": True},
@@ -54,6 +52,7 @@ async def platforms(world: World) -> dict[str, list[str]]:
     return {each["digest"]: each["platforms"] for each in found["images"]}
 
 
+@on_both_databases
 async def test_a_configuration_is_told_if_asked_for(world: World) -> None:
     image = await push(world, json.dumps(WHOLE), "layer")
     assert "configuration" not in (await world.get(f"/images/{image['digest']}"))["image"]
@@ -115,6 +114,7 @@ async def test_one_whose_bytes_are_damaged_is_null(world: World) -> None:
     assert await platforms(world) == {image["digest"]: []}
 
 
+@on_both_databases
 async def test_a_list_tells_platforms_if_asked_for(world: World) -> None:
     arm = await push(world, json.dumps(WHOLE), "arm")
     amd = await push(world, '{"os": "linux", "architecture": "amd64"}', "amd")

@@ -79,7 +79,6 @@ async def test_pins_hold_an_image_unless_it_is_forced(world: World) -> None:
     assert (await world.control.delete(path)).status_code == 204
 
 
-@on_both_databases
 @pytest.mark.parametrize("index_first", [True, False])
 async def test_a_batch_takes_an_index_with_what_it_lists_in_any_order(
     world: World, index_first: bool
@@ -99,7 +98,6 @@ async def test_a_batch_takes_an_index_with_what_it_lists_in_any_order(
     assert (record["image_count"], record["tag_count"], record["size_bytes"]) == (0, 0, 0)
 
 
-@on_both_databases
 async def test_a_batch_tells_what_became_of_each_item(world: World) -> None:
     gone = await world.push_image("gone", "g1", "g2")
     kept = await world.push_image("kept", "k1", "k2")

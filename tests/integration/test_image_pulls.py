@@ -38,7 +38,6 @@ from tests.busybox_images import (
     tar_of,
 )
 from tests.databases import on_both_databases
-from tests.integration.cached_world import make_rule
 from tests.integration.pushing import signed_in
 from tests.layer_worlds import FIRST
 from tests.manifest_upstream import ManifestUpstream
@@ -440,7 +439,9 @@ async def test_an_image_of_the_pull_through_cache_is_brought_from_its_upstream(n
     image = busybox_image("true", files={"srv/a": b"a"})
     ctx = replace(node.install.ctx, upstream=_Upstream(image))
     client = signed_in(node.install, node.pusher)
-    await make_rule(client)
+    rule = {"prefix": "quay", "upstream_url": "https://quay.io"}
+    made = await client.post("/v1/pull-through-cache-rules", json=rule)
+    assert made.status_code == 201, made.text
     images = replace(node.images, ctx=ctx)
     puller = await node.role("puller", LOG_IN, PULL)
     found = await images.fetch(node.acme.id, puller, "acme/quay/app:v1")

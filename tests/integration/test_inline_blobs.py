@@ -19,7 +19,7 @@ from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
 from registry.metadata.blobs import inline
 from registry.metadata.repositories.repository import find_repository
 from registry.metadata.tables import blob_objects, inline_bytes
-from registry.oci.digest import Digest, digest_of
+from registry.oci.digest import digest_of
 from registry.services.blobs.recording import VERIFIED_FOR
 from registry.settings.groups import Delays, Limits
 from tests.collecting import at_once, collect
@@ -27,8 +27,6 @@ from tests.databases import on_both_databases
 from tests.inprocess import Answer, Registry, hang_up, open_registry
 from tests.integration.damaged import marked
 from tests.memory_store import MemoryStore
-
-pytestmark = on_both_databases
 
 LIMIT: Final = 4096
 SMALL: Final = os.urandom(LIMIT)
@@ -103,6 +101,7 @@ async def scrub(registry: Registry, store: MemoryStore) -> ScrubReport:
     return await scrub_all(ctx.database, store, ctx.clock, ScrubScope(), Pace(), lambda _: None)
 
 
+@on_both_databases
 @pytest.mark.parametrize("size", [0, 1, LIMIT])
 async def test_a_small_blob_is_pushed_into_a_row(
     registry: Registry, store: MemoryStore, size: int
@@ -143,38 +142,7 @@ async def test_a_session_whose_last_request_has_the_whole_blob(
     assert (await fsck(registry, store)).violations == []
 
 
-async def test_a_range_and_a_head(registry: Registry) -> None:
-    await push(registry)
-    part = await pull(registry, range="bytes=5-99")
-    assert (part.status, part.body) == (206, SMALL[5:100])
-    assert part.headers["content-range"] == f"bytes 5-99/{LIMIT}"
-    head = await pull(registry, method="HEAD")
-    assert (head.status, head.headers["content-length"], head.body) == (200, str(LIMIT), b"")
-
-
-async def test_wrong_bytes_are_refused(registry: Registry) -> None:
-    path = f"/v2/dev/app/blobs/uploads/?digest={DIGEST}"
-    answer = await registry.client.request("POST", path, b"other")
-    assert (answer.status, answer.codes) == (400, ["DIGEST_INVALID"])
-    assert await rows(registry, _OBJECTS) == []
-
-
-async def test_wrong_bytes_end_a_session(registry: Registry) -> None:
-    session = await registry.client.request("POST", "/v2/dev/app/blobs/uploads/")
-    location = session.headers["location"]
-    wrong = await registry.client.request("PUT", f"{location}?digest={DIGEST}", b"other")
-    assert (wrong.status, wrong.codes) == (400, ["DIGEST_INVALID"])
-    assert (await registry.client.request("GET", location)).status == 404
-
-
-async def test_another_algorithm_is_verified_and_known(registry: Registry) -> None:
-    digest = digest_of(SMALL, "sha512")
-    path = f"/v2/dev/app/blobs/uploads/?digest={digest}"
-    assert (await registry.client.request("POST", path, SMALL)).status == 201
-    for each in (digest, DIGEST):
-        assert (await pull(registry, each)).body == SMALL
-
-
+@on_both_databases
 async def test_equal_bytes_are_kept_once(registry: Registry) -> None:
     for repository in ("app", "app", "other"):
         assert (await push(registry, repository=repository)).status == 201
@@ -221,6 +189,7 @@ async def test_damage_is_marked_when_it_is_met(
     assert b"push them again" in answer.body
 
 
+@on_both_databases
 @pytest.mark.parametrize("repository", ["app", "other"])
 async def test_a_push_heals_what_was_not_met(
     registry: Registry, store: MemoryStore, damage: str, repository: str
@@ -240,6 +209,7 @@ async def test_a_damaged_blob_is_no_source_of_a_mount(registry: Registry, damage
     assert (await registry.client.request("POST", path)).status == 202
 
 
+@on_both_databases
 async def test_bytes_that_were_not_verified_for_long_are_replaced(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -255,6 +225,7 @@ async def test_bytes_that_were_not_verified_for_long_are_replaced(
     assert list(await bodies(registry)) == [stored_id]
 
 
+@on_both_databases
 async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
     metadata_url: str, store: MemoryStore
 ) -> None:
@@ -272,6 +243,7 @@ async def test_a_push_moves_bytes_that_are_damaged_in_the_store_to_a_row(
         assert store.files.objects == {}
 
 
+@on_both_databases
 async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -287,6 +259,7 @@ async def test_the_scrub_finds_changed_bytes_and_a_push_heals_them(
     assert (report.blobs, report.read_bytes) == ([], LIMIT)
 
 
+@on_both_databases
 async def test_fsck_names_lost_bytes_and_bytes_of_no_blob(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -302,6 +275,7 @@ async def unlink(registry: Registry) -> None:
     assert answer.status == 202
 
 
+@on_both_databases
 async def test_the_collector_deletes_the_row(registry: Registry, store: MemoryStore) -> None:
     await push(registry)
     await unlink(registry)
@@ -335,6 +309,7 @@ async def app_id(registry: Registry) -> str:
     return found.id
 
 
+@on_both_databases
 async def test_a_swept_blob_is_recovered(registry: Registry, store: MemoryStore) -> None:
     account = await swept(registry, store)
     assert len(await bodies(registry)) == 1
@@ -353,6 +328,7 @@ async def test_a_swept_blob_that_was_changed_is_not(registry: Registry, store: M
         await recover_blob(registry.ctx, account, await app_id(registry), DIGEST)
 
 
+@on_both_databases
 async def test_a_push_beside_a_swept_blob_has_bytes_of_its_own(
     registry: Registry, store: MemoryStore
 ) -> None:
@@ -375,23 +351,7 @@ async def test_a_push_that_is_cut_short_leaves_nothing(
     assert store.files.staged == {}
 
 
-async def test_a_manifest_of_inline_blobs(registry: Registry) -> None:
-    await push(registry, b"{}")
-    await push(registry)
-    body = (
-        b'{"schemaVersion":2,"mediaType":"application/vnd.oci.image.manifest.v1+json",'
-        b'"config":{"mediaType":"application/json","digest":"%s","size":2},'
-        b'"layers":[{"mediaType":"application/x","digest":"%s","size":%d}]}'
-        % (digest_of(b"{}").encode(), DIGEST.encode(), LIMIT)
-    )
-    headers = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
-    path = "/v2/dev/app/manifests/v1"
-    assert (await registry.client.request("PUT", path, body, headers)).status == 201
-    refused = await registry.client.request("DELETE", f"/v2/dev/app/blobs/{DIGEST}")
-    assert refused.status in (405, 409)
-    assert (await pull(registry, Digest(digest_of(b"{}")))).body == b"{}"
-
-
+@on_both_databases
 async def test_the_bytes_of_a_quarantined_blob_belong_to_it(
     registry: Registry, store: MemoryStore
 ) -> None:

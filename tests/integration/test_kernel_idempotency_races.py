@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Concatenate, Final, Literal
 
 import httpx
 import pytest
 
-from cloudcore.db.base import Database
+from cloudcore.db.base import Connection, Database, P, T
 from cloudcore.web.idempotency import KEPT_SECONDS, LEASE_SECONDS
 from tests.control_plane import Options, World, count_rows, make_world, open_world
 from tests.databases import opened
-from tests.dying import Death, DyingDatabase, Kind, Moment, PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.soak import time_limit, times
 
 PARALLEL: Final = 20
@@ -74,10 +74,47 @@ async def test_racing_for_a_name_under_keys_of_their_own_one_wins(
     assert count_rows(database_url, "things") == 1
 
 
+class Death(BaseException):
+    """The process is no more: no code of ours sees this as an error to answer."""
+
+
+Moment = Literal["before", "during", "after"]
+"""Of a write; `during` is after the change ran and before its transaction ended."""
+
+
+class Mortal(PassingDatabase):
+    """Dies at a chosen write, and stays dead."""
+
+    def __init__(self, database: Database, fatal_write: int, moment: Moment) -> None:
+        super().__init__(database)
+        self._left = fatal_write
+        self._moment = moment
+
+    async def before(self, kind: Kind, _call: object) -> None:
+        if self._left == 0:
+            raise Death
+        self._left -= kind != "read"
+        if self._left == 0 and self._moment == "before":
+            raise Death
+
+    def meddled(
+        self, call: Callable[Concatenate[Connection, P], T]
+    ) -> Callable[Concatenate[Connection, P], T]:
+        def unfinished(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            call(connection, *args, **kwargs)
+            raise Death
+
+        return unfinished if self._left == 0 and self._moment == "during" else call
+
+    async def after(self, _kind: Kind, _call: object, _result: object) -> None:
+        if self._left == 0:
+            raise Death
+
+
 @asynccontextmanager
 async def revived_after(url: str, fatal_write: int, moment: Moment) -> AsyncIterator[World]:
     """Let a process die in the middle of creating ``a`` under ``k``; open one that takes over."""
-    dying = Options(wrap=lambda inner: DyingDatabase(inner, fatal_write, moment))
+    dying = Options(wrap=lambda inner: Mortal(inner, fatal_write, moment))
     async with open_world(url, dying) as dead:
         with pytest.raises(Death):
             await create(dead, "a", "k")
@@ -161,7 +198,7 @@ async def test_every_key_dies_once_and_then_is_raced_for(plane: World, database_
     """Each key's first attempt dies, at each step in turn; twenty retries make one effect."""
     for number in range(KEYS):
         fatal_write, moment = STEPS[number % len(STEPS)]
-        dying = make_world(DyingDatabase(plane.database, fatal_write, moment))
+        dying = make_world(Mortal(plane.database, fatal_write, moment))
         dying.tokens.holders, dying.now = plane.tokens.holders, plane.now
         with pytest.raises(Death):
             await create(dying, name_of(number), f"k{number}")

@@ -1,11 +1,16 @@
-"""Signatures that say by a tag what they are about: they stay, count and go with their image."""
+"""Signatures that say by a tag, or by a sha512, what they are about: they go with their image."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Final
 
+import pytest
+
 from registry.oci.digest import digest_of
+from registry.oci.media_types import OCI_MANIFEST
+from registry.services.lifecycle import runs
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import LifecycleWorld
 from tests.integration.pushing import Descriptor
@@ -74,17 +79,17 @@ async def test_what_is_about_several_images_stays_while_one_of_them_does(
 
 
 async def test_signatures_follow_in_many_portions(
-    lifecycle: LifecycleWorld, database_url: str
+    lifecycle: LifecycleWorld, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No rule takes them: only the expiry of their image takes them along."""
-
+    monkeypatch.setattr(runs, "PORTION", 10)
     image = await lifecycle.push_image("image", "ci-1")
     document = await lifecycle.image_document("signature")
-    for number in range(110):
+    for number in range(22):
         about = document | {"annotations": {"number": str(number)}}
         await lifecycle.push(about, digest_tag(image, f".{number}"))
     await lifecycle.pass_days(8)
-    assert (await lifecycle.run(CI))["expired"] == 111
+    assert (await lifecycle.run(CI))["expired"] == 23
     assert await lifecycle.digests() == set()
     with querying(database_url) as query:
         check_counters(query, "acme")
@@ -102,3 +107,23 @@ async def test_an_image_that_comes_saves_its_signature(lifecycle: LifecycleWorld
 
     assert (await lifecycle.run(OLD, meddle=push_image))["expired"] == 0
     assert signature["digest"] in await lifecycle.digests()
+
+
+@pytest.mark.parametrize("is_pushed_by_it", [True, False], ids=["by-sha512", "by-sha256"])
+async def test_a_referrer_stays_and_goes_with_a_subject_it_names_by_sha512(
+    lifecycle: LifecycleWorld, *, is_pushed_by_it: bool
+) -> None:
+    document = await lifecycle.image_document("subject")
+    body = json.dumps(document).encode()
+    name = f"sha512:{hashlib.sha512(body).hexdigest()}"
+    subject = await lifecycle.push(document, "v1", reference=name if is_pushed_by_it else None)
+    about = {"mediaType": OCI_MANIFEST, "digest": name, "size": len(body)}
+    signature = await lifecycle.push_image("signature", subject=about)
+    await lifecycle.pass_days(2)
+    untagged = {"priority": 1, "selector": "untagged", "older_than_days": 1}
+    assert await lifecycle.previewed(untagged) == {}
+    every = {"priority": 1, "selector": "tagged", "older_than_days": 1}
+    (one, other) = (await lifecycle.preview(every))["images"]
+    assert {one["digest"], other["digest"]} == {subject["digest"], signature["digest"]}
+    assert (await lifecycle.run(every))["expired"] == 2
+    assert await lifecycle.digests() == set()

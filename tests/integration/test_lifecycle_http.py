@@ -27,7 +27,6 @@ CI: Final = {
 }
 
 
-@on_both_databases
 async def test_a_policy_from_its_making_to_its_end(lifecycle: LifecycleWorld) -> None:
     control, path = lifecycle.control, lifecycle.policy
     for answer in (
@@ -218,7 +217,6 @@ async def test_runs_are_listed_and_one_runs_at_a_time(lifecycle: LifecycleWorld)
     assert [run["id"] for run in await lifecycle.runs()] == [last["id"]]
 
 
-@on_both_databases
 async def test_a_run_is_found_by_its_id(lifecycle: LifecycleWorld) -> None:
     await lifecycle.put(UNTAGGED)
     control = lifecycle.control
@@ -250,7 +248,6 @@ async def test_the_first_run_is_a_day_away(lifecycle: LifecycleWorld) -> None:
     assert made["next_run_at"] < rfc3339(before + (DAY + 1) * 1_000_000)
 
 
-@on_both_databases
 async def test_a_clock_that_was_wrong_holds_up_no_policy_put_again(
     lifecycle: LifecycleWorld,
 ) -> None:

@@ -14,6 +14,7 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services import collector_runs as collection
 from registry.services.collector_runs import start_collection
+from registry.services.lifecycle import runs
 from registry.services.lifecycle.runs import KIND, start_due_runs
 from tests.databases import on_both_databases
 from tests.integration.lifecycle_world import DAY, LifecycleWorld, pin
@@ -207,19 +208,21 @@ async def test_a_run_that_cannot_work_fails_with_its_fault(lifecycle: LifecycleW
 
 
 @on_both_databases
-async def test_many_images_go_in_portions(lifecycle: LifecycleWorld) -> None:
+async def test_many_images_go_in_portions(
+    lifecycle: LifecycleWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than one transaction takes, with a subject whose referrers are divided."""
-
+    monkeypatch.setattr(runs, "PORTION", 10)
     subject = await lifecycle.push_image("subject")
     document = await lifecycle.image_document("signature")
-    for number in range(60):
+    for number in range(12):
         about = {"subject": subject, "annotations": {"number": str(number)}}
         await lifecycle.push(document | about)
-    for number in range(50):
+    for number in range(10):
         await lifecycle.push(document | {"annotations": {"number": str(number)}})
     await lifecycle.pass_days(8)
     run = await lifecycle.run(UNTAGGED)
-    assert (run["status"], run["evaluated"], run["expired"]) == ("succeeded", 111, 111)
+    assert (run["status"], run["evaluated"], run["expired"]) == ("succeeded", 23, 23)
     assert await lifecycle.digests() == set()
     record = await lifecycle.record()
     assert (record["image_count"], record["size_bytes"]) == (0, 0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
 from cloudcore.clock import uuid7
+from registry.blobstore.base import BlobStore
 from registry.errors import StoreUnavailable
 from registry.gc.purge import discard_expired_uploads
 from registry.metadata.blobs import upload_quota
@@ -200,7 +201,7 @@ class BrokenDisk(Steps):
 async def test_a_session_is_cancelled_though_its_bytes_cannot_be_deleted(
     sqlite_database: str,
 ) -> None:
-    store = SteppingStore(MemoryStore(), BrokenDisk())
+    store = cast("BlobStore", SteppingStore(MemoryStore(), BrokenDisk()))
     async with open_registry(sqlite_database, store) as registry:
         location = await begin(registry, "dev/app")
         assert (await registry.client.request("DELETE", location)).status == 204
@@ -210,7 +211,7 @@ async def test_a_session_is_cancelled_though_its_bytes_cannot_be_deleted(
 async def test_a_wrong_digest_is_told_though_the_bytes_cannot_be_deleted(
     sqlite_database: str,
 ) -> None:
-    store = SteppingStore(MemoryStore(), BrokenDisk())
+    store = cast("BlobStore", SteppingStore(MemoryStore(), BrokenDisk()))
     async with open_registry(sqlite_database, store) as registry:
         ask, other = registry.client.request, digest_of(b"other")
         location = await begin(registry, "dev/app")

@@ -11,7 +11,6 @@ from sqlalchemy import bindparam, text
 
 from cloudcore.db.statement import Statement
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.keyring import KeyringError
 from registry.metadata.pull_through import lookups
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.quotas import CACHE_RULES
@@ -95,7 +94,6 @@ async def test_a_rule_from_its_making_to_its_end(
         refused(answer, 404, "NOT_FOUND")
 
 
-@on_both_databases
 async def test_a_secret_is_never_shown_nor_sent_to_another_upstream(
     install: Install, client: httpx.AsyncClient
 ) -> None:
@@ -121,22 +119,6 @@ async def test_a_secret_is_never_shown_nor_sent_to_another_upstream(
     answer = await client.patch(one, json=elsewhere | {"credential": None})
     assert answer.json()["pull_through_cache_rule"]["credential"] is None
     assert await stored() is None
-
-
-async def test_a_sealed_secret_opens_for_its_own_rule_alone(
-    install: Install, client: httpx.AsyncClient
-) -> None:
-    given = {"username": "robot", "secret": CANARY}
-    for prefix in ("one", "two"):
-        await make(client, prefix, credential=given)
-    one, two = [
-        await install.database.read(find_rule_for, "acme", f"{prefix}/app")
-        for prefix in ("one", "two")
-    ]
-    assert one is not None
-    assert two is not None
-    with pytest.raises(KeyringError):
-        credential_of(install.keyring, one._replace(secret_sealed=two.secret_sealed))
 
 
 _WRONG: Final = (
@@ -224,7 +206,6 @@ async def test_a_rule_and_a_repository_at_once_never_both_stand(client: httpx.As
         assert sorted(answer.status_code for answer in answers) == [201, 409]
 
 
-@on_both_databases
 async def test_a_new_rule_takes_over_what_an_earlier_one_cached(install: Install) -> None:
     account = await install.add_account("acme")
     program = await install.add_program(account, "ci", ALLOW_ALL)
@@ -330,7 +311,6 @@ async def test_a_limit_holds_for_the_upstream_and_the_credential_that_it_was_tol
     assert await install.database.read(lookups.is_absent, *absent) == are_kept
 
 
-@on_both_databases
 @pytest.mark.parametrize(("seconds", "is_kept"), [(59, False), (60, True), (61, True)])
 async def test_what_is_not_upstream_is_asked_for_anew_once_it_is_remembered_for_less(
     install: Install, client: httpx.AsyncClient, seconds: int, is_kept: bool

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Row
+from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from registry.metadata.repositories.repository import (
     add_account,
@@ -15,41 +15,25 @@ from registry.metadata.repositories.repository import (
     find_or_add_repository,
 )
 from tests.databases import opened
+from tests.dying import PassingConnection
 from tests.recount import querying
 
-pytestmark = pytest.mark.postgresql
 
-
-class Meddled:
+class Meddled(PassingConnection):
     """A connection between whose first two statements something happens."""
 
-    def __init__(self, tx: Connection, meddle: Callable[[], object]) -> None:
-        self._tx = tx
-        self._meddle: Callable[[], object] | None = meddle
-        self.joins_changes = tx.joins_changes
+    def __init__(self, connection: Connection, meddle: Callable[[], object]) -> None:
+        super().__init__(connection)
+        self._meddle = meddle
+        self._count = 0
 
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
-        found = self._tx.row(statement, **parameters)
-        self._happen()
-        return found
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        return self._tx.rows(statement, **parameters)
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
-        changed = self._tx.execute(statement, **parameters)
-        self._happen()
-        return changed
-
-    def announce(self) -> None:
-        self._tx.announce()
-
-    def _happen(self) -> None:
-        meddle, self._meddle = self._meddle, None
-        if meddle is not None:
-            meddle()
+    def before(self, _statement: Statement, _parameters: object) -> None:
+        self._count += 1
+        if self._count == 2:
+            self._meddle()
 
 
+@pytest.mark.postgresql
 async def test_a_repository_that_is_deleted_before_it_is_found_is_made_anew(
     postgresql_database: str,
 ) -> None:

@@ -26,6 +26,7 @@ from registry.services.images.pulls import PullLog
 from registry.services.repositories.days import EVERY_SECONDS, measure_day
 from tests.databases import on_both_databases
 from tests.integration.console_shop import Shop, open_shop
+from tests.integration.counting import CountingConnection
 from tests.integration.pushing import World
 from tests.recount import querying
 
@@ -172,19 +173,8 @@ async def test_a_batch_of_pulls_takes_no_statement_for_a_pull(world: World) -> N
     ids = [(await world.get(f"/images/{each['digest']}"))["image"]["id"] for each in images]
     statements: list[Statement] = []
 
-    class Counted:
-        def __init__(self, inner: Connection) -> None:
-            self._inner = inner
-
-        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
-            def run(statement: Statement, **parameters: object) -> object:
-                statements.append(statement)
-                return getattr(self._inner, name)(statement, **parameters)
-
-            return run
-
     def add(tx: Connection) -> None:
-        add_pulls(cast("Connection", Counted(tx)), {(each, 20_000): 9 for each in ids})
+        add_pulls(CountingConnection(tx, statements), {(each, 20_000): 9 for each in ids})
 
     await world.install.database.write(add)
     assert len(statements) == 3  # whose they are, the repository's day, the account's day

@@ -7,11 +7,11 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import Done, Next, StepFailed
@@ -27,6 +27,7 @@ from registry.oci.digest import digest_of
 from registry.services.blobs import rewrapping
 from registry.services.data_keys import DataKeys
 from tests.databases import on_both_databases
+from tests.integration.counting import CountingDatabase
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 from tests.kms_world import KEYRING
 from tests.memory_store import MemoryStore
@@ -377,28 +378,12 @@ async def test_a_run_ends_with_its_repository_and_its_key(keyed: KeyedRegistry) 
     )
 
 
-class CountingDatabase:
-    """A database that counts what is read from it."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self.reads = 0
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
-        return getattr(self._database, name)
-
-    async def read(self, query: Callable[..., object], *args: object) -> object:
-        """Read."""
-        self.reads += 1
-        return await self._database.read(query, *args)
-
-
 async def test_a_portion_is_opened_and_wrapped_in_two_reads(keyed: KeyedRegistry) -> None:
     await push_many(keyed, 6)
     await keyed.bind(await keyed.make_key("new"))
     counting = CountingDatabase(keyed.database)
     providers = Providers(EmbeddedProvider(KEYRING))
-    vault = Vault(cast("Database", counting), providers, keyed.ctx.clock)
+    vault = Vault(counting, providers, keyed.ctx.clock)
     ctx = replace(keyed.ctx, data_keys=DataKeys(vault))
     run = await keyed.start_rewrap()
     outcome = await rewrapping.run_step(ctx, run, job_at(None))

@@ -6,8 +6,8 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import closing, suppress
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -50,17 +50,6 @@ from tests.soak import IS_SOAK, time_limit, times
 
 DAY: Final = 24 * 3600
 FAST: Final = Scrubbing(scrub_every_seconds=30 * DAY, scrub_rate_bytes=1 << 40)
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def store(blobs: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(blobs)) as filesystem:
-        yield filesystem
 
 
 @pytest.fixture

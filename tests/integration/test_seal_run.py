@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -38,17 +37,6 @@ from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 
 LAYER: Final = b"a secret layer " * 100_000
 DAMAGED: Final = b"damaged " * 10_000
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Path:
-    return tmp_path / "blobs"
-
-
-@pytest.fixture
-def store(blobs: Path) -> Iterator[FilesystemStore]:
-    with closing(FilesystemStore(blobs)) as filesystem:
-        yield filesystem
 
 
 @pytest.fixture
@@ -140,7 +128,6 @@ async def _seal_inline_blobs(keyed: KeyedRegistry, blobs: Path) -> None:
     assert not list((blobs / "objects").glob("*/*"))
 
 
-@on_both_databases
 async def test_a_reader_of_the_plain_bytes_reads_on(keyed: KeyedRegistry) -> None:
     digest = await push_blob(keyed.registry, LAYER)
     stored = await keyed.store.open(await keyed.stored_id(digest), len(LAYER))
@@ -180,7 +167,6 @@ async def test_what_cannot_be_sealed_stays_and_is_counted(
     assert not list((blobs / "uploads").iterdir())
 
 
-@on_both_databases
 @pytest.mark.parametrize("damage", list(DAMAGES))
 async def test_a_damaged_blob_is_marked_and_a_push_heals_and_seals_it(
     keyed: KeyedRegistry, blobs: Path, damage: str
@@ -352,7 +338,6 @@ class _FullStaged:
         self._staged.write(view)
 
 
-@on_both_databases
 async def test_a_full_disk_ends_the_turn_and_loses_nothing(
     keyed: KeyedRegistry, store: FilesystemStore, blobs: Path
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, cast
 
 import httpx
 import pytest
@@ -17,6 +16,7 @@ from registry.blobstore.base import DataKey
 from registry.oci.digest import digest_of
 from registry.services.data_keys import DataKeys
 from tests.databases import on_both_databases
+from tests.dying import Kind, PassingDatabase
 from tests.integration.sealed_world import SealedWorld, error_of, make_sealed_world
 from tests.memory_store import MemoryStore
 from tests.tenants import Install
@@ -170,26 +170,20 @@ async def test_a_key_is_disabled_or_deleted_while_its_bytes_arrive(
     assert len(store.files.objects) == 1
 
 
-class LosingDatabase:
+class LosingDatabase(PassingDatabase):
     """A database whose next change that writes the rows of a blob is written, and its answer lost.
 
     Before the caller knows, something else happens.
     """
 
     def __init__(self, database: Database, meeting: Callable[[], Awaitable[object]]) -> None:
-        self._database = database
+        super().__init__(database)
         self._meetings = [meeting]
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - a method of the database
-        return getattr(self._database, name)
-
-    async def write(self, change: Callable[..., object], *args: object) -> object:
-        """Write."""
-        result = await self._database.write(change, *args)
-        if change.__name__ == "_record_rows" and self._meetings:
+    async def after(self, _kind: Kind, call: Callable[..., object], _result: object) -> None:
+        if call.__name__ == "_record_rows" and self._meetings:
             await self._meetings.pop()()
             raise OutcomeUnknown("lost")
-        return result
 
 
 async def test_bytes_whose_rows_may_be_written_stay_when_the_key_is_disabled(
@@ -197,7 +191,7 @@ async def test_bytes_whose_rows_may_be_written_stay_when_the_key_is_disabled(
 ) -> None:
     key = await world.make_bound_key("mine", "red")
     database = LosingDatabase(world.install.database, lambda: world.disable(key))
-    async with world.served_by(database=cast("Database", database)) as losing:
+    async with world.served_by(database=database) as losing:
         assert (await losing.push("red", DATA)).status_code == 503
     await world.enable(key)
     await check_whole(world, DATA, "red")

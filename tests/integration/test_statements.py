@@ -20,7 +20,9 @@ from cloudcore.queue import message_rows
 from cloudcore.storage.pieces.rows import PIECE_ROWS
 from registry import metadata
 from registry.metadata import lifecycle_policies
+from registry.metadata.blobs import wraps
 from registry.metadata.blobs.objects import BLOB_ROWS
+from registry.metadata.collector import collection, erasure
 from registry.metadata.images import relations
 from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
@@ -127,6 +129,29 @@ def test_messages_are_found_by_their_ids(sqlite_database: str, name: str) -> Non
     details = plan_of(sqlite_database, vars(message_rows)[name])
     (searched,) = (each for each in details if each.startswith("SEARCH queue_messages"))
     assert "uq_queue_messages_id (id=?" in searched
+
+
+OF_THE_COLLECTOR: Final = {
+    name: value
+    for module in (wraps, erasure, collection)
+    for name, value in vars(module).items()
+    if isinstance(value, Statement)
+    and (":ids" in value.sqlite or ":digests" in value.sqlite or ":limit" in value.sqlite)
+}
+
+
+def test_the_statements_of_the_collector_are_found() -> None:
+    names = {"_SWEEP", "_DROP", "_ERASE", "_UNLINKED_EDGES", "_BEGIN_REMOVAL", "_FINISH_REMOVAL"}
+    assert names <= OF_THE_COLLECTOR.keys()
+
+
+@pytest.mark.parametrize("name", OF_THE_COLLECTOR)
+def test_what_the_collector_names_is_not_sought_in_a_whole_account(
+    sqlite_database: str, name: str
+) -> None:
+    """An index that the account alone leads into reads all its rows."""
+    plan = plan_of(sqlite_database, OF_THE_COLLECTOR[name])
+    assert not [detail for detail in plan if detail.endswith("(account_id=?)")], plan
 
 
 OF_SUBJECT: Final = "ix_manifests_subject (repository_id=? AND subject_digest=?)"

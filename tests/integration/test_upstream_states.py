@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
-
 import pytest
 
 from cloudcore.clock import MICROSECONDS
@@ -34,6 +31,7 @@ from registry.upstream.base import (
     UpstreamUnreachable,
 )
 from tests.databases import add_account, on_both_databases
+from tests.dying import Kind, PassingDatabase
 from tests.scripted_upstream import Answer, error, scripted_upstream
 from tests.upstream_world import NOW, ask_of, rule_of
 
@@ -211,25 +209,21 @@ async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -
     assert await shared.condition() == Condition([], None, None, None)
 
 
-class FullDatabase:
+class FullDatabase(PassingDatabase):
     """A database without room for changes, while it is full."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self.read = database.read
-        self.is_full = True
+    is_full = True
 
-    async def write_relaxed(self, change: Callable[..., Any], *args: object) -> object:
-        if self.is_full:
+    async def before(self, kind: Kind, _call: object) -> None:
+        if self.is_full and kind != "read":
             raise Unavailable("the database or disk is full")
-        return await self._database.write_relaxed(change, *args)
 
 
 async def test_answers_stand_though_the_database_is_full_which_is_logged_once(
     shared: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     full = FullDatabase(shared.database)
-    watch = UpstreamWatch(cast("Database", full), lambda: shared.now)
+    watch = UpstreamWatch(full, lambda: shared.now)
     with scripted_upstream() as served, ask_of(served, watch=watch) as asked:
         digest = served.add_image("library/alpine", "3", b"layer")
         remote = REMOTE._replace(origin=served.url)

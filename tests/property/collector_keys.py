@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-from sqlalchemy import bindparam
+from typing import TYPE_CHECKING, Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
-from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict
 from cloudcore.keyring import Keyring
 from cloudcore.kms import services
@@ -22,8 +19,8 @@ from registry.metadata.collector.erasure import (
     erase_wraps,
     keys_to_erase,
 )
+from registry.metadata.encryption_bindings import add_binding, end_binding
 from registry.metadata.repositories.repository import find_repository
-from registry.metadata.tables import encryption_bindings
 from registry.services.data_keys import DataKeys
 from tests.property.interleaving import drive
 from tests.property.lone_vault import LoneVault
@@ -33,21 +30,6 @@ if TYPE_CHECKING:
 
 KEYRING: Final = Keyring(bytes(range(32)))
 NAMES: Final = ("first", "second")
-_b = encryption_bindings.c
-_BIND: Final = Statement(
-    encryption_bindings.insert().values(
-        id=bindparam("id"),
-        account_id=bindparam("account_id"),
-        repository_id=bindparam("repository_id"),
-        kms_key_id=bindparam("kms_key_id"),
-        created_at=bindparam("now"),
-    )
-)
-_UNBIND: Final = Statement(
-    encryption_bindings.update()
-    .where(_b.repository_id == bindparam("repository_id"), _b.ended_at.is_(None))
-    .values(ended_at=bindparam("now"))
-)
 
 
 @dataclass
@@ -82,10 +64,10 @@ class YardKeys:
         found, now = find_repository(tx, "dev", repository), self.yard.clock()
         if found is None:
             return
-        tx.execute(_UNBIND, repository_id=found.id, now=now)
+        end_binding(tx, found.account_id, found.id, now)
         if key is not None:
-            of: dict[str, Any] = {"account_id": found.account_id, "repository_id": found.id}
-            tx.execute(_BIND, id=self.yard.ctx.new_id(), **of, kms_key_id=key.id, now=now)
+            new_id = self.yard.ctx.new_id()
+            add_binding(tx, new_id, found.account_id, found.id, key.id, now)
 
     def disable(self, key: Key) -> None:
         """Disable a key."""

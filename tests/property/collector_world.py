@@ -96,7 +96,7 @@ class Yard:
         self.rng.seed(seed)  # type: ignore[arg-type]
         self.database.begin()
         self.interleaving = self.database.interleave(self.rng)
-        self.store = InterleavedStore(self.interleaving.step)
+        self.store: Any = InterleavedStore(self.interleaving.step)
         self.clock = ManualClock()
         self.ledger = Ledger(lambda: self.interleaving.moment)
         self.ctx = ServiceContext(

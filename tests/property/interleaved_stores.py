@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate
+from typing import Any, Concatenate, Final, cast
 
-from cloudcore.db.base import Connection, P, Row, T
+from cloudcore.db.base import Connection, P, T
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
-from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
+from registry.blobstore.base import BlobStore, DataKey, Staged, Stored
+from registry.blobstore.sweeper import Deleted
 from registry.oci.digest import Digest
+from tests.dying import PassingConnection
 from tests.memory_store import MemoryStore
 from tests.property.interleaving import Died, Interleaving
 
@@ -100,175 +102,70 @@ class OneConnection:
         self.raw.close()
 
 
-class _SteppingConnection:
-    """A connection on which other tasks come between statements."""
+class _SteppingConnection(PassingConnection):
+    """A connection of queries on which other tasks come between statements."""
 
     def __init__(self, connection: Connection, database: OneConnection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._database = database
 
-    @property
-    def joins_changes(self) -> bool:
-        return self._connection.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+    def before(self, _statement: Statement, _parameters: object) -> None:
         self._database.step("read")
-        return self._connection.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        self._database.step("read")
-        return self._connection.rows(statement, **parameters)
-
-    def execute(self, statement: Statement, /, **parameters: object) -> int:
-        return self._connection.execute(statement, **parameters)
 
     def announce(self) -> None:
         raise AssertionError("a query announces nothing")
 
 
 class SteppedStore:
-    """A store whose every call is a step; a dead process's calls do nothing."""
+    """A store whose every call is a step, and each item of a list another."""
 
     def __init__(self, store: BlobStore, step: Callable[[str], None]) -> None:
         self._store = store
         self.step = step
 
-    async def open(
-        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> OpenObject:
-        """Open, a step after the row was read."""
-        self.step("open")
-        return await self._store.open(object_id, size, data_key)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a store
+        passed = getattr(self._store, name)
+        if name in _WITHOUT_STEP:
+            return passed
+        if name.startswith("list_"):
+            return partial(self._listed, name, passed)
+        return partial(self._called, name, passed)
 
-    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes."""
-        self.step("open_staged")
-        return await self._store.open_staged(upload_id, data_key)
+    async def _called(
+        self, name: str, call: Callable[..., Awaitable[T]], *arguments: object, **options: object
+    ) -> T:
+        self.step(name)
+        return await call(*arguments, **options)
 
-    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
-        """Open the stored bytes, a step after the row was read."""
-        self.step("open_stored")
-        return await self._store.open_stored(object_id, stored_size)
+    async def _listed(
+        self,
+        name: str,
+        call: Callable[..., AsyncIterator[T]],
+        *arguments: object,
+        **options: object,
+    ) -> AsyncIterator[T]:
+        async for found in call(*arguments, **options):
+            yield found
+            self.step(name)
 
-    async def check(self, object_id: str, stored_size: int) -> None:
-        """Check, a step after the row was read."""
-        self.step("check")
-        await self._store.check(object_id, stored_size)
-
-    def check_cached(self, object_id: str, stored_size: int) -> bool:
+    def check_cached(self, _object_id: str, _stored_size: int) -> bool:
         """Return False: each check is a step."""
         return False
 
-    async def stage(
-        self,
-        upload_id: str,
-        data_key: DataKey | None,
-        algorithm: str | None = None,
-        *,
-        is_fresh: bool = False,
-    ) -> Staged:
-        """Stage."""
+    async def stage(self, *arguments: Any, **options: Any) -> Staged:  # noqa: ANN401 - as the store
         self.step("stage")
-        return InterleavedStaged(
-            await self._store.stage(upload_id, data_key, algorithm, is_fresh=is_fresh), self.step
-        )
+        return self._stepped(await self._store.stage(*arguments, **options))
 
     async def resume(self, upload_id: str) -> Staged:
-        """Resume."""
         self.step("resume")
-        return InterleavedStaged(await self._store.resume(upload_id), self.step)
+        return self._stepped(await self._store.resume(upload_id))
 
-    async def stage_copy(
-        self,
-        upload_id: str,
-        source_id: str,
-        size: int,
-        *,
-        data_key: DataKey | None,
-        source_key: DataKey | None = None,
-    ) -> Staged:
-        """Stage a copy."""
+    async def stage_copy(self, *arguments: Any, **options: Any) -> Staged:  # noqa: ANN401 - as above
         self.step("stage_copy")
-        staged = await self._store.stage_copy(
-            upload_id, source_id, size, data_key=data_key, source_key=source_key
-        )
-        return InterleavedStaged(staged, self.step)
+        return self._stepped(await self._store.stage_copy(*arguments, **options))
 
-    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
-        """Return from where an upload can go on."""
-        self.step("resumable")
-        return await self._store.resumable(upload_id, received, is_sealed=is_sealed)
-
-    async def discard(self, upload_id: str) -> None:
-        """Discard."""
-        self.step("discard")
-        await self._store.discard(upload_id)
-
-    async def check_room(self) -> None:
-        """Check the room."""
-        await self._store.check_room()
-
-    async def remove_duplicate(self, object_id: str) -> None:
-        """Remove a duplicate."""
-        self.step("remove_duplicate")
-        await self._store.remove_duplicate(object_id)
-
-    def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions."""
-        return self._store.partitions()
-
-    async def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
-        """List objects, with a step after each."""
-        async for found in self._store.list_objects(partition):
-            yield found
-            self.step("list_objects")
-
-    async def list_staged(self) -> AsyncIterator[StoredObject]:
-        """List what is staged, with a step after each."""
-        async for found in self._store.list_staged():
-            yield found
-            self.step("list_staged")
-
-    async def list_ids(self, partition: str) -> AsyncIterator[str]:
-        """List the ids of objects, with a step after each."""
-        async for found in self._store.list_ids(partition):
-            yield found
-            self.step("list_ids")
-
-    async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Set aside."""
-        self.step("set_aside")
-        return await self._store.set_aside(object_id, moment, staged_too=staged_too)
-
-    async def list_orphans(self) -> AsyncIterator[Orphan]:
-        """List orphans, with a step after each."""
-        async for orphan in self._store.list_orphans():
-            yield orphan
-            self.step("list_orphans")
-
-    async def take_back(self, object_id: str) -> bool:
-        """Take back."""
-        self.step("take_back")
-        return await self._store.take_back(object_id)
-
-    async def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete an orphan."""
-        self.step("delete_orphan")
-        await self._store.delete_orphan(orphan)
-
-    def scan_alone(self) -> AbstractAsyncContextManager[bool]:
-        """Scan alone."""
-        return self._store.scan_alone()
-
-    async def generation(self) -> str | None:
-        """Return the generation."""
-        self.step("generation")
-        return await self._store.generation()
-
-    async def note_generation(self, generation: str) -> None:
-        """Note a generation."""
-        self.step("note_generation")
-        await self._store.note_generation(generation)
+    def _stepped(self, staged: Staged) -> Staged:
+        return cast("Staged", InterleavedStaged(staged, self.step))
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
         """Delete, with a step before each."""
@@ -276,6 +173,9 @@ class SteppedStore:
             self.step("delete")
             await self._store.delete([object_id])
         return Deleted(object_ids)
+
+
+_WITHOUT_STEP: Final = ("check_room", "partitions", "scan_alone")
 
 
 class InterleavedStore(SteppedStore):
@@ -286,46 +186,29 @@ class InterleavedStore(SteppedStore):
         super().__init__(self.bytes, step)
 
 
-class InterleavedStaged(Staged):
-    """Staged bytes of an `InterleavedStore`."""
+class InterleavedStaged:
+    """Staged bytes of an `InterleavedStore`; to write is no step, for nobody else sees them."""
 
     def __init__(self, staged: Staged, step: Callable[[str], None]) -> None:
         self._staged = staged
         self._step = step
 
-    @property
-    def offset(self) -> int:
-        """Return how many bytes are staged."""
-        return self._staged.offset
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of staged bytes
+        return getattr(self._staged, name)
 
-    async def rewind(
-        self,
-        offset: int,
-        digests: Mapping[str, str] | None = None,
-        algorithm: str | None = None,
-        *,
-        data_key: DataKey | None,
-    ) -> None:
-        """Rewind."""
+    async def rewind(self, *arguments: Any, data_key: DataKey | None) -> None:  # noqa: ANN401
         self._step("rewind")
-        await self._staged.rewind(offset, digests, algorithm, data_key=data_key)
-
-    def write(self, view: memoryview, /) -> None:
-        """Write: no step, for nobody else sees these bytes."""
-        self._staged.write(view)
+        await self._staged.rewind(*arguments, data_key=data_key)
 
     def flush(self) -> Mapping[str, str]:
-        """Flush."""
         self._step("flush")
         return self._staged.flush()
 
     def commit(self, expected: Digest | None) -> Stored:
-        """Commit."""
         self._step("commit")
         return self._staged.commit(expected)
 
     async def discard(self) -> None:
-        """Discard."""
         self._step("discard")
         await self._staged.discard()
 
@@ -334,6 +217,3 @@ class InterleavedStaged(Staged):
         with suppress(Died):
             self._step("close")
         await self._staged.aclose()
-
-
-_: type[BlobStore] = InterleavedStore

@@ -59,6 +59,8 @@ def _not_json() -> Iterator[Case]:
     yield _invalid("M2-empty", b"")
     yield _invalid("M3-list", b"[]")
     yield _invalid("M3-null", b"null")
+    yield _invalid("M3-text", b'"x"')
+    yield _invalid("M3-empty-object", b"{}")
     yield _invalid("M4-100000-brackets", b"[" * 100_000)
     yield _invalid("M4-100000-braces", b'{"a":' * 100_000)
     yield _invalid("M4-deep-field", _spliced(b'"x":' + b"[" * 50_000 + b"]" * 50_000))
@@ -68,6 +70,7 @@ def _not_json() -> Iterator[Case]:
     yield _invalid("M6-utf-32", lambda world: world.image.body.decode().encode("utf-32-le"))
     yield _invalid("M7-two-media-types", _spliced(b'"mediaType":"a/b"'))
     yield _invalid("M7-two-layers", _spliced(b'"layers":[]'))
+    yield _invalid("M7-two-versions", _spliced(b'"schemaVersion":2'))
     yield _invalid("M7-escaped-key", _spliced(b'"layer\\u0073":[]'))
     yield _invalid("M10-trailing-text", lambda world: world.image.body + b"x")
     yield _invalid("M10-two-documents", lambda world: world.image.body * 2)
@@ -89,7 +92,9 @@ def _not_a_manifest() -> Iterator[Case]:
     for number, value in enumerate((1, "2", 2.5, True, None, [2])):
         yield _invalid(f"M16-schema-version-{number}", _changed(schemaVersion=value))
     yield _invalid("M17-no-config", _changed(config=None))
+    yield _invalid("M17-config-of-text", _changed(config=ABSENT))
     yield _invalid("M17-no-layers", _changed(layers=None))
+    yield _invalid("M17-layers-of-object", _changed(layers={}))
     descriptor = {"mediaType": OCI_LAYER, "size": 1, "digest": ABSENT}
     layers: dict[str, object] = {
         "null": None,
@@ -98,6 +103,9 @@ def _not_a_manifest() -> Iterator[Case]:
         "bad-digest": {**descriptor, "digest": "nonsense"},
         "digest-of-list": {**descriptor, "digest": [ABSENT]},
         "md5": {**descriptor, "digest": "md5:" + "0" * 32},
+        "no-size": {"mediaType": OCI_LAYER, "digest": ABSENT},
+        "no-media-type": {"size": 1, "digest": ABSENT},
+        "media-type-of-number": {**descriptor, "mediaType": 5},
         "negative-size": {**descriptor, "size": -1},
         "size-of-text": {**descriptor, "size": "1"},
         "size-of-fraction": {**descriptor, "size": 1.5},
@@ -119,6 +127,7 @@ def _not_a_manifest() -> Iterator[Case]:
     }.items():
         subject = {"mediaType": OCI_MANIFEST, "size": 1, "digest": digest}
         yield _invalid(f"M27-subject-{case}", _changed(subject=subject))
+    yield _invalid("M27-subject-of-text", _changed(subject=ABSENT))
     yield _invalid(
         "M40-size-of-5000-digits",
         lambda world: world.manifest_with(layers=[descriptor]).replace(

@@ -36,6 +36,13 @@ NAMES = {
     "N23-backslash": "{account}/r%5Cs",
     "N24-double-encoding": "{account}/%2561",
     "N25-long-handle": "h" * 33 + "/r",
+    "N26-short-handle": "d/r",
+    "N26-underscore-in-handle": "un_derscore/r",
+    "N26-dot-in-handle": "dot.ted/r",
+    "N28-leading-dash": "{account}/-r",
+    "N28-dash-alone": "{account}/r/-",
+    "N29-two-dots": "{account}/a..b",
+    "N29-two-separators": "{account}/a_-b",
 }
 
 
@@ -44,6 +51,7 @@ def name_cases() -> Iterator[Case]:
     for case, name in NAMES.items():
         yield asked(f"{case}-get", f"GET /v2/{name}/tags/list", 400, "NAME_INVALID")
         yield asked(f"{case}-post", f"POST /v2/{name}/blobs/uploads/", 400, "NAME_INVALID")
+        yield asked(f"{case}-pull", f"GET /v2/{name}/manifests/v1", 400, "NAME_INVALID")
     yield asked("N27-no-slash", "GET /v2", 200)
 
 
@@ -63,6 +71,7 @@ def tag_cases() -> Iterator[Case]:
         "T5-nul": "latest%00",
         "T5-blank": "a%20b",
         "T4-leading-dot": ".INVALID_MANIFEST_NAME",
+        "T4-leading-dash": "-dash",
         "T5-not-ascii": "%C3%A9",
     }
     for case, tag in bad_tags.items():

@@ -38,8 +38,17 @@ def read_cases() -> Iterator[Case]:
         "climb": "..",
         "nul": "{free}%00",
         "algorithm-only": "sha256:",
+        "short": "sha256:abc",
+        "upper-case": "sha256:" + "A" * 64,
+        "65-hex": "sha256:" + "a" * 65,
+        "64-hex-of-sha512": "sha512:" + "a" * 64,
+        "63-hex-of-blake3": "blake3:" + "a" * 63,
+        "newline": "sha256:" + "a" * 63 + "%0A",
+        "encoded-colon": "sha256%3A" + "g" * 64,
     }.items():
-        yield asked(f"B3-{case}", f"GET /v2/{{repo}}/blobs/{digest}", 400, "DIGEST_INVALID")
+        for method in ("GET", "DELETE"):
+            path = f"{method} /v2/{{repo}}/blobs/{digest}"
+            yield asked(f"B3-{case}-{method.lower()}", path, 400, "DIGEST_INVALID")
     unsatisfiable = {
         "B6": "bytes=500-0",
         "B7": "bytes=-0",
@@ -113,7 +122,9 @@ def list_cases() -> Iterator[Case]:
 def referrer_cases() -> Iterator[Case]:
     """Yield the cases of referrers (R)."""
     for case, digest in {"nonsense": "nonsense", "md5": "md5:" + "0" * 32, "dots": ".."}.items():
-        yield asked(f"R1-{case}", f"GET /v2/{{repo}}/referrers/{digest}", 400, "DIGEST_INVALID")
+        for repository in ("{repo}", "{account}/nowhere"):
+            path = f"GET /v2/{repository}/referrers/{digest}"
+            yield asked(f"R1-{case}-{repository[-4:-1]}", path, 400, "DIGEST_INVALID")
     index = {"content-type": "application/vnd.oci.image.index.v1+json"}
     yield asked("R2-none", f"GET {REFERRERS}", 200, answer=index)
     yield asked("R3-absent", "GET /v2/{repo}/referrers/{absent}", 200, answer=index)

@@ -1,4 +1,4 @@
-"""Commands on a full disk: one line that names the disk and what to do, and exit status 1."""
+"""Commands on a full or read-only disk: one line that names the disk and what to do."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from typing import Final
 
 import pytest
 
+from cloudcore.clock import uuid7
 from cloudcore.db.refusals import DiskFull
 from cloudcore.keyring import create_root_key
 from registry.cli.main import main
-from tests.fault.small_disk import small_disk, take_the_rest
+from registry.cli.server.run_server import check_disk
+from registry.settings.settings import Settings
+from tests.databases import planted
+from tests.fault.small_disk import make_read_only, small_disk, take_the_rest
 
 DISK_BYTES: Final = 8 << 20
 
@@ -26,14 +30,20 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield place
 
 
+def made_on(disk: Path) -> Path:
+    """Make an install on a disk, and return its data folder."""
+    data = planted(disk / "data")
+    command = ["init", "--account", "acme", "--admin-email", "a@example.com"]
+    assert main([*command, "--data", str(data)]) == 0
+    return data
+
+
 @pytest.fixture
 def data(disk: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     """Return the data folder of an install on the small disk."""
-    folder = disk / "data"
-    command = ["init", "--account", "acme", "--admin-email", "a@example.com"]
-    assert main([*command, "--data", str(folder)]) == 0
+    made = made_on(disk)
     capsys.readouterr()
-    return folder
+    return made
 
 
 def check_told(capsys: pytest.CaptureFixture[str], status: int, file: Path) -> None:
@@ -118,3 +128,52 @@ def test_a_root_key_that_does_not_fit_names_its_file(disk: Path) -> None:
     assert caught.value.filename == str(disk / "root.key")
     assert [each.name for each in disk.iterdir()] == ["another program's"]
     assert "free some room" in DiskFull(Path(caught.value.filename)).advice
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["serve", "--port", "0"], ["fsck"], ["gc", "orphans"], ["backup", "{elsewhere}"]],
+    ids=lambda command: command[0],
+)
+def test_an_install_on_a_disk_that_became_read_only(
+    data: Path, tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite says "unable to open database file" where there are no files beside it."""
+    for suffix in ("-wal", "-shm"):
+        (data / f"metadata.db{suffix}").unlink()
+    make_read_only(data.parent)
+    named = [part.format(elsewhere=tmp_path / "backup") for part in command]
+    assert main([*named, "--data", str(data)]) != 0
+    told = capsys.readouterr().err
+    assert f"entrepot: the disk that holds {data / 'metadata.db'} is read-only" in told
+    assert told.endswith("mount it writable\n"), told
+
+
+def test_a_database_elsewhere_does_not_notice_a_disk_that_became_read_only(
+    disk: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Nor that a worker was killed before: the file of its lock cannot be marked."""
+    monkeypatch.setenv("ENTREPOT_DATABASE_URL", f"sqlite:///{tmp_path / 'metadata.db'}")
+    data = made_on(disk)
+    workers = data / "workers"
+    workers.mkdir()
+    (workers / uuid7()).write_bytes(Path("/proc/sys/kernel/random/boot_id").read_bytes())
+    make_read_only(disk)
+    capsys.readouterr()
+    assert main(["serve", "--port", "0", "--data", str(data)]) != 0
+    told = capsys.readouterr().err
+    assert told == (
+        f"entrepot: the disk that holds {data} is read-only; look in the system's log whether the"
+        " disk has failed, and mount it writable\n"
+    )
+
+
+def test_a_read_only_disk_of_the_blobs_alone_stops_no_start(tmp_path: Path) -> None:
+    """What is there can still be pulled."""
+    settings = Settings(data=tmp_path)
+    with small_disk(settings.blobs, DISK_BYTES) as disk:
+        make_read_only(disk)
+        check_disk(settings)
