@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any, Final
-
-import pytest
+from typing import Any
 
 from registry.oci.media_types import OCI_MANIFEST
 from registry.services.encryption_bindings import key_usage
 from tests.databases import on_both_databases
-from tests.integration.served_world import Served, open_served
-
-pytestmark = on_both_databases
-
-UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
-
-
-@pytest.fixture
-async def served(metadata_url: str, tmp_path: Path) -> AsyncIterator[Served]:
-    """Return all of ``entrepot serve``, over the database of the test."""
-    async with open_served(tmp_path, metadata_url) as served:
-        yield served
+from tests.integration.served_world import Served
+from tests.tenants import allow
 
 
 async def make_repository(served: Served, name: str, key: str) -> str:
@@ -72,6 +58,7 @@ def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
     return tuple(found[name] for name in names)
 
 
+@on_both_databases
 async def test_what_only_a_key_opens_is_told_from_what_another_opens_too(served: Served) -> None:
     one, two = await make_key(served, "one"), await make_key(served, "two")
     assert counts(await usage(served, one)) == (0, 0, 0, 0)
@@ -117,6 +104,7 @@ async def test_a_key_that_is_to_be_deleted_itself_does_not_save_a_blob(served: S
     assert counts(await usage(served, two)) == (1, 0, 0, 1)
 
 
+@on_both_databases
 async def test_no_more_is_read_than_the_bound(served: Served) -> None:
     key = await make_key(served, "one")
     for name in ("first", "second"):
@@ -131,21 +119,9 @@ async def test_no_more_is_read_than_the_bound(served: Served) -> None:
 
 
 async def test_only_who_may_read_all_repositories_is_told_of_an_own_key(served: Served) -> None:
-    token, theirs = served.acme.program_token, served.globex.ids["/v1/keys/{}"]
-    for key_id in (UNKNOWN, theirs, "platform"):
-        answer = await served.ask("GET", f"/v1/key-usage/{key_id}", token=token)
-        assert answer.status_code == 404, answer.text
-    statement = {
-        "effect": "allow",
-        "actions": ["registry:DescribeKeyUsage"],
-        "resources": [f"crn:registry:local:{served.acme.account_id}:repository/app"],
-    }
-    program = await served.make("/v1/service-accounts", {"name": "reader"}, token=token)
-    key = await served.make(f"/v1/service-accounts/{program['id']}/access-keys", {}, token=token)
-    document = {"version": "1", "statements": [statement]}
-    policy = await served.make("/v1/policies", {"name": "r", "document": document}, token=token)
-    attached = f"/v1/policies/{policy['id']}/attachments"
-    await served.make(attached, {"service_account": "reader"}, token=token)
-    reader = await served.program_token(key["access_key_id"], key["secret_access_key"])
+    named = await served.ask("GET", "/v1/key-usage/platform", token=served.acme.program_token)
+    assert named.status_code == 404, named.text
+    app = f"crn:registry:local:{served.acme.account_id}:repository/app"
+    reader = await served.token_that_may(allow("registry:DescribeKeyUsage", on=app))
     path = f"/v1/key-usage/{served.acme.ids['/v1/keys/{}']}"
     assert (await served.ask("GET", path, token=reader)).status_code == 403

@@ -59,30 +59,21 @@ async def test_a_key_is_made_shown_changed_and_listed(served: Served) -> None:
     assert changed == {**key, "tags": {}, "updated_at": changed["updated_at"]}
     listed = (await ask(served, "GET", "")).json()
     assert [each["name"] for each in listed["keys"]] == ["platform", "key", "app"]
-    first = (await ask(served, "GET", "?limit=2")).json()
-    rest = (await ask(served, "GET", f"?limit=2&marker={first['meta']['marker']}")).json()
-    assert first["keys"] + rest["keys"] == listed["keys"]
-    assert (first["meta"]["total"], rest["meta"]["has_more"]) == (3, False)
-    named = (await ask(served, "GET", "?name=app")).json()
-    assert (named["keys"], named["meta"]["total"]) == ([changed], 1)
-    assert (await ask(served, "GET", "?name=app&state=disabled")).json()["keys"] == []
+    for state, found in (("enabled", [changed]), ("disabled", [])):
+        assert (await ask(served, "GET", f"?name=app&state={state}")).json()["keys"] == found
 
 
+_UNFIT_USAGE: Final = "key_usage", "not_allowed"
 MALFORMED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (
     ({}, "name", "missing"),
     ({"name": "App"}, "name", "malformed"),
     ({"name": "01890000-0000-7000-8000-0000000000ff"}, "name", "malformed"),
     ({"name": "a" * 64}, "name", "out_of_range"),
     ({"name": "a", "key_spec": "aes-128"}, "key_spec", "not_allowed"),
-    ({"name": "a", "key_usage": "sign_verify"}, "key_usage", "not_allowed"),
-    (
-        {"name": "a", "key_spec": "hmac-256", "key_usage": "encrypt_decrypt"},
-        "key_usage",
-        "not_allowed",
-    ),
+    ({"name": "a", "key_usage": "sign_verify"}, *_UNFIT_USAGE),
+    ({"name": "a", "key_spec": "hmac-256", "key_usage": "encrypt_decrypt"}, *_UNFIT_USAGE),
     ({"name": "a", "tags": {"": "x"}}, "tags", "malformed"),
     ({"name": "a", "tags": {"a": "\x07"}}, "tags", "malformed"),
-    ({"name": "a", "state": "enabled"}, "state", "unknown_field"),
 )
 
 
@@ -154,13 +145,8 @@ async def test_a_name_is_taken_until_the_key_is_deleted(
 
 async def test_a_key_is_disabled_and_enabled(served: Served) -> None:
     path = f"/{served.acme.ids['/v1/keys/{}']}"
-    for action, state in (
-        ("enable", "enabled"),
-        ("disable", "disabled"),
-        ("disable", "disabled"),
-        ("enable", "enabled"),
-    ):
-        assert (await key_of(served, "POST", f"{path}/{action}"))["state"] == state
+    for action in ("enable", "disable", "disable", "enable"):
+        assert (await key_of(served, "POST", f"{path}/{action}"))["state"] == f"{action}d"
 
 
 async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
@@ -173,41 +159,24 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     answer = await ask(served, "DELETE", f"{path}?pending_window_days=7")
     pending = answer.json()["key"]
     assert (answer.status_code, pending["state"]) == (202, "pending_deletion")
-    for method, action in (
-        ("POST", "enable"),
-        ("POST", "disable"),
-        ("POST", "rotate"),
-        ("POST", "generate-data-key"),
-        ("DELETE", ""),
-    ):
-        await conflict(served, method, f"{path}/{action}".rstrip("/"))
+    for action in ("enable", "disable", "rotate", "generate-data-key"):
+        await conflict(served, "POST", f"{path}/{action}")
+    await conflict(served, "DELETE", path)
     await delete_due_keys(served.kms)
     assert await key_of(served, "GET", path) == pending
     served.clock.advance(7 * DAY)
     served.acme.program_token = served.fresh_token()
-    assert (await conflict(served, "POST", f"{path}/cancel-deletion"))["state"] == (
-        "pending_deletion"
-    )
+    late = await conflict(served, "POST", f"{path}/cancel-deletion")
+    assert late["state"] == "pending_deletion"
     assert await served.database.read(count_versions, account_id, key_id) == 2
     await delete_due_keys(served.kms)
     assert await served.database.read(count_versions, account_id, key_id) == 0
     deleted = await key_of(served, "GET", path)
-    assert deleted == {
-        **pending,
-        "state": "deleted",
-        "crn": None,
-        "name": None,
-        "updated_at": deleted["updated_at"],
-    }
-    for method, action in (
-        ("POST", "enable"),
-        ("POST", "disable"),
-        ("POST", "rotate"),
-        ("POST", "cancel-deletion"),
-        ("DELETE", ""),
-    ):
-        params = await conflict(served, method, f"{path}/{action}".rstrip("/"))
-        assert params == {"state": "deleted"}
+    gone = {"state": "deleted", "crn": None, "name": None, "updated_at": deleted["updated_at"]}
+    assert deleted == {**pending, **gone}
+    for action in ("enable", "disable", "rotate", "cancel-deletion"):
+        assert await conflict(served, "POST", f"{path}/{action}") == {"state": "deleted"}
+    assert await conflict(served, "DELETE", path) == {"state": "deleted"}
     for change in ({}, {"description": "New."}):
         refused = await ask(served, "PATCH", path, change)
         assert refused.status_code == 409, refused.text
@@ -220,14 +189,10 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     assert listed == [deleted]
     again = await key_of(served, "POST", "", {"name": "key"})
     assert again["id"] != key_id
-    events = (
-        await served.ask(
-            "GET", "/v1/audit-events?action=kms:DeleteKey", token=served.acme.program_token
-        )
-    ).json()["events"]
-    assert [(each["principal"], each["resources"], each["details"]) for each in events] == [
-        (None, [pending["crn"]], {"key_id": key_id, "versions": 2})
-    ]
+    query, token = "/v1/audit-events?action=kms:DeleteKey", served.acme.program_token
+    (event,) = (await served.ask("GET", query, token=token)).json()["events"]
+    assert (event["principal"], event["resources"]) == (None, [pending["crn"]])
+    assert event["details"] == {"key_id": key_id, "versions": 2}
 
 
 async def test_a_deletion_is_cancelled_in_time(served: Served) -> None:
@@ -253,14 +218,12 @@ async def test_a_key_is_rotated(served: Served) -> None:
     for number in (2, 3):
         assert (await key_of(served, "POST", f"{path}/rotate"))["current_version"] == number
     first = (await ask(served, "GET", f"{path}/versions?limit=2")).json()
-    assert [(each["version"], each["is_current"]) for each in first["versions"]] == [
-        (1, False),
-        (2, False),
+    rest = (await ask(served, "GET", f"{path}/versions?marker={first['meta']['marker']}")).json()
+    pages = [
+        [(each["version"], each["is_current"]) for each in page["versions"]]
+        for page in (first, rest)
     ]
-    rest = await ask(served, "GET", f"{path}/versions?marker={first['meta']['marker']}")
-    assert [(each["version"], each["is_current"]) for each in rest.json()["versions"]] == [
-        (3, True)
-    ]
+    assert pages == [[(1, False), (2, False)], [(3, True)]]
     for spec in ("hmac-256", "ecdsa-p256"):
         other = await key_of(served, "POST", "", {"name": spec, "key_spec": spec})
         assert (await ask(served, "POST", f"/{other['id']}/rotate")).status_code == 400

@@ -41,48 +41,47 @@ def only(statement: dict[str, Any], **conditions: Any) -> dict[str, Any]:  # noq
     return statement | {"conditions": conditions}
 
 
-@pytest.mark.parametrize(
-    ("statements", "lost"),
-    [
-        ([refuse("*")], [PULL]),
-        ([refuse("acme")], [PULL]),
-        ([refuse(SELF)], [PULL]),
-        ([let("*"), refuse("*", actions=[PULL, PUSH, SEE])], [SEE, PULL, PUSH]),
-        ([refuse(SELF, actions=[SEE])], [SEE]),
-        ([only(refuse("*"), ip_address=["192.0.2.0/24"])], [PULL]),
-        ([only(refuse("*"), not_ip_address=["198.51.100.0/24"])], [PULL]),
-        ([refuse("partner")], []),
-        ([refuse("crn:iam::acme:service-account/other")], []),
-        ([let("*")], []),
-        ([only(refuse("*"), ip_address=["198.51.100.0/24"])], []),
-        ([only(refuse("*"), date_before="2020-01-01T00:00:00Z")], []),
-    ],
-)
-async def test_a_policy_that_denies_its_setter_is_forced_or_refused(
-    sqlite_database: str, statements: list[dict[str, Any]], lost: list[str]
-) -> None:
+DENIALS: Final[list[tuple[list[dict[str, Any]], list[str]]]] = [
+    ([refuse("*")], [PULL]),
+    ([refuse("acme")], [PULL]),
+    ([refuse(SELF)], [PULL]),
+    ([let("*"), refuse("*", actions=[PULL, PUSH, SEE])], [SEE, PULL, PUSH]),
+    ([refuse(SELF, actions=[SEE])], [SEE]),
+    ([only(refuse("*"), ip_address=["192.0.2.0/24"])], [PULL]),
+    ([only(refuse("*"), not_ip_address=["198.51.100.0/24"])], [PULL]),
+    ([refuse("partner")], []),
+    ([refuse("crn:iam::acme:service-account/other")], []),
+    ([let("*")], []),
+    ([only(refuse("*"), ip_address=["198.51.100.0/24"])], []),
+    ([only(refuse("*"), date_before="2020-01-01T00:00:00Z")], []),
+]
+"""Statements of a new policy, and the actions that it takes from who sets it."""
+
+
+async def test_a_policy_that_denies_its_setter_is_forced_or_refused(sqlite_database: str) -> None:
     async with open_client(sqlite_database) as (client, path):
-        said = document(*statements)
-        answer = await client.put(path, json=said)
-        if not lost:
-            assert answer.status_code == 200, answer.text
-            return
-        refused(answer, 409, "CONFLICT")
-        assert answer.json()["error"]["params"] == {"actions": lost}
-        refused(await client.get(path), 404, "NOT_FOUND")
-        refused(await client.put(f"{path}?force=false", json=said), 409, "CONFLICT")
-        refused(await client.put(f"{path}?force=1", json=said), 400, "INVALID_INPUT", "force")
-        assert (await client.put(f"{path}?force=true", json=said)).status_code == 200
-        # It has nothing more to lose by what it lives with.
-        assert (await client.put(path, json=said)).status_code == 200
+        for statements, lost in DENIALS:
+            await client.delete(path)
+            said = document(*statements)
+            answer = await client.put(path, json=said)
+            if not lost:
+                assert answer.status_code == 200, (statements, answer.text)
+                continue
+            refused(answer, 409, "CONFLICT")
+            assert answer.json()["error"]["params"] == {"actions": lost}
+            refused(await client.get(path), 404, "NOT_FOUND")
+            refused(await client.put(f"{path}?force=false", json=said), 409, "CONFLICT")
+            refused(await client.put(f"{path}?force=1", json=said), 400, "INVALID_INPUT", "force")
+            assert (await client.put(f"{path}?force=true", json=said)).status_code == 200
+            # It has nothing more to lose by what it lives with.
+            assert (await client.put(path, json=said)).status_code == 200
 
 
-async def test_what_one_may_not_do_anyway_cannot_be_lost(database_url: str) -> None:
+async def test_what_one_may_not_do_anyway_cannot_be_lost(sqlite_database: str) -> None:
     """The way out stays open: no policy of a repository can deny its own replacement."""
 
-    async with open_client(
-        database_url, allow("registry:PutRepositoryPolicy", "registry:DeleteRepositoryPolicy")
-    ) as (client, path):
+    own = allow("registry:PutRepositoryPolicy", "registry:DeleteRepositoryPolicy")
+    async with open_client(sqlite_database, own) as (client, path):
         assert (await client.put(path, json=document(refuse("*")))).status_code == 200
         assert (await client.delete(path)).status_code == 204
         assert (await client.put(path, json=document(let(SELF)))).status_code == 200
@@ -128,6 +127,14 @@ async def test_no_document_is_taken_by_half(sqlite_database: str, force: str) ->
         ).encode(),
         "an effect": _encoded(effect="Allow"),
         "NotAction": _encoded(NotAction=["registry:PullImage"]),
+        "an object without fields": b"{}",
+        "no statements": b'{"version": "1"}',
+        "no text in its place": b'{"policy": "text"}',
+        "fields beside it": json.dumps(
+            {"policy": document(let("partner")), "version": "1"}
+        ).encode(),
+        "no such role": _encoded(principals=["crn:iam::acme:role/absent"]),
+        "no such program": _encoded(principals=["crn:iam::acme:service-account/absent"]),
         "the public among others": _encoded(
             principals=["partner", "*"], actions=["registry:PullImage", "registry:PushImage"]
         ),

@@ -1,4 +1,4 @@
-"""A repository's own policy decides on `/v1` as well, wherever it may speak of the action.
+"""A repository's own policy decides on `/v1` as well; and what is told of images and their tags.
 
 Driven by the table of operations: one that is added is asked here by itself.
 """
@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from registry.services.resource_kinds import REPOSITORY_RULES
-from tests.integration.pushing import World, signed_in
+from tests.integration.pushing import World, make_world, refused, signed_in
 from tests.spec.operations import OPERATIONS, Operation
-from tests.tenants import ALLOW_ALL, allow, let, refuse
+from tests.tenants import ALLOW_ALL, allow, bearer, let, refuse
 
 _REPOSITORY: Final = "/v1/repositories/{id}"
 _NEITHER: Final = allow("registry:GetAuthorizationToken")
@@ -91,3 +91,51 @@ async def test_a_partner_needs_both_and_is_not_told_what_is_the_accounts_own(
             assert status == 404, operation
         else:
             assert status in operation.success, operation
+
+
+async def test_an_image_of_another_repository_is_not_here(world: World) -> None:
+    image = await world.push_image("one", "v1")
+    other = await world.another("other")
+    ident = (await world.get(f"/images/{image['digest']}"))["image"]["id"]
+    for name in (image["digest"], ident):
+        for method, path in (
+            ("GET", f"/images/{name}"),
+            ("GET", f"/images/{name}/manifest"),
+            ("DELETE", f"/images/{name}"),
+        ):
+            answer = await world.control.request(method, f"{other.path}{path}")
+            refused(answer, 404, "NOT_FOUND")
+    put = await world.control.put(f"{other.path}/tags/v1", json={"digest": image["digest"]})
+    refused(put, 404, "NOT_FOUND")
+    assert await world.pulls("v1")
+
+
+async def test_what_is_wrong_with_a_tags_body_is_told_to_who_may_push(world: World) -> None:
+    """All others get the answer that a right body gets, whatever else they may do."""
+    image = await world.push_image("one", "v1")
+    other = await make_world(world.install, "other")
+    elsewhere = allow("registry:PushImage", on="crn:registry:local:acme:repository/elsewhere")
+    programs = [
+        await world.install.add_program(world.account, f"program-{number}", *statements)
+        for number, statements in enumerate(
+            [(), (allow("registry:DescribeImages"),), (elsewhere,), (allow("registry:PushImage"),)]
+        )
+    ]
+    callers = [
+        *((bearer(program.access_token), 403) for program in programs[:3]),
+        (dict(other.control.headers), 404),
+        (bearer(programs[3].access_token), 400),
+    ]
+    json, text = "application/json", "text/plain"
+    bodies = [(b"{}", json), (b'{"digest": 1}', json), (b"{", json), (b"", json), (b"x", text)]
+    path = f"{world.path}/tags/v1"
+    for headers, status in callers:
+        right = await world.control.put(path, json={"digest": image["digest"]}, headers=headers)
+        assert right.status_code == (200 if status == 400 else status)
+        for body, kind in bodies:
+            sent = headers | {"content-type": kind}
+            answer = await world.control.put(path, content=body, headers=sent)
+            expected = 415 if (status, kind) == (400, text) else status
+            assert answer.status_code == expected, (headers, body)
+            if status != 400:
+                assert answer.json()["error"]["message"] == right.json()["error"]["message"]

@@ -1,15 +1,16 @@
-"""Policy documents: what is no policy is refused, with the field and never in silence."""
+"""Policy documents that are refused, with the field; and what a refused request is missing."""
 
 from __future__ import annotations
 
 import re
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from cloudcore.errors import InvalidInput
 from cloudcore.iam.conditions import Conditions
+from cloudcore.iam.decision import Caller, Question, Verdict, decide
 from cloudcore.iam.policy import Effect, Policy, PolicyKind, ResourceRules, policy_of
 from registry.services.resource_kinds import REPOSITORY_RULES
 
@@ -74,6 +75,7 @@ def test_the_top_is_strict(field: str, top: dict[str, Any]) -> None:
         ("sid", {"sid": ""}),
         ("sid", {"sid": None}),
         ("sid", {"sid": "é"}),
+        ("sid", {"sid": "x" * 129}),
         ("actions", {"actions": "registry:PullImage"}),
         ("actions", {"actions": []}),
         ("actions", {"actions": ["registry:PullImage"] * 101}),
@@ -169,6 +171,8 @@ def test_the_public_may_only_pull() -> None:
     assert field_refused(REPOSITORY_RULES, SHARE | more) == "statements[0].actions"
     parse(REPOSITORY_RULES, SHARE | more | {"effect": "deny"})
     parse(REPOSITORY_RULES, SHARE | {"principals": ["*", "acme"]})
+    mixed = SHARE | {"actions": ["registry:DescribeImages"], "principals": ["*", "acme"]}
+    assert field_refused(REPOSITORY_RULES, mixed) == "statements[0].actions"
 
 
 @pytest.mark.parametrize("action", ["registry:DeleteImage", "registry:*", "*", "iam:AssumeRole"])
@@ -176,8 +180,9 @@ def test_a_resource_policy_speaks_of_images_only(action: str) -> None:
     assert field_refused(REPOSITORY_RULES, SHARE | {"actions": [action]}) == "statements[0].actions"
 
 
-def test_a_resource_policy_names_no_resources() -> None:
-    assert field_refused(REPOSITORY_RULES, SHARE | ALLOW) == "statements[0].resources"
+@pytest.mark.parametrize("field", ["resources", "principal", "not_actions"])
+def test_a_resource_policy_names_no_resources_and_nothing_unknown(field: str) -> None:
+    assert field_refused(REPOSITORY_RULES, SHARE | {field: ["*"]}) == f"statements[0].{field}"
 
 
 def test_a_role_trusts_no_everyone_and_nothing_but_being_assumed() -> None:
@@ -211,3 +216,43 @@ def test_mapped_addresses_are_the_addresses_they_map() -> None:
     assert conditions(ip_address=["10.0.0.0/8"]).hold(ip_address("::ffff:10.0.0.1"), 0)
     assert not inside.hold(None, 0)
     assert conditions(not_ip_address=["10.0.0.0/8"]).hold(None, 0)
+
+
+OTHER: Final = "01890000-0000-7000-8000-00000000000b"
+DEV: Final = f"crn:iam::{ACCOUNT}:role/dev"
+ON_ALL: Final = {"effect": "allow", "actions": ["*"], "resources": ["*"]}
+INSIDER: Final = Caller(f"crn:iam::{ACCOUNT}:service-account/ci", ACCOUNT)
+STRANGER: Final = Caller(f"crn:iam::{OTHER}:service-account/ci", OTHER)
+PERSON: Final = Caller(f"crn:iam::{OTHER}:user/{OTHER}", None)
+
+
+def on_it(*principals: str, effect: str = "allow") -> dict[str, Any]:
+    return {"effect": effect, "actions": ["registry:PullImage"], "principals": list(principals)}
+
+
+@pytest.mark.parametrize(
+    ("caller", "own", "attached", "verdict"),
+    [
+        (STRANGER, None, on_it("*"), Verdict.NEEDS_IDENTITY_POLICY),
+        (STRANGER, ON_ALL, None, Verdict.NEEDS_RESOURCE_POLICY),
+        (STRANGER, None, None, Verdict.NO_ALLOW),
+        (STRANGER, ON_ALL, on_it("*", effect="deny"), Verdict.RESOURCE_DENY),
+        (STRANGER, ON_ALL | {"effect": "deny"}, on_it("*"), Verdict.EXPLICIT_DENY),
+        (INSIDER, None, on_it("*"), Verdict.NO_ALLOW),
+        (Caller(DEV, ACCOUNT), None, on_it(DEV), Verdict.ALLOWED),
+        (None, None, None, Verdict.NO_ALLOW),
+        (PERSON, None, on_it("*"), Verdict.NEEDS_IDENTITY_POLICY),
+    ],
+)
+def test_a_refusal_says_what_is_missing(
+    caller: Caller | None,
+    own: dict[str, Any] | None,
+    attached: dict[str, Any] | None,
+    verdict: Verdict,
+) -> None:
+    """`tests/property/test_policies` proves a decision's yes and no."""
+    identity = [] if own is None else [parse(PolicyKind.IDENTITY, own)]
+    resource = None if attached is None else parse(REPOSITORY_RULES, attached)
+    crn = f"crn:registry:eu:{ACCOUNT}:repository/app"
+    question = Question(caller, "registry:PullImage", crn, ACCOUNT, None, 0)
+    assert decide(question, identity, resource) is verdict
