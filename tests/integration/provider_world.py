@@ -76,12 +76,15 @@ class ProviderWorld:
         """Open the sign-in page as a command asks for it, or with other parameters."""
         return await self.browse(f"{AUTHORIZE}?{urlencode(authorization_query() | changes)}")
 
-    async def leave(self, **changes: str) -> str:
-        """Choose the provider on the sign-in page; return where the browser is sent."""
-        page = await self.open_page(**changes)
+    def link(self, page: httpx.Response) -> str:
+        """Return the link of the provider on a sign-in page."""
         links = [html.unescape(link) for link in _LINK.findall(page.text)]
         (link,) = [link for link in links if self.row["id"] in link]
-        sent = await self.browse(link)
+        return link
+
+    async def leave(self, **changes: str) -> str:
+        """Choose the provider on the sign-in page; return where the browser is sent."""
+        sent = await self.browse(self.link(await self.open_page(**changes)))
         assert sent.status_code == 303, sent.text
         return sent.headers["location"]
 

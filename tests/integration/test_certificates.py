@@ -17,7 +17,7 @@ from sqlalchemy import select
 from cloudcore.audit.rows import audit_events
 from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.certificate import CERTIFICATE
-from cloudcore.certificate.embedded import list_authorities
+from cloudcore.certificate.embedded import list_authorities, write_server_certificate
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
     AuthorityRefused,
@@ -34,7 +34,10 @@ from cloudcore.errors import Conflict
 from cloudcore.jobs.outbox import outbox
 from cloudcore.jobs.tables import jobs
 from cloudcore.key_pairs import signing_request
+from cloudcore.own_certificate.paths import own_certificate, root_file
+from cloudcore.own_certificate.renewal import names_in
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
+from cloudcore.serving.tls.files import load_tls
 from cloudcore.web.idempotency import idempotency_records
 from tests.certificates import uploaded
 from tests.databases import on_both_databases
@@ -462,3 +465,20 @@ def events(tx: Connection) -> list[tuple[str, Any]]:
     """Return type and payload of the events in the outbox about the certificate web."""
     told = [(row[0], json.loads(row[1])) for row in tx.rows(EVENTS)]
     return [each for each in told if each[1]["data"]["certificate"]["name"] == "web"]
+
+
+@on_both_databases
+async def test_that_of_the_server_has_its_names_and_addresses_and_is_of_the_root_beside_it(
+    certified: World, tmp_path: Path
+) -> None:
+    served, names = certified.served, ("localhost", "127.0.0.1", "::1")
+    await write_server_certificate(served.database, served.certificates.embedded, names, tmp_path)
+    files = own_certificate(tmp_path)
+    assert not load_tls(files, served.clock() / MICROSECONDS).is_stand_in
+    chain = files.certificate.read_bytes()
+    assert names_in(chain) == set(names)
+    leaf, issuing = x509.load_pem_x509_certificates(chain)
+    (root,) = x509.load_pem_x509_certificates(root_file(tmp_path).read_bytes())
+    leaf.verify_directly_issued_by(issuing)
+    issuing.verify_directly_issued_by(root)
+    assert root.subject == root.issuer

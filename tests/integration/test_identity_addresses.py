@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, cast
 
 import pytest
@@ -37,6 +37,15 @@ def salts(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return noted
 
 
+@pytest.fixture
+async def noting(sqlite_database: str) -> AsyncIterator[World]:
+    """Return a control plane whose statements are noted."""
+    async with open_world(
+        sqlite_database, wrap=lambda database: cast("Database", NotingDatabase(database))
+    ) as world:
+        yield world
+
+
 async def furnish(world: World) -> None:
     """Let people of other organizations have two of the addresses; one of them, two people."""
     other = await world.make("/v1/organizations", {"name": "Other"}, token="outsider")
@@ -62,52 +71,44 @@ def requests(world: World, email: str) -> Iterator[tuple[str, str, Any, str]]:
 
 
 async def test_addresses_of_others_are_as_those_of_nobody(
-    database_url: str, salts: list[bytes]
+    noting: World, salts: list[bytes]
 ) -> None:
-    async with open_world(
-        database_url, wrap=lambda database: cast("Database", NotingDatabase(database))
-    ) as world:
-        await furnish(world)
-        database = cast("NotingDatabase", world.database)
-        seen = []
-        for email in ("first@example.org", FREE, TAKEN, SHARED):
-            told = []
-            for method, path, body, token in requests(world, email):
-                database.noted.clear()
-                salts.clear()
-                answer = await world.ask(method, path, body, token=token)
-                text = _VARYING.sub("…", answer.text).replace(email, "…")
-                headers = {
-                    name: _VARYING.sub("…", value)
-                    for name, value in answer.headers.items()
-                    if name != "x-request-id"
-                }
-                ran = [each.statement for each in database.noted]
-                assert ran
-                told.append((answer.status_code, text, headers, ran, len(salts)))
-            assert [each[0] for each in told] == [201, 404, 201, 409, 409, 201]
-            assert [each[-1] for each in told] == [0, 0, 1, 1, 0, 0]
-            seen.append(told)
-        # The first address is there so that the caches are warm for the others.
-        assert seen[1] == seen[2] == seen[3]
-
-
-async def test_wrong_codes_take_the_same_statements(database_url: str) -> None:
-    async with open_world(
-        database_url, wrap=lambda database: cast("Database", NotingDatabase(database))
-    ) as world:
-        database = cast("NotingDatabase", world.database)
-        await world.person("guest")
-        await world.accept("ein_guess", token="guest")  # opens the window of what is counted
-        await world.invite("guest@example.org")
-        seen = []
-        for organization in (world.acme.organization_id, world.globex.organization_id, uuid7()):
+    await furnish(noting)
+    database, seen = cast("NotingDatabase", noting.database), []
+    for email in ("first@example.org", FREE, TAKEN, SHARED):
+        told = []
+        for method, path, body, token in requests(noting, email):
             database.noted.clear()
-            answer = await world.accept("ein_guess", token="guest", organization=organization)
-            assert answer.status_code == 404
-            seen.append([each.statement for each in database.noted])
-        assert len(seen[0]) > 5
-        assert seen[0] == seen[1] == seen[2]
+            salts.clear()
+            answer = await noting.ask(method, path, body, token=token)
+            text = _VARYING.sub("…", answer.text).replace(email, "…")
+            headers = {
+                name: _VARYING.sub("…", value)
+                for name, value in answer.headers.items()
+                if name != "x-request-id"
+            }
+            ran = [each.statement for each in database.noted]
+            assert ran
+            told.append((answer.status_code, text, headers, ran, len(salts)))
+        assert [each[0] for each in told] == [201, 404, 201, 409, 409, 201]
+        assert [each[-1] for each in told] == [0, 0, 1, 1, 0, 0]
+        seen.append(told)
+    # The first address is there so that the caches are warm for the others.
+    assert seen[1] == seen[2] == seen[3]
+
+
+async def test_wrong_codes_take_the_same_statements(noting: World) -> None:
+    await noting.person("guest")
+    await noting.accept("ein_guess", token="guest")  # opens the window of what is counted
+    await noting.invite("guest@example.org")
+    database, seen = cast("NotingDatabase", noting.database), []
+    for organization in (noting.acme.organization_id, noting.globex.organization_id, uuid7()):
+        database.noted.clear()
+        answer = await noting.accept("ein_guess", token="guest", organization=organization)
+        assert answer.status_code == 404
+        seen.append([each.statement for each in database.noted])
+    assert len(seen[0]) > 5
+    assert seen[0] == seen[1] == seen[2]
 
 
 async def test_people_of_an_address_share_the_salt(identity: World, salts: list[bytes]) -> None:

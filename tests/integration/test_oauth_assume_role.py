@@ -33,10 +33,11 @@ def crn_of(user: User) -> str:
     return f"crn:iam::{user.organization_id}:user/{user.id}"
 
 
-def refusal(answer: httpx.Response) -> tuple[int, dict[str, Any]]:
-    """Return all of a refusal but its id."""
-    error = answer.json()["error"]
-    return answer.status_code, {k: v for k, v in error.items() if k != "request_id"}
+def refusal(answer: httpx.Response) -> tuple[int, dict[str, Any], dict[str, str]]:
+    """Return all of a refusal but its id: status, error and headers."""
+    error = {k: v for k, v in answer.json()["error"].items() if k != "request_id"}
+    headers = {k: v for k, v in answer.headers.items() if k not in ("x-request-id", "date")}
+    return answer.status_code, error, headers
 
 
 def message(answer: httpx.Response) -> str:
