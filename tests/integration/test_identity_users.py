@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from cloudcore.clock import uuid7
+from cloudcore.iam import passwords
 from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.principal import Founders
 from cloudcore.identity.names import ACCOUNTS, OWNED
@@ -266,8 +267,11 @@ def names_of_threads() -> set[tuple[str, int | None]]:
     return {(thread.name, thread.ident) for thread in threading.enumerate()}
 
 
-async def test_all_routes_hash_in_the_same_two_threads(identity: World) -> None:
+async def test_all_routes_hash_in_the_same_two_threads(
+    identity: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """However many passwords are hashed at once: each takes 32 MiB and a core."""
+    monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=15, r=8, p=3))
     await identity.person("eve")
     before = names_of_threads()
     change = {"current_password": "not the one", "password": "a long enough password"}
