@@ -57,7 +57,6 @@ async def set_material(world: World, key: Key, material: bytes) -> bytes:
     return await world.served.database.write(change)
 
 
-@on_both_databases
 async def test_keys_are_sealed_under_the_accounts_key_and_for_their_certificate_alone(
     certified: World,
 ) -> None:
@@ -152,7 +151,6 @@ def refusal(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["params"]["reason"]
 
 
-@on_both_databases
 async def test_a_signing_request_of_the_owner_is_signed_and_renewed_and_its_key_is_never_here(
     certified: World,
 ) -> None:

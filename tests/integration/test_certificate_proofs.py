@@ -7,7 +7,6 @@ from typing import Any, Final
 from cloudcore.certificate import rows
 from cloudcore.certificate.family import CERTIFICATE
 from cloudcore.certificate.issuer import CA_REFUSED, AuthorityRefused, AuthorityUnreachable
-from tests.databases import on_both_databases
 from tests.integration.certificates_world import DAY, ZONE, World, codes, job_of, upload
 
 GONE: Final = AuthorityUnreachable("the authority does not answer")
@@ -53,7 +52,6 @@ async def test_names_end_in_a_dot_and_wildcard_and_apex_share_one_record_with_tw
     assert (await certified.show(made))["status"] == "active"
 
 
-@on_both_databases
 async def test_a_domain_waits_for_its_record_and_each_fault_says_what_to_publish(
     certified: World,
 ) -> None:

@@ -106,7 +106,6 @@ async def test_a_certificate_is_requested_issued_listed_tagged_and_deleted(
     assert (await certified.ask("GET", path)).status_code == 404
 
 
-@on_both_databases
 async def test_revoke_answers_202_with_the_state_before_and_get_shows_revoked_later(
     certified: World,
 ) -> None:
@@ -126,7 +125,6 @@ async def test_revoke_answers_202_with_the_state_before_and_get_shows_revoked_la
     assert len(certified.authority.revoked) == 1
 
 
-@on_both_databases
 async def test_an_unreachable_authority_leaves_it_active_with_a_fault_and_is_asked_again(
     certified: World,
 ) -> None:
@@ -289,7 +287,6 @@ async def test_an_upload_is_for_the_domains_that_it_names(certified: World) -> N
     assert fits["domains"] == ["up.example.com"]
 
 
-@on_both_databases
 async def test_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_and_has_a_new_key(
     certified: World,
 ) -> None:
@@ -430,7 +427,6 @@ async def test_a_new_issuing_authority_and_a_new_root_are_made_in_time(certified
 EVENTS: Final = Statement(select(outbox.c.type, outbox.c.payload).order_by(outbox.c.sequence))
 
 
-@on_both_databases
 async def test_event_rules_name_what_happens_to_certificates(certified: World) -> None:
     await certified.tell("certificate.*")
     made = await certified.issued()
@@ -467,7 +463,6 @@ def events(tx: Connection) -> list[tuple[str, Any]]:
     return [each for each in told if each[1]["data"]["certificate"]["name"] == "web"]
 
 
-@on_both_databases
 async def test_that_of_the_server_has_its_names_and_addresses_and_is_of_the_root_beside_it(
     certified: World, tmp_path: Path
 ) -> None:

@@ -166,7 +166,6 @@ async def test_of_two_records_receivers_may_take_either_so_it_is_no_proof(mailin
     assert codes(await mailing.show(made)) == [("DKIM_RECORD_MISMATCH", "error")]
 
 
-@on_both_databases
 async def test_the_key_is_sealed_in_its_row_and_in_no_answer(mailing: World) -> None:
     made = await mailing.identity("shop.example")
     row = await mailing.row(made)
