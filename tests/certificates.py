@@ -46,13 +46,7 @@ def self_signed(
     )
     certificate, private = folder / "certificate.pem", folder / "key.pem"
     certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
+    private.write_bytes(key_pem(key))
     return certificate, private
 
 

@@ -111,6 +111,18 @@ class World:
             assert answer.json()["error"]["request_id"] == answer.headers["x-request-id"]
         return answer
 
+    async def status(
+        self, method: str, path: str, body: object = None, *, token: str = "admin"
+    ) -> int:
+        """Send a request, and return the status of its answer."""
+        return (await self.ask(method, path, body, token=token)).status_code
+
+    async def show(self, path: str, *, token: str = "admin") -> Any:  # noqa: ANN401
+        """Return the record or the list of records at a path."""
+        answer = await self.ask("GET", path, token=token)
+        assert answer.status_code == 200, answer.text
+        return next(value for name, value in answer.json().items() if name != "meta")
+
     async def make(self, path: str, body: object, *, token: str = "admin") -> Any:  # noqa: ANN401
         """Create something and return its record."""
         answer = await self.ask("POST", path, body, token=token)

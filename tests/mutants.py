@@ -39,8 +39,6 @@ ROOMS: Final = {
             "unit/test_conditions.py",
             "unit/test_identity_passwords.py",
             "unit/test_policy.py",
-            "unit/test_policy_verdicts.py",
-            "unit/test_policy_vocabulary.py",
             "property/test_policies.py",
             "integration/test_kernel_guard.py",
             "integration/test_platform_roles.py",

@@ -90,6 +90,11 @@ def document(*statements: Statement) -> dict[str, Any]:
     return {"version": "1", "statements": list(statements)}
 
 
+def trust(*principals: str) -> dict[str, Any]:
+    """Return the trust policy of a role that these principals may assume."""
+    return document({"effect": "allow", "principals": list(principals)})
+
+
 @dataclass(frozen=True)
 class Program:
     """A service account or a role session, with the credentials it has."""
@@ -184,9 +189,8 @@ class Install:
         trusted = account.id if source is None else source.account.id
         if service:
             trusted = service_crn(service)
-        trust = document({"effect": "allow", "principals": [trusted]})
         role = Role(uuid7(), account.id, name, "", "", 43_200, now, now)
-        await self.database.write(roles.create_role, role, trust)
+        await self.database.write(roles.create_role, role, trust(trusted))
         policy_id, attachment_id = await self.attach(
             account, f"{policy or name}-role", statements, role_id=role.id
         )

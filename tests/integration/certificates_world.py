@@ -116,6 +116,12 @@ class World:
         assert answer.status_code == 200, answer.text
         return dict(answer.json()["certificate"])
 
+    async def tell(self, types: str) -> None:
+        """Let events of these types be told, so that they are in the outbox."""
+        topic = await self.served.make("/v1/topics", {"name": "tls"}, token=self.token())
+        rule = {"topic": topic["crn"], "event_types": [types]}
+        await self.served.make("/v1/event-rules", rule, token=self.token())
+
     async def work(self, *, after: float = 0) -> None:
         """Let some seconds pass, run the chores, and the jobs until none is due."""
         served, needs = self.served, self.needs

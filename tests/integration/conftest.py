@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from cloudcore.db.base import Database
+from cloudcore.iam import passwords
 from cloudcore.keyring import create_root_key
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import document
@@ -187,14 +188,20 @@ async def networked(metadata_url: str) -> AsyncIterator[network_world.World]:
 
 
 @pytest.fixture
-async def identity(metadata_url: str) -> AsyncIterator[identity_world.World]:
+def cheap_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a hash take no 250 ms; `tests/unit/test_identity_passwords.py` has the real cost."""
+    monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1))
+
+
+@pytest.fixture
+async def identity(metadata_url: str, cheap_passwords: None) -> AsyncIterator[identity_world.World]:
     """Return a control plane of identity with two tenants."""
     async with identity_world.open_world(metadata_url) as world:
         yield world
 
 
 @pytest.fixture
-async def oauth(metadata_url: str) -> AsyncIterator[oauth_world.World]:
+async def oauth(metadata_url: str, cheap_passwords: None) -> AsyncIterator[oauth_world.World]:
     """Return a control plane of tokens, sessions and the sign-in page."""
     async with oauth_world.open_world(metadata_url) as world:
         yield world

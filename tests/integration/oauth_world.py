@@ -20,9 +20,11 @@ from urllib.parse import urlencode
 import httpx
 from litestar import get
 from litestar.di import NamedDependency
+from sqlalchemy import text
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database
+from cloudcore.db.statement import Statement
 from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
@@ -142,13 +144,7 @@ class World:
 
     async def redeem(self, code: str, **changes: str) -> httpx.Response:
         """Show a code with all that belongs to it; an empty text leaves a parameter out."""
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "code_verifier": VERIFIER,
-            "client_id": "cli",
-            "redirect_uri": OUT_OF_BAND,
-        } | changes
+        form = code_form(code) | changes
         return await self.token({name: value for name, value in form.items() if value})
 
     async def refresh(self, token: str) -> httpx.Response:
@@ -250,9 +246,6 @@ class World:
 
     async def run(self, statement: str) -> None:
         """Run a statement of SQL that has no service of its own here."""
-        from sqlalchemy import text  # noqa: PLC0415
-
-        from cloudcore.db.statement import Statement  # noqa: PLC0415
 
         def change(tx: Connection) -> None:
             tx.execute(Statement(text(statement)))
@@ -355,6 +348,17 @@ def authorization_query() -> dict[str, str]:
         "code_challenge": challenge(),
         "code_challenge_method": "S256",
         "state": "af0ifjsldkj",
+    }
+
+
+def code_form(code: str) -> dict[str, str]:
+    """Return what a command sends with a code."""
+    return {
+        "grant_type": "authorization_code",
+        "code": code,
+        "code_verifier": VERIFIER,
+        "client_id": "cli",
+        "redirect_uri": OUT_OF_BAND,
     }
 
 

@@ -20,12 +20,11 @@ from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.provider_sign_ins import SignedInPerson
-from tests.integration.oauth_world import OUT_OF_BAND, VERIFIER, authorization_query
+from tests.integration.oauth_world import authorization_query, code_form, code_of
 from tests.integration.served_world import HOUR, URL, Served, open_served
 from tests.scripted_provider import CLIENT, SECRET, Provider, scripted_provider
 
 AUTHORIZE: Final = "/v1/oauth/authorize"
-_CODE: Final = re.compile(r'<output id="code">([^<]*)</output>')
 _LINK: Final = re.compile(r'<a class="provider" href="([^"]*)">')
 _ALERT: Final = re.compile(r'<p role="alert">([^<]*)</p>')
 
@@ -76,12 +75,15 @@ class ProviderWorld:
         """Open the sign-in page as a command asks for it, or with other parameters."""
         return await self.browse(f"{AUTHORIZE}?{urlencode(authorization_query() | changes)}")
 
-    async def leave(self, **changes: str) -> str:
-        """Choose the provider on the sign-in page; return where the browser is sent."""
-        page = await self.open_page(**changes)
+    def link(self, page: httpx.Response) -> str:
+        """Return the link of the provider on a sign-in page."""
         links = [html.unescape(link) for link in _LINK.findall(page.text)]
         (link,) = [link for link in links if self.row["id"] in link]
-        sent = await self.browse(link)
+        return link
+
+    async def leave(self, **changes: str) -> str:
+        """Choose the provider on the sign-in page; return where the browser is sent."""
+        sent = await self.browse(self.link(await self.open_page(**changes)))
         assert sent.status_code == 303, sent.text
         return sent.headers["location"]
 
@@ -98,15 +100,7 @@ class ProviderWorld:
     async def exchange(self, page: httpx.Response) -> httpx.Response:
         """Send the code that a page shows to the token endpoint."""
         assert page.status_code == 200, page.text
-        (code,) = _CODE.findall(page.text)
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "code_verifier": VERIFIER,
-            "client_id": "cli",
-            "redirect_uri": OUT_OF_BAND,
-        }
-        return await self.ask_token(form)
+        return await self.ask_token(code_form(code_of(page)))
 
     async def ask_token(self, form: dict[str, str]) -> httpx.Response:
         """Send a form to the token endpoint."""

@@ -388,12 +388,13 @@ _PLACES: Final = frozenset(
         "data",
         "database_url",
         "dns_resolver",
+        "founders",
         "oidc_internal_origins",
         "smtp_url",
         "webhook_allowed",
     }
 )
-"""Settings that only say where something is that a test runs: the tenants are alike."""
+"""Settings that say where something is that a test runs, or who founds: the tenants are alike."""
 
 
 async def lay(settings: Settings, clock: ManualClock) -> tuple[Tenant, Tenant]:

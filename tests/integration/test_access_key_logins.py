@@ -198,10 +198,10 @@ async def test_the_use_of_a_key_is_noted(install: Install) -> None:
     assert principal_of(login).access_key_id == key.row_id
 
 
-@pytest.mark.parametrize("name", ["AK", f"ak{'a' * 18}", f"AK{'A' * 17}1", "", "admin", "token"])
-async def test_other_user_names_are_refused_as_before(install: Install, name: str) -> None:
+async def test_other_user_names_are_refused_as_before(install: Install) -> None:
     key = await make_key(install)
-    assert (await ask(install, name, key.secret)).status_code == 401
+    for name in ("AK", f"ak{'a' * 18}", f"AK{'A' * 17}1", "", "admin", "token"):
+        assert (await ask(install, name, key.secret)).status_code == 401, name
 
 
 async def test_the_setting_needs_its_action_and_is_told(install: Install) -> None:

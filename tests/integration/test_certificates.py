@@ -1,4 +1,4 @@
-"""Certificates: revocation, stored forms, secrecy of the private key and renewal."""
+"""Certificates: revocation, stored forms, secrecy of the private key, renewal and events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqlalchemy import select
 from cloudcore.audit.rows import audit_events
 from cloudcore.certificate.authority import microseconds, new_root
 from cloudcore.certificate.certificate import CERTIFICATE
-from cloudcore.certificate.embedded import list_authorities
+from cloudcore.certificate.embedded import list_authorities, write_server_certificate
 from cloudcore.certificate.issuer import (
     CA_REFUSED,
     AuthorityRefused,
@@ -34,7 +34,10 @@ from cloudcore.errors import Conflict
 from cloudcore.jobs.outbox import outbox
 from cloudcore.jobs.tables import jobs
 from cloudcore.key_pairs import signing_request
+from cloudcore.own_certificate.paths import own_certificate, root_file
+from cloudcore.own_certificate.renewal import names_in
 from cloudcore.quotas.limits import EVERY_ACCOUNT, put_limit
+from cloudcore.serving.tls.files import load_tls
 from cloudcore.web.idempotency import idempotency_records
 from tests.certificates import uploaded
 from tests.databases import on_both_databases
@@ -55,6 +58,22 @@ def openssl(folder: Path, *words: str) -> str:
         [require_tool("openssl"), *words], cwd=folder, capture_output=True, text=True, check=False
     )
     return ended.stdout + ended.stderr
+
+
+def crl_url(record: dict[str, Any]) -> str:
+    """Return where the revocation list of a certificate's issuer is."""
+    leaf = x509.load_pem_x509_certificate(record["certificate_pem"].encode())
+    points = leaf.extensions.get_extension_for_class(x509.CRLDistributionPoints).value
+    assert points[0].full_name is not None
+    url: str = points[0].full_name[0].value
+    return url
+
+
+async def texts_of(world: World) -> TxtRecords:
+    """Return the records of the proof of a certificate."""
+    return TxtRecords(
+        world.served.database, await stored(world, await world.request("web", "acme.test"))
+    )
 
 
 @on_both_databases
@@ -87,7 +106,6 @@ async def test_a_certificate_is_requested_issued_listed_tagged_and_deleted(
     assert (await certified.ask("GET", path)).status_code == 404
 
 
-@on_both_databases
 async def test_revoke_answers_202_with_the_state_before_and_get_shows_revoked_later(
     certified: World,
 ) -> None:
@@ -107,7 +125,6 @@ async def test_revoke_answers_202_with_the_state_before_and_get_shows_revoked_la
     assert len(certified.authority.revoked) == 1
 
 
-@on_both_databases
 async def test_an_unreachable_authority_leaves_it_active_with_a_fault_and_is_asked_again(
     certified: World,
 ) -> None:
@@ -168,10 +185,8 @@ async def test_openssl_verifies_the_chain_and_sees_the_revocation_in_what_anyone
         return answer.content
 
     access = leaf.extensions.get_extension_for_class(x509.AuthorityInformationAccess).value
-    points = leaf.extensions.get_extension_for_class(x509.CRLDistributionPoints).value
-    assert points[0].full_name is not None
     issuer = await read(access[0].access_location.value, "application/pkix-cert")
-    crl = await read(points[0].full_name[0].value, "application/pkix-crl")
+    crl = await read(crl_url(made), "application/pkix-crl")
     root = await read("/v1/certificate-authorities/root", "application/x-pem-file")
     (tmp_path / "crl.der").write_bytes(crl)
     (tmp_path / "root.pem").write_bytes(root)
@@ -189,17 +204,12 @@ async def test_openssl_verifies_the_chain_and_sees_the_revocation_in_what_anyone
     assert verify(made, "-verify_hostname", "www.acme.test").endswith(": OK\n")
     assert "certificate revoked" in verify(made, *check)
     assert verify(other, *check, "-verify_hostname", "b.acme.test").endswith(": OK\n")
-    assert issuer == x509.load_pem_x509_certificate(made["chain_pem"].encode()).public_bytes(
-        Encoding.DER
-    )
+    chain = x509.load_pem_x509_certificate(made["chain_pem"].encode())
+    assert issuer == chain.public_bytes(Encoding.DER)
 
 
 async def test_a_revocation_list_is_signed_anew_each_day(certified: World) -> None:
-    made = await certified.issued()
-    leaf = x509.load_pem_x509_certificate(made["certificate_pem"].encode())
-    points = leaf.extensions.get_extension_for_class(x509.CRLDistributionPoints).value
-    assert points[0].full_name is not None
-    url = points[0].full_name[0].value
+    url = crl_url(await certified.issued())
 
     async def number() -> int:
         answer = await certified.served.ask("GET", url)
@@ -245,10 +255,8 @@ async def test_the_private_key_is_in_no_response_event_job_or_idempotency_record
     secrets.append(body["private_key_pem"])
     made = await certified.issued()
     opened = await served.certificates.private_keys.open(await stored(certified, made))
-    found, leaf = (
-        load_pem_private_key(opened, None),
-        x509.load_pem_x509_certificate(made["certificate_pem"].encode()),
-    )
+    found = load_pem_private_key(opened, None)
+    leaf = x509.load_pem_x509_certificate(made["certificate_pem"].encode())
     assert public_der(found.public_key()) == public_der(leaf.public_key())
     secrets.append(opened.decode())
     ids = (made["id"], answers[0].json()["certificate"]["id"])
@@ -273,15 +281,12 @@ def everything(tx: Connection) -> list[object]:
 async def test_an_upload_is_for_the_domains_that_it_names(certified: World) -> None:
     body: dict[str, object] = {"name": "up", **uploaded("up.example.com", certified.served.clock())}
     answer = await certified.ask("POST", "/upload", {**body, "domains": ["other.example.com"]})
-    assert (answer.status_code, answer.json()["error"]["params"]["field"]) == (
-        400,
-        "certificate_pem",
-    )
+    assert answer.status_code == 400
+    assert answer.json()["error"]["params"]["field"] == "certificate_pem"
     fits = await upload(certified, domains=["UP.example.com"])
     assert fits["domains"] == ["up.example.com"]
 
 
-@on_both_databases
 async def test_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_and_has_a_new_key(
     certified: World,
 ) -> None:
@@ -309,10 +314,8 @@ async def test_a_renewal_at_a_third_of_life_left_keeps_id_crn_and_challenges_and
     # To revoke it is to revoke what was served until a moment ago, too.
     await certified.ask("POST", f"/{made['id']}/revoke")
     await certified.work()
-    assert {x509.load_der_x509_certificate(each) for each in certified.authority.revoked} == {
-        old,
-        new,
-    }
+    revoked = {x509.load_der_x509_certificate(each) for each in certified.authority.revoked}
+    assert revoked == {old, new}
 
 
 async def test_a_renewal_that_fails_is_a_fault_and_is_tried_until_it_succeeds(
@@ -339,9 +342,7 @@ async def test_a_clock_that_was_ahead_for_a_while_leaves_the_authority_before(
     served, embedded = certified.served, certified.authority.embedded
     key = new_private_key("ecdsa-p256")
     request = signing_request(key, ["www.acme.test"])
-    texts = TxtRecords(
-        served.database, await stored(certified, await certified.request("web", "acme.test"))
-    )
+    texts = await texts_of(certified)
     before = await embedded.issue(request, ["www.acme.test"], texts)
     years = 25 * 365 * DAY * MICROSECONDS
     served.clock.now += years
@@ -368,9 +369,8 @@ async def test_one_in_use_is_not_deleted_and_what_serves_it_sees_a_renewal(
     assert opened.private_key_pem.decode() not in repr(opened)
     for name, text in (("c.pem", opened.full_chain_pem.encode()), ("k.pem", opened[-1])):
         (tmp_path / name).write_bytes(text)
-    ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-        tmp_path / "c.pem", tmp_path / "k.pem"
-    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "c.pem", tmp_path / "k.pem")
     answer = await certified.ask("DELETE", f"/{made['id']}")
     assert answer.status_code == 409
     assert answer.json()["error"]["params"]["used_by"] == ["crn:lb:local:x:load-balancer/front"]
@@ -406,9 +406,7 @@ async def test_a_new_issuing_authority_and_a_new_root_are_made_in_time(certified
     assert await roles() == [("issuing", 1), ("root", 1)]
     key = new_private_key("ecdsa-p256")
     request = signing_request(key, ["www.acme.test"])
-    texts = TxtRecords(
-        served.database, await stored(certified, await certified.request("web", "acme.test"))
-    )
+    texts = await texts_of(certified)
     old = await embedded.issue(request, ["www.acme.test"], texts)
     served.clock.now += int(4.9 * year)
     new = await embedded.issue(request, ["www.acme.test"], texts)
@@ -424,3 +422,58 @@ async def test_a_new_issuing_authority_and_a_new_root_are_made_in_time(certified
     foreign = new_root("other", served.clock())
     with pytest.raises(AuthorityRefused):
         await embedded.revoke(foreign.certificate.public_bytes(Encoding.DER), None)
+
+
+EVENTS: Final = Statement(select(outbox.c.type, outbox.c.payload).order_by(outbox.c.sequence))
+
+
+async def test_event_rules_name_what_happens_to_certificates(certified: World) -> None:
+    await certified.tell("certificate.*")
+    made = await certified.issued()
+    await certified.ask("POST", f"/{made['id']}/revoke")
+    await certified.work()
+    told = await certified.served.database.read(events)
+    assert [each[0] for each in told] == [
+        "certificate.certificate.issued",
+        "certificate.certificate.revoked",
+    ]
+    data = told[0][1]["data"]
+    assert data["certificate"] == {name: made[name] for name in ("id", "crn", "name")}
+    assert data["fingerprint"] == made["fingerprint"]
+
+
+@on_both_databases
+async def test_the_end_of_an_upload_is_told_thirty_and_seven_days_before(certified: World) -> None:
+    await certified.tell("certificate.certificate.expiring")
+    made = await upload(certified, "web")  # for 90 days
+    await certified.issued("other")
+    counts = []
+    for days in (59, 2, 1, 20, 1, 1, 8):
+        await certified.work(after=days * DAY)
+        counts.append(len(await certified.served.database.read(events)))
+    assert counts == [0, 1, 1, 1, 2, 2, 2]
+    for _, payload in await certified.served.database.read(events):
+        data = payload["data"]
+        assert (data["status"], data["expires_at"]) == ("active", made["expires_at"])
+
+
+def events(tx: Connection) -> list[tuple[str, Any]]:
+    """Return type and payload of the events in the outbox about the certificate web."""
+    told = [(row[0], json.loads(row[1])) for row in tx.rows(EVENTS)]
+    return [each for each in told if each[1]["data"]["certificate"]["name"] == "web"]
+
+
+async def test_that_of_the_server_has_its_names_and_addresses_and_is_of_the_root_beside_it(
+    certified: World, tmp_path: Path
+) -> None:
+    served, names = certified.served, ("localhost", "127.0.0.1", "::1")
+    await write_server_certificate(served.database, served.certificates.embedded, names, tmp_path)
+    files = own_certificate(tmp_path)
+    assert not load_tls(files, served.clock() / MICROSECONDS).is_stand_in
+    chain = files.certificate.read_bytes()
+    assert names_in(chain) == set(names)
+    leaf, issuing = x509.load_pem_x509_certificates(chain)
+    (root,) = x509.load_pem_x509_certificates(root_file(tmp_path).read_bytes())
+    leaf.verify_directly_issued_by(issuing)
+    issuing.verify_directly_issued_by(root)
+    assert root.subject == root.issuer

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection, Database
@@ -33,6 +36,9 @@ from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUN
 from cloudcore.identity.rows.users import list_users_by_email
 from cloudcore.identity.services.provider_sign_ins import sign_in
 from cloudcore.keyring import Keyring
+from tests.control_plane import count_rows
+from tests.databases import opened
+from tests.dying import Kind, PassingDatabase
 
 KEYRING = Keyring(b"k" * 32)
 
@@ -42,18 +48,10 @@ async def begin(database: Database, **given: str) -> FirstCredentials:
     return await create_first_account(database, KEYRING, uuid7, 1_000, **values)
 
 
-async def count_rows(database: Database) -> int:
-    total = 0
-    for table in metadata.sorted_tables:
-        total += await database.read(_count, Statement(select(func.count()).select_from(table)))
-    return total
-
-
-def _count(tx: Connection, query: Statement) -> int:
-    row = tx.row(query)
-    assert row is not None
-    counted: int = row[0]
-    return counted
+def count_all(tx: Connection) -> int:
+    """Return how many rows all tables have together."""
+    tables = metadata.sorted_tables
+    return sum(len(tx.rows(Statement(select(table)))) for table in tables)
 
 
 async def test_one_command_makes_an_owner_who_can_do_everything(database: Database) -> None:
@@ -97,30 +95,21 @@ async def test_one_command_makes_an_owner_who_can_do_everything(database: Databa
 
 async def test_it_refuses_a_second_time_and_changes_nothing(database: Database) -> None:
     await begin(database)
-    before = await count_rows(database)
+    before = await database.read(count_all)
     with pytest.raises(Conflict):
         await begin(database, handle="other", email="eve@example.org")
-    assert await count_rows(database) == before
+    assert await database.read(count_all) == before
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"handle": "A"},
-        {"handle": "a"},
-        {"handle": "a--b"},
-        {"handle": "x" * 33},
-        {"handle": "acme\n"},
-        {"email": "ada"},
-        {"email": "a@b\n"},
-        {"email": "a b@example.org"},
-        {"email": "@example.org"},
-    ],
-)
-async def test_names_that_cannot_be_are_refused(database: Database, given: dict[str, str]) -> None:
-    with pytest.raises(InvalidInput):
-        await begin(database, **given)
-    assert await count_rows(database) == 0
+async def test_names_that_cannot_be_are_refused(database: Database) -> None:
+    for name, values in (
+        ("handle", ("A", "a", "a--b", "x" * 33, "acme\n")),
+        ("email", ("ada", "a@b\n", "a b@example.org", "@example.org")),
+    ):
+        for value in values:
+            with pytest.raises(InvalidInput):
+                await begin(database, **{name: value})
+    assert await database.read(count_all) == 0
 
 
 async def test_no_provider_signs_the_first_person_in(database: Database) -> None:
@@ -151,3 +140,39 @@ async def test_no_provider_signs_the_first_person_in(database: Database) -> None
     with pytest.raises(AccessDenied, match="sign in with the password"):
         await database.write(sign_in, KEYRING, provider.id, profile, uuid7, code, 2_000)
     assert await database.read(find_person_of_subject, provider.id, "subject") is None
+
+
+RIVALS = 4
+
+
+class MeetingDatabase(PassingDatabase):
+    """Holds a change back until all rivals have come with theirs."""
+
+    def __init__(self, database: Database, meeting: asyncio.Barrier) -> None:
+        super().__init__(database)
+        self._meeting = meeting
+
+    async def before(self, kind: Kind, _call: object) -> None:
+        if kind == "write":
+            await self._meeting.wait()
+
+
+async def test_rivals_make_one_first_account(database_url: str) -> None:
+    """No row of theirs is the same, so nothing but the lock stands between them."""
+
+    async def race(database: Database, rival: int) -> FirstCredentials | Conflict:
+        keyring = Keyring(bytes([rival]) * 32)
+        names = {"handle": f"rival-{rival}", "email": f"rival-{rival}@example.org"}
+        try:
+            return await create_first_account(database, keyring, uuid7, 1_000, **names)
+        except Conflict as refused:
+            return refused
+
+    meeting = asyncio.Barrier(RIVALS)
+    async with AsyncExitStack() as stack:
+        databases = [await stack.enter_async_context(opened(database_url)) for _ in range(RIVALS)]
+        met = [MeetingDatabase(database, meeting) for database in databases]
+        outcomes = await asyncio.gather(*map(race, met, range(RIVALS)))
+    assert Counter(map(type, outcomes)) == {Conflict: RIVALS - 1, FirstCredentials: 1}
+    for table in ("accounts", "users", "access_keys"):
+        assert count_rows(database_url, table) == 1

@@ -1,9 +1,12 @@
-"""``/v1/keys``: the life of a key, from its creation to the erasure of its material."""
+"""``/v1/keys``: the life of a key, to the erasure of its material, and what it encrypts."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+from base64 import b64decode, b64encode
+from pathlib import Path
 from typing import Any, Final
 
 import httpx
@@ -59,30 +62,21 @@ async def test_a_key_is_made_shown_changed_and_listed(served: Served) -> None:
     assert changed == {**key, "tags": {}, "updated_at": changed["updated_at"]}
     listed = (await ask(served, "GET", "")).json()
     assert [each["name"] for each in listed["keys"]] == ["platform", "key", "app"]
-    first = (await ask(served, "GET", "?limit=2")).json()
-    rest = (await ask(served, "GET", f"?limit=2&marker={first['meta']['marker']}")).json()
-    assert first["keys"] + rest["keys"] == listed["keys"]
-    assert (first["meta"]["total"], rest["meta"]["has_more"]) == (3, False)
-    named = (await ask(served, "GET", "?name=app")).json()
-    assert (named["keys"], named["meta"]["total"]) == ([changed], 1)
-    assert (await ask(served, "GET", "?name=app&state=disabled")).json()["keys"] == []
+    for state, found in (("enabled", [changed]), ("disabled", [])):
+        assert (await ask(served, "GET", f"?name=app&state={state}")).json()["keys"] == found
 
 
+_UNFIT_USAGE: Final = "key_usage", "not_allowed"
 MALFORMED: Final[tuple[tuple[dict[str, Any], str, str], ...]] = (
     ({}, "name", "missing"),
     ({"name": "App"}, "name", "malformed"),
     ({"name": "01890000-0000-7000-8000-0000000000ff"}, "name", "malformed"),
     ({"name": "a" * 64}, "name", "out_of_range"),
     ({"name": "a", "key_spec": "aes-128"}, "key_spec", "not_allowed"),
-    ({"name": "a", "key_usage": "sign_verify"}, "key_usage", "not_allowed"),
-    (
-        {"name": "a", "key_spec": "hmac-256", "key_usage": "encrypt_decrypt"},
-        "key_usage",
-        "not_allowed",
-    ),
+    ({"name": "a", "key_usage": "sign_verify"}, *_UNFIT_USAGE),
+    ({"name": "a", "key_spec": "hmac-256", "key_usage": "encrypt_decrypt"}, *_UNFIT_USAGE),
     ({"name": "a", "tags": {"": "x"}}, "tags", "malformed"),
     ({"name": "a", "tags": {"a": "\x07"}}, "tags", "malformed"),
-    ({"name": "a", "state": "enabled"}, "state", "unknown_field"),
 )
 
 
@@ -154,13 +148,8 @@ async def test_a_name_is_taken_until_the_key_is_deleted(
 
 async def test_a_key_is_disabled_and_enabled(served: Served) -> None:
     path = f"/{served.acme.ids['/v1/keys/{}']}"
-    for action, state in (
-        ("enable", "enabled"),
-        ("disable", "disabled"),
-        ("disable", "disabled"),
-        ("enable", "enabled"),
-    ):
-        assert (await key_of(served, "POST", f"{path}/{action}"))["state"] == state
+    for action in ("enable", "disable", "disable", "enable"):
+        assert (await key_of(served, "POST", f"{path}/{action}"))["state"] == f"{action}d"
 
 
 async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
@@ -173,41 +162,24 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     answer = await ask(served, "DELETE", f"{path}?pending_window_days=7")
     pending = answer.json()["key"]
     assert (answer.status_code, pending["state"]) == (202, "pending_deletion")
-    for method, action in (
-        ("POST", "enable"),
-        ("POST", "disable"),
-        ("POST", "rotate"),
-        ("POST", "generate-data-key"),
-        ("DELETE", ""),
-    ):
-        await conflict(served, method, f"{path}/{action}".rstrip("/"))
+    for action in ("enable", "disable", "rotate", "generate-data-key"):
+        await conflict(served, "POST", f"{path}/{action}")
+    await conflict(served, "DELETE", path)
     await delete_due_keys(served.kms)
     assert await key_of(served, "GET", path) == pending
     served.clock.advance(7 * DAY)
     served.acme.program_token = served.fresh_token()
-    assert (await conflict(served, "POST", f"{path}/cancel-deletion"))["state"] == (
-        "pending_deletion"
-    )
+    late = await conflict(served, "POST", f"{path}/cancel-deletion")
+    assert late["state"] == "pending_deletion"
     assert await served.database.read(count_versions, account_id, key_id) == 2
     await delete_due_keys(served.kms)
     assert await served.database.read(count_versions, account_id, key_id) == 0
     deleted = await key_of(served, "GET", path)
-    assert deleted == {
-        **pending,
-        "state": "deleted",
-        "crn": None,
-        "name": None,
-        "updated_at": deleted["updated_at"],
-    }
-    for method, action in (
-        ("POST", "enable"),
-        ("POST", "disable"),
-        ("POST", "rotate"),
-        ("POST", "cancel-deletion"),
-        ("DELETE", ""),
-    ):
-        params = await conflict(served, method, f"{path}/{action}".rstrip("/"))
-        assert params == {"state": "deleted"}
+    gone = {"state": "deleted", "crn": None, "name": None, "updated_at": deleted["updated_at"]}
+    assert deleted == {**pending, **gone}
+    for action in ("enable", "disable", "rotate", "cancel-deletion"):
+        assert await conflict(served, "POST", f"{path}/{action}") == {"state": "deleted"}
+    assert await conflict(served, "DELETE", path) == {"state": "deleted"}
     for change in ({}, {"description": "New."}):
         refused = await ask(served, "PATCH", path, change)
         assert refused.status_code == 409, refused.text
@@ -220,14 +192,10 @@ async def test_a_key_is_deleted_when_its_time_has_come(served: Served) -> None:
     assert listed == [deleted]
     again = await key_of(served, "POST", "", {"name": "key"})
     assert again["id"] != key_id
-    events = (
-        await served.ask(
-            "GET", "/v1/audit-events?action=kms:DeleteKey", token=served.acme.program_token
-        )
-    ).json()["events"]
-    assert [(each["principal"], each["resources"], each["details"]) for each in events] == [
-        (None, [pending["crn"]], {"key_id": key_id, "versions": 2})
-    ]
+    query, token = "/v1/audit-events?action=kms:DeleteKey", served.acme.program_token
+    (event,) = (await served.ask("GET", query, token=token)).json()["events"]
+    assert (event["principal"], event["resources"]) == (None, [pending["crn"]])
+    assert event["details"] == {"key_id": key_id, "versions": 2}
 
 
 async def test_a_deletion_is_cancelled_in_time(served: Served) -> None:
@@ -253,14 +221,12 @@ async def test_a_key_is_rotated(served: Served) -> None:
     for number in (2, 3):
         assert (await key_of(served, "POST", f"{path}/rotate"))["current_version"] == number
     first = (await ask(served, "GET", f"{path}/versions?limit=2")).json()
-    assert [(each["version"], each["is_current"]) for each in first["versions"]] == [
-        (1, False),
-        (2, False),
+    rest = (await ask(served, "GET", f"{path}/versions?marker={first['meta']['marker']}")).json()
+    pages = [
+        [(each["version"], each["is_current"]) for each in page["versions"]]
+        for page in (first, rest)
     ]
-    rest = await ask(served, "GET", f"{path}/versions?marker={first['meta']['marker']}")
-    assert [(each["version"], each["is_current"]) for each in rest.json()["versions"]] == [
-        (3, True)
-    ]
+    assert pages == [[(1, False), (2, False)], [(3, True)]]
     for spec in ("hmac-256", "ecdsa-p256"):
         other = await key_of(served, "POST", "", {"name": spec, "key_spec": spec})
         assert (await ask(served, "POST", f"/{other['id']}/rotate")).status_code == 400
@@ -319,3 +285,148 @@ async def test_a_new_account_has_its_platform_key(served: Served) -> None:
     assert key is not None
     assert (key.name, key.origin, key.state) == ("platform", "platform", "enabled")
     assert await served.database.read(count_versions, made["id"], key.id) == 1
+
+
+SECRET = b"the plaintext of nobody else"
+
+
+def encoded(value: bytes) -> str:
+    return b64encode(value).decode()
+
+
+async def use(
+    served: Served, action: str, body: object = None, *, key_id: str = "", token: str = ""
+) -> httpx.Response:
+    path = f"/v1/keys/{key_id or served.acme.ids['/v1/keys/{}']}/{action}"
+    return await served.ask("POST", path, body, token=token or served.acme.program_token)
+
+
+async def used(served: Served, action: str, body: object = None) -> dict[str, Any]:
+    answer = await use(served, action, body)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+async def test_what_is_encrypted_is_decrypted_by_every_later_version(served: Served) -> None:
+    first = await used(served, "encrypt", {"plaintext": encoded(SECRET)})
+    assert SECRET not in b64decode(first["ciphertext"])
+    await used(served, "rotate")
+    second = await used(served, "encrypt", {"plaintext": encoded(SECRET)})
+    assert (first["key_version"], second["key_version"]) == (1, 2)
+    for number, each in ((1, first), (2, second)):
+        opened = await used(served, "decrypt", {"ciphertext": each["ciphertext"]})
+        assert opened == {"plaintext": encoded(SECRET), "key_version": number}
+    data_key = await used(served, "generate-data-key")
+    assert len(b64decode(data_key["plaintext"])) == 32
+    opened = await used(served, "decrypt", {"ciphertext": data_key["ciphertext"]})
+    assert opened["plaintext"] == data_key["plaintext"]
+
+
+async def test_a_plaintext_has_1_to_4096_bytes(served: Served) -> None:
+    longest = encoded(bytes(4096))
+    sealed = await used(served, "encrypt", {"plaintext": longest})
+    opened = await used(served, "decrypt", {"ciphertext": sealed["ciphertext"]})
+    assert opened["plaintext"] == longest
+    for length in (4097, 4098, 5000):
+        answer = await use(served, "encrypt", {"plaintext": encoded(bytes(length))})
+        params = {"field": "plaintext", "reason": "out_of_range"}
+        assert (answer.status_code, answer.json()["error"]["params"]) == (400, params)
+
+
+NOT_BASE64 = ("", "YQ", "YQ=", "YR==", "YQ==\n", " YQ==", "YQ==YQ==", "_-8=", "Y Q==", "é===")
+
+
+async def test_base64_has_one_spelling(served: Served) -> None:
+    for text in NOT_BASE64:
+        for action, field in (("encrypt", "plaintext"), ("decrypt", "ciphertext")):
+            answer = await use(served, action, {field: text})
+            params = {"field": field, "reason": "malformed"}
+            assert (answer.status_code, answer.json()["error"]["params"]) == (400, params), text
+
+
+async def test_what_another_key_or_nobody_encrypted_is_refused(served: Served) -> None:
+    sealed = b64decode((await used(served, "encrypt", {"plaintext": "YQ=="}))["ciphertext"])
+    other = await served.make("/v1/keys", {"name": "o"}, token=served.acme.program_token)
+    account = served.acme.account_id
+    wrapped = await served.kms.vault.wrap(account, served.acme.ids["/v1/keys/{}"], SECRET, b"")
+    wrong = [
+        sealed[:-1],
+        sealed + b"\0",
+        bytes([2]) + sealed[1:],
+        sealed[:4] + bytes([9]) + sealed[5:],
+        sealed[:1] + b"\xff" * 4 + sealed[5:],
+        sealed[:1] + bytes(4) + sealed[5:],
+        *(sealed[:at] + bytes([sealed[at] ^ 1]) + sealed[at + 1 :] for at in (5, 17, 33)),
+        b"x",
+        wrapped,
+    ]
+    expected = {"field": "ciphertext", "reason": "not_of_this_key"}
+    for each in wrong:
+        answer = await use(served, "decrypt", {"ciphertext": encoded(each)})
+        assert (answer.status_code, answer.json()["error"]["params"]) == (400, expected)
+    answer = await use(served, "decrypt", {"ciphertext": encoded(sealed)}, key_id=other["id"])
+    assert (answer.status_code, answer.json()["error"]["params"]) == (400, expected)
+
+
+async def test_a_key_that_cannot_be_used_says_why(served: Served) -> None:
+    token = served.acme.program_token
+    mac = await served.make("/v1/keys", {"name": "m", "key_spec": "hmac-256"}, token=token)
+    pair = await served.make("/v1/keys", {"name": "e", "key_spec": "ecdsa-p256"}, token=token)
+    off = await served.make("/v1/keys", {"name": "off"}, token=token)
+    await use(served, "disable", key_id=off["id"])
+    for key_id, status, reason in (
+        (mac["id"], 400, "key_not_for_encryption"),
+        (pair["id"], 400, "key_not_symmetric"),
+        (off["id"], 409, "key_disabled"),
+        (served.globex.ids["/v1/keys/{}"], 404, "key_not_found"),
+        ("nonsense", 404, None),
+    ):
+        for action, body in (
+            ("encrypt", {"plaintext": "YQ=="}),
+            ("decrypt", {"ciphertext": "YQ=="}),
+            ("generate-data-key", None),
+        ):
+            answer = await use(served, action, body, key_id=key_id)
+            error = answer.json()["error"]
+            assert (answer.status_code, error.get("params", {}).get("reason")) == (status, reason)
+
+
+async def data_key_under_one_idempotency_key(served: Served) -> httpx.Response:
+    path = f"/v1/keys/{served.acme.ids['/v1/keys/{}']}/generate-data-key"
+    headers = {"Idempotency-Key": "once"}
+    return await served.ask("POST", path, token=served.acme.program_token, headers=headers)
+
+
+async def test_a_data_key_is_never_handed_out_again(served: Served) -> None:
+    """Not by a repeated idempotency key either, after which a disabled key would still be open."""
+    first, second = [await data_key_under_one_idempotency_key(served) for _ in range(2)]
+    assert first.json()["plaintext"] != second.json()["plaintext"]
+    await used(served, "disable")
+    refused = await data_key_under_one_idempotency_key(served)
+    reason = refused.json()["error"]["params"]["reason"]
+    assert (refused.status_code, reason) == (409, "key_disabled")
+    events = await served.ask(
+        "GET", "/v1/audit-events?action=kms:UseKey", token=served.acme.program_token
+    )
+    assert len(events.json()["events"]) == 2
+
+
+async def test_no_secret_is_kept_or_told(
+    served: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither in the database (also not with an idempotency key), nor in the log or the audit."""
+    token = served.acme.program_token
+    made = await data_key_under_one_idempotency_key(served)
+    data_key = made.json()["plaintext"]
+    await used(served, "encrypt", {"plaintext": encoded(SECRET)})
+    refused = await use(served, "encrypt", {"plaintext": encoded(SECRET) + "="})
+    events = await served.ask("GET", "/v1/audit-events?action=kms:*", token=token)
+    uses = [each["details"]["use"] for each in events.json()["events"] if "use" in each["details"]]
+    assert uses == ["encrypt", "generate_data_key"]
+    kept = b"".join(each.read_bytes() for each in (tmp_path / "data").glob("metadata.db*"))
+    for secret in (SECRET, b64decode(data_key)):
+        text = encoded(secret)
+        for place in (kept, refused.content, events.content, caplog.text.encode()):
+            assert secret not in place
+            assert text.encode() not in place
+            assert json.dumps(text).encode() not in place

@@ -16,8 +16,6 @@ from cloudcore.web.bodies import reference_to
 from tests.databases import on_both_databases
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 
-pytestmark = on_both_databases
-
 SCOPE: Final = Scope(ACME, "local")
 UNKNOWN: Final = "01890000-0000-7000-8000-0000000000ff"
 PREFIX: Final = f"crn:kms:local:{ACME}:key/"
@@ -51,6 +49,7 @@ async def refusal(kms: KmsWorld, value: str, scope: Scope = SCOPE) -> PlatformEr
     return raised.value
 
 
+@on_both_databases
 async def test_a_key_is_named_by_id_name_and_crn(kms: KmsWorld) -> None:
     key = await bind(kms, "app")
     for value in (
@@ -111,6 +110,7 @@ async def test_a_key_of_another_region_is_missing(kms: KmsWorld) -> None:
         assert isinstance(await refusal(kms, value, elsewhere), NotFound)
 
 
+@on_both_databases
 async def test_a_deleted_key_is_missing_and_its_name_is_another_key(kms: KmsWorld) -> None:
     before = await named(kms, "app")
     deleted = await kms.delete(before)

@@ -13,6 +13,7 @@ from cloudcore.identity.runtime import HANDLERS
 from tests.databases import on_both_databases
 from tests.identity_world import ALLOW_ALL, World
 from tests.integration.served_world import Served
+from tests.tenants import document
 
 SUSPENDED: Final = {"status": "suspended"}
 UNCHECKED: Final = {
@@ -29,10 +30,6 @@ UNCHECKED: Final = {
     ),
 }
 """Actions that change or delete something and cannot take rights from their caller, and why."""
-
-
-def document(*statements: dict[str, Any]) -> dict[str, Any]:
-    return {"version": "1", "statements": [*statements]}
 
 
 def statement(effect: str, *actions: str) -> dict[str, Any]:
@@ -108,13 +105,12 @@ async def test_a_role_session_keeps_its_right_unless_it_is_forced(identity: Worl
         }
         assert "take from you" in error["message"]
         assert "use force" in error["message"]
-        again = await identity.ask(method, f"{path}?force=false", body, token="manager")
-        assert again.status_code == 409
+        assert await identity.status(method, f"{path}?force=false", body, token="manager") == 409
         wrong = await identity.ask(method, f"{path}?force=maybe", body, token="manager")
         assert (wrong.status_code, wrong.json()["error"]["params"]["field"]) == (400, "force")
     assert await state(identity, *shown, "/v1/policies") == before
     # Whose right it is not, is not asked.
-    assert (await identity.ask("POST", denies, {"role": "admin"})).status_code == 201
+    assert await identity.status("POST", denies, {"role": "admin"}) == 201
     # What takes nothing more, does not matter any more.
     gone = await identity.ask("DELETE", group, token="manager")
     assert gone.status_code == 204, gone.text
@@ -123,8 +119,8 @@ async def test_a_role_session_keeps_its_right_unless_it_is_forced(identity: Worl
 async def test_what_is_forced_is_done(identity: World) -> None:
     role = await act_in_role(identity)
     path = f"{role}/assignments/{identity.acme.person.id}?force=true"
-    assert (await identity.ask("DELETE", path, token="manager")).status_code == 204
-    assert (await state(identity, f"{role}/assignments"))[0]["assignments"] == []
+    assert await identity.status("DELETE", path, token="manager") == 204
+    assert await identity.show(f"{role}/assignments") == []
     tenant = identity.acme
     changed = await identity.ask(
         "PATCH",
@@ -132,13 +128,12 @@ async def test_what_is_forced_is_done(identity: World) -> None:
         {"document": document(statement("allow", "iam:GetPolicy"))},
     )
     assert changed.status_code == 200, changed.text
-    policy_path = f"/v1/policies/{tenant.policy_id}"
-    assert (await identity.ask("GET", policy_path)).json()["policy"]["revision"] == 2
+    assert (await identity.show(f"/v1/policies/{tenant.policy_id}"))["revision"] == 2
 
 
 async def test_a_program_keeps_its_key_unless_it_is_forced(identity: World) -> None:
-    programs = (await identity.ask("GET", "/v1/service-accounts")).json()["service_accounts"]
-    own = f"/v1/service-accounts/{programs[0]['id']}"
+    (program,) = await identity.show("/v1/service-accounts")
+    own = f"/v1/service-accounts/{program['id']}"
     keys = f"{own}/access-keys"
     used = await identity.make(keys, {})
     spare = await identity.make(keys, {})
@@ -159,8 +154,7 @@ async def test_a_program_keeps_its_key_unless_it_is_forced(identity: World) -> N
         ("DELETE", f"{keys}/{spare['id']}", None),
     ):
         assert (await identity.ask(method, path, body)).is_success, (method, path)
-    forced = await identity.ask("DELETE", f"{keys}/{used['id']}?force=true")
-    assert forced.status_code == 204
+    assert await identity.status("DELETE", f"{keys}/{used['id']}?force=true") == 204
 
 
 async def test_what_leaves_the_right_is_not_asked(identity: World) -> None:
@@ -179,9 +173,9 @@ async def test_what_leaves_the_right_is_not_asked(identity: World) -> None:
         answer = await identity.ask(method, path, body, token="manager")
         assert answer.is_success, (method, path, answer.text)
     bot = await identity.program("bot", statement("allow", "iam:DetachPolicy"))
-    (held,) = (await identity.ask("GET", f"/v1/policies?attached_to={bot.id}")).json()["policies"]
+    (held,) = await identity.show(f"/v1/policies?attached_to={bot.id}")
     path = f"/v1/policies/{held['id']}/attachments"
-    (attachment,) = (await identity.ask("GET", path)).json()["attachments"]
+    (attachment,) = await identity.show(path)
     gone = await identity.ask("DELETE", f"{path}/{attachment['id']}", token="bot")
     assert gone.status_code == 204, gone.text
 

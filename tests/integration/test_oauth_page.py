@@ -123,14 +123,13 @@ async def test_a_code_of_one_port_is_not_for_another(oauth: World) -> None:
     assert other.json()["error"] == "invalid_grant"
 
 
-@pytest.mark.parametrize("twice", ["client_id", "redirect_uri", "state"])
-async def test_a_parameter_given_twice_is_refused(oauth: World, twice: str) -> None:
+async def test_a_parameter_given_twice_is_refused(oauth: World) -> None:
     query = authorization_query() | {"state": "a"}
-    page = await oauth.request(
-        "GET", "/v1/oauth/authorize", params=[*query.items(), (twice, query[twice])]
-    )
-    assert page.status_code == 400
-    assert "location" not in page.headers
+    for twice in ("client_id", "redirect_uri", "state"):
+        params = [*query.items(), (twice, query[twice])]
+        page = await oauth.request("GET", "/v1/oauth/authorize", params=params)
+        assert page.status_code == 400, twice
+        assert "location" not in page.headers
 
 
 TOLD: Final = [
@@ -208,11 +207,6 @@ async def test_unknown_wrong_and_suspended_look_alike(oauth: World) -> None:
     assert [found[0] for found in seen] == [403]
 
 
-async def test_an_address_is_known_in_any_case(oauth: World) -> None:
-    await oauth.add_user(EMAIL)
-    assert await oauth.sign_in(" Ann@Example.COM ")
-
-
 async def test_what_was_typed_comes_back_as_text(oauth: World) -> None:
     answer = await oauth.send_page(
         await oauth.open_page(), email='"><script>alert(1)</script>', password=WRONG
@@ -273,11 +267,11 @@ async def test_a_form_is_good_in_its_own_browser_for_ten_minutes(oauth: World) -
     assert (await oauth.request("POST", "/v1/oauth/authorize", **again)).status_code == 403
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"form=%ff", b"form=a&form=b"])
-async def test_a_form_that_cannot_be_read_is_refused(oauth: World, body: bytes) -> None:
-    answer = await oauth.request("POST", "/v1/oauth/authorize", content=body)
-    assert answer.status_code == 400
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+async def test_a_form_that_cannot_be_read_is_refused(oauth: World) -> None:
+    for body in (b"", b"{}", b"form=%ff", b"form=a&form=b"):
+        answer = await oauth.request("POST", "/v1/oauth/authorize", content=body)
+        assert answer.status_code == 400, body
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
 
 
 async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: World) -> None:
@@ -301,7 +295,7 @@ async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: Wor
     assert (await oauth.send_page(page, **chosen)).status_code == 403  # for one change
     refused = await oauth.send_page(await oauth.open_page(), email=EMAIL, password=PASSWORD)
     assert refused.status_code == 403
-    assert await oauth.sign_in(EMAIL, "my own long secret")
+    assert await oauth.sign_in(" Ann@Example.COM ", "my own long secret")
 
 
 async def test_codes_and_passwords_are_not_kept_in_the_open(sqlite_database: str) -> None:

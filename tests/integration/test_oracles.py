@@ -1,7 +1,8 @@
 """What one may not know answers as what is not there, byte for byte.
 
-An oracle is a pair of requests whose answers would tell a stranger something. Those of roles, of
-layers and of bytes that are held elsewhere are here; ids are in `test_isolation_operations`.
+An oracle is a pair of requests whose answers would tell a stranger something. Those of layers and
+of bytes that are held elsewhere are here; ids are in `test_isolation_operations`, roles in
+`test_oauth_assume_role`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import httpx
 import pytest
 
 from registry.oci.media_types import OCI_MANIFEST
-from tests.integration.oauth_world import World, may
 from tests.tenants import ALLOW_ALL, Install, bearer
 
 ROOT: Final = Path(__file__).parents[2]
@@ -35,29 +35,6 @@ def told(answer: httpx.Response) -> tuple[int, str, list[tuple[str, str]]]:
 
     headers = [(k, plain(v)) for k, v in answer.headers.multi_items() if k != "date"]
     return answer.status_code, plain(answer.text), headers
-
-
-async def test_no_permission_no_trust_and_no_role_are_one_refusal(oauth: World) -> None:
-    """403 in the same bytes, whichever of the three it is, and of what role."""
-
-    acme, other = await oauth.add_account("acme"), await oauth.add_account("other")
-    able = await oauth.add_program(acme, "able", may("iam:AssumeRole"))
-    unable = await oauth.add_program(acme, "unable", may("test:*"))
-    await oauth.add_role(other, "open", acme.id)
-    await oauth.add_role(other, "closed", other.id)
-    tokens = [await oauth.token_of(each) for each in (able, unable)]
-    named = f"crn:iam::{other.id}:role/"
-    asked = [
-        (tokens[1], "open"),  # no permission
-        (tokens[0], "closed"),  # no trust
-        (tokens[0], "absent"),  # no role
-        (tokens[1], "closed"),
-        (tokens[1], "absent"),
-    ]
-    answers = {repr(told(await oauth.assume(who, named + role))) for who, role in asked}
-    assert len(answers) == 1
-    assert answers.pop().startswith("(403,")
-    assert (await oauth.assume(tokens[0], named + "open")).status_code == 200
 
 
 async def push(client: httpx.AsyncClient, name: str, data: bytes) -> httpx.Response:

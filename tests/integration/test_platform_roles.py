@@ -15,13 +15,13 @@ from cloudcore.identity.rights.service_sessions import SessionsOfService
 from cloudcore.identity.tokens.access_tokens import AccessTokens
 from tests.databases import on_both_databases
 from tests.identity_world import World
+from tests.tenants import allow, document, trust
 
 TRUST = {"effect": "allow", "principals": ["crn:iam:::service/loadbalancer"]}
 
 
 def may(*actions: str) -> dict[str, Any]:
-    statement = {"effect": "allow", "actions": list(actions), "resources": ["*"]}
-    return {"version": "1", "statements": [statement]}
+    return document(allow(*actions))
 
 
 class _Signed(AccessTokens):
@@ -52,8 +52,7 @@ async def made(identity: World, name: str = "web") -> str:
 
 
 async def listed(identity: World, path: str, token: str = "admin") -> list[dict[str, Any]]:
-    answer = (await identity.ask("GET", path, token=token)).json()
-    found: list[dict[str, Any]] = answer[path.removeprefix("/v1/").partition("?")[0]]
+    found = await identity.show(path, token=token)
     return [each for each in found if each["service"] is not None]
 
 
@@ -73,13 +72,13 @@ async def test_the_owner_can_neither_change_nor_delete_them(identity: World) -> 
     role_id = await made(identity)
     (policy,) = await listed(identity, f"/v1/policies?attached_to={role_id}")
     at = f"/v1/policies/{policy['id']}/attachments"
-    (attached,) = (await identity.ask("GET", at)).json()["attachments"]
+    (attached,) = await identity.show(at)
     user = identity.acme.person.id
     group = {"identity_provider": uuid7(), "group": "ops"}
     own = await identity.make("/v1/policies", {"name": "all", "document": may("*")})
-    other = await identity.make("/v1/roles", {"name": "dev", "trust_policy": trusting("acme")})
+    other = await identity.make("/v1/roles", {"name": "dev", "trust_policy": trust("acme")})
     for method, path, body in (
-        ("PATCH", f"/v1/roles/{role_id}", {"trust_policy": trusting("acme")}),
+        ("PATCH", f"/v1/roles/{role_id}", {"trust_policy": trust("acme")}),
         ("PATCH", f"/v1/roles/{role_id}", {"description": "mine"}),
         ("DELETE", f"/v1/roles/{role_id}", None),
         ("POST", f"/v1/roles/{role_id}/assignments", {"user": user}),
@@ -95,30 +94,25 @@ async def test_the_owner_can_neither_change_nor_delete_them(identity: World) -> 
         error = answer.json()["error"]
         assert error["params"]["reason"] == "platform_owned", error
         assert "service/loadbalancer/web is the platform's" in error["message"]
-    assert (await identity.ask("DELETE", f"/v1/roles/{role_id}?force=true")).status_code == 409
+    assert await identity.status("DELETE", f"/v1/roles/{role_id}?force=true") == 409
     assert len(await listed(identity, "/v1/roles")) == 1
     assert len(await listed(identity, f"/v1/policies?attached_to={role_id}")) == 1
-
-
-def trusting(*principals: str) -> dict[str, Any]:
-    return {"version": "1", "statements": [{"effect": "allow", "principals": list(principals)}]}
 
 
 async def test_no_request_makes_or_names_one(identity: World) -> None:
     await made(identity)
     name = "service/loadbalancer/mine"
     for path, body in (
-        ("/v1/roles", {"name": name, "trust_policy": trusting("acme")}),
+        ("/v1/roles", {"name": name, "trust_policy": trust("acme")}),
         ("/v1/policies", {"name": name, "document": may("*")}),
     ):
-        assert (await identity.ask("POST", path, body)).status_code == 400
+        assert await identity.status("POST", path, body) == 400
     own = await identity.make("/v1/policies", {"name": "all", "document": may("*")})
     for role in ("service/loadbalancer/web", "crn:iam::acme:role/service/loadbalancer/web"):
         path = f"/v1/policies/{own['id']}/attachments"
-        assert (await identity.ask("POST", path, {"role": role})).status_code == 400
-    trust = trusting("crn:iam::acme:role/service/loadbalancer/web")
-    answer = await identity.ask("POST", "/v1/roles", {"name": "x", "trust_policy": trust})
-    assert answer.status_code == 400
+        assert await identity.status("POST", path, {"role": role}) == 400
+    named = trust("crn:iam::acme:role/service/loadbalancer/web")
+    assert await identity.status("POST", "/v1/roles", {"name": "x", "trust_policy": named}) == 400
 
 
 async def test_making_one_again_changes_its_policy_and_nothing_else(identity: World) -> None:
@@ -144,29 +138,27 @@ async def test_one_goes_with_its_policy_and_its_sessions_and_only_by_its_service
     with pytest.raises(RoleRefused):
         await service_of(identity, "compute").begin(account_id, role_id, "instance")
     # The owner's own role stays, and one of another service.
-    own = await identity.make("/v1/roles", {"name": "dev", "trust_policy": trusting("acme")})
+    own = await identity.make("/v1/roles", {"name": "dev", "trust_policy": trust("acme")})
     compute = service_of(identity, "compute")
     for other, gone in ((service, own["id"]), (compute, role_id), (service, uuid7())):
         await identity.database.write(other.remove_platform_role, account_id, gone, identity.now)
-    await identity.database.write(
-        service.remove_platform_role, identity.globex.account_id, role_id, identity.now
-    )
-    assert (await identity.ask("GET", f"/v1/roles/{own['id']}")).status_code == 200
+    stranger = identity.globex.account_id
+    await identity.database.write(service.remove_platform_role, stranger, role_id, identity.now)
+    assert await identity.status("GET", f"/v1/roles/{own['id']}") == 200
     assert len(await listed(identity, "/v1/roles")) == 1
 
+    gone = account_id, role_id, identity.now
     for _ in range(2):
-        await identity.database.write(
-            service.remove_platform_role, account_id, role_id, identity.now
-        )
+        await identity.database.write(service.remove_platform_role, *gone)
     assert await listed(identity, "/v1/roles") == []
     assert await listed(identity, "/v1/policies") == []
     assert await service.live([session.id]) == frozenset()
 
 
 async def test_trust_policies_may_name_services_and_other_policies_may_not(identity: World) -> None:
-    trust = trusting("crn:iam:::service/compute")
-    role = await identity.make("/v1/roles", {"name": "web", "trust_policy": trust})
-    assert role["trust_policy"] == trust
+    named = trust("crn:iam:::service/compute")
+    role = await identity.make("/v1/roles", {"name": "web", "trust_policy": named})
+    assert role["trust_policy"] == named
     assert role["service"] is None
     for wrong in (
         "crn:iam:::service/Compute",
@@ -174,9 +166,8 @@ async def test_trust_policies_may_name_services_and_other_policies_may_not(ident
         "crn:iam::acme:service/compute",
         "crn:iam:::service/a/b",
     ):
-        body = {"name": "wrong", "trust_policy": trusting(wrong)}
-        assert (await identity.ask("POST", "/v1/roles", body)).status_code == 400
-    statement = {"effect": "allow", "actions": ["test:GetThing"], **trust["statements"][0]}
-    document = {"version": "1", "statements": [statement]}
+        body = {"name": "wrong", "trust_policy": trust(wrong)}
+        assert await identity.status("POST", "/v1/roles", body) == 400
+    other = document({"actions": ["test:GetThing"], **named["statements"][0]})
     with pytest.raises(InvalidInput, match="only a role's trust policy may name"):
-        policy_of(document, ResourceRules("a thing", frozenset({"test:GetThing"})))
+        policy_of(other, ResourceRules("a thing", frozenset({"test:GetThing"})))

@@ -1,20 +1,26 @@
-"""Whom a provider speaks for: people of its organization alone, as long as they are that."""
+"""Whom a provider speaks for, and what of a sign-in there is in the audit log."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, cast
 
 import pytest
 
 from cloudcore.clock import uuid7
-from cloudcore.errors import AccessDenied
-from cloudcore.identity.rows import users
+from cloudcore.db.base import Connection, ConstraintViolated, Database, P, T
+from cloudcore.db.statement import Statement
+from cloudcore.errors import AccessDenied, NotFound, Unavailable
+from cloudcore.identity.rows import accounts, users
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
+from cloudcore.identity.rows.roles import ROLES
+from cloudcore.identity.services.provider_sign_ins import SignedInPerson
 from tests.databases import on_both_databases
+from tests.dying import PassingDatabase
 from tests.integration.provider_world import (
     ProviderWorld,
     complaint,
@@ -26,9 +32,138 @@ from tests.integration.served_world import Tenant
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ProviderWorld]:
-    async with open_provider_world(tmp_path / "data") as world:
+async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[ProviderWorld]:
+    async with open_provider_world(tmp_path / "data", metadata_url) as world:
         yield world
+
+
+async def events(world: ProviderWorld, organization_id: str = "") -> list[dict[str, Any]]:
+    """Return and forget the events about Zoe in the log of acme, or of its organization."""
+    acme = world.served.acme
+    token, query = acme.program_token, "who=zoe@example.org"
+    if organization_id:
+        token, query = acme.person_token, f"{query}&organization_id={organization_id}"
+    answer = await world.served.ask("GET", f"/v1/audit-events?{query}", token=token)
+    assert answer.status_code == 200, answer.text
+    found: list[dict[str, Any]] = answer.json()["events"]
+    return found[::-1]
+
+
+async def test_what_a_sign_in_changes_is_recorded(world: ProviderWorld) -> None:
+    acme, provider = world.served.acme, world.row
+    await world.assign_group("devs")
+    for groups in (["devs"], ["devs"], []):
+        world.says("subject-1", "zoe@example.org", groups=groups)
+        person = await world.redeem(await world.sign_in())
+    # Nothing of a sign-in that is refused.
+    world.says("subject-2", "zoe@example.org", groups=["devs"])
+    assert "as another user of the provider" in complaint(await world.sign_in())
+
+    found = await events(world, acme.organization_id)
+    assert [each["action"] for each in found] == [
+        "iam:CreateUser",
+        "iam:LinkUser",
+        *["iam:SignIn"] * 3,
+    ]
+    for each in found[:2]:
+        assert each["principal"] == provider["crn"]
+        assert each["resources"] == [person["crn"]]
+        assert each["source"]["crn"] == person["crn"]
+        assert each["source_ip"] == world.address
+    assert found[2]["principal"] == person["crn"]
+    assert found[2]["details"] == {"client": "cli", "identity_provider": provider["id"]}
+
+    given, taken = await events(world)
+    assert (given["action"], taken["action"]) == ("iam:AssignRole", "iam:UnassignRole")
+    for each in (given, taken):
+        assert each["principal"] == provider["crn"]
+        assert each["resources"] == [f"crn:iam::{acme.account_id}:role/role"]
+        assert each["details"] == {"user_id": person["id"]}
+
+
+async def test_a_person_who_was_added_by_hand_is_linked_only(world: ProviderWorld) -> None:
+    await world.add_person("zoe@example.org")
+    world.says("subject-1", "zoe@example.org")
+    await world.redeem(await world.sign_in())
+    found = await events(world, world.served.acme.organization_id)
+    assert [each["action"] for each in found] == ["iam:LinkUser", "iam:SignIn"]
+
+
+class Deleting:
+    """A connection of a change before whose lock of an account another one deleted a role."""
+
+    def __init__(self, tx: Connection, role_id: str) -> None:
+        self._tx = tx
+        self._role_id = role_id
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - of the connection
+        return getattr(self._tx, name)
+
+    def execute(self, statement: Statement, /, **parameters: object) -> int:
+        if statement is accounts._RAISE_REVISION:
+            with suppress(NotFound):
+                ROLES.remove(self._tx, str(parameters["account_id"]), self._role_id)
+        return self._tx.execute(statement, **parameters)
+
+
+@on_both_databases
+async def test_a_role_that_is_deleted_meanwhile_is_left_out(world: ProviderWorld) -> None:
+    served, token = world.served, world.served.acme.program_token
+
+    async def new_role(name: str) -> str:
+        statement = {"effect": "allow", "principals": ["acme"]}
+        trust = {"version": "1", "statements": [statement]}
+        made = await served.make("/v1/roles", {"name": name, "trust_policy": trust}, token=token)
+        await world.assign_group("devs", made["id"])
+        return str(made["id"])
+
+    def sign_in(tx: Connection, role_id: str, *groups: str) -> SignedInPerson:
+        deleting = cast("Connection", Deleting(tx, role_id))
+        return sign_in_as(deleting, world, "subject-1", "zoe@example.org", *groups)
+
+    # One that would be given, then one that would be taken.
+    found = await served.database.write(sign_in, await new_role("first"), "devs")
+    assert (found.is_created, found.roles) == (True, [])
+    second = await new_role("second")
+    given = await served.database.write(sign_in, "", "devs")
+    assert [(each.name, each.is_taken) for each in given.roles] == [("second", False)]
+    found = await served.database.write(sign_in, second)
+    assert (found.is_created, found.roles) == (False, [])
+
+
+class FailingDatabase(PassingDatabase):
+    """A database whose second write from now on fails."""
+
+    def __init__(self, database: Database, error: Exception) -> None:
+        super().__init__(database)
+        self._error = error
+        self._writes = 0
+
+    async def write(
+        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        self._writes += 1
+        if self._writes == 2:
+            raise self._error
+        return await super().write(change, *args, **kwargs)
+
+
+async def test_every_failure_is_a_page(world: ProviderWorld) -> None:
+    for error, status, words in (
+        (NotFound("there is no such role"), 403, "There is no such role."),
+        (ConstraintViolated("fk"), 403, "was changed meanwhile; open the link again."),
+        (Unavailable("busy", retry_after=7), 503, "Try again in 7 seconds."),
+    ):
+        world.says("subject-1", "zoe@example.org")
+        answer = world.provider.authorize(await world.leave())
+        noting = world.served.database
+        whole, noting._database = noting._database, FailingDatabase(noting._database, error)
+        page = await world.come_back(answer, at_most=599)
+        noting._database = whole
+        assert page.status_code == status, page.text
+        assert page.headers["content-type"].startswith("text/html")
+        assert words in page.text
+        assert page.headers.get("retry-after") == ("7" if status == 503 else None)
 
 
 async def test_a_person_of_another_organization_too_is_not_taken_by_address(
@@ -106,31 +241,30 @@ def account_of(person: dict[str, Any], handle: str, now: int) -> Account:
 
 
 @on_both_databases
-async def test_sign_ins_at_once_link_once(tmp_path: Path, metadata_url: str) -> None:
-    async with open_provider_world(tmp_path / "data", metadata_url) as world:
-        world.says("null\0", "ann@example.org")
-        assert "printable characters" in complaint(await world.sign_in())
-        world.says("other", "ann\0@example.org", groups=["devs\0"])
-        assert "no verified e-mail address" in complaint(await world.sign_in())
-        served = world.served
-        ann = await world.add_person("ann@example.org")
+async def test_sign_ins_at_once_link_once(world: ProviderWorld) -> None:
+    world.says("null\0", "ann@example.org")
+    assert "printable characters" in complaint(await world.sign_in())
+    world.says("other", "ann\0@example.org", groups=["devs\0"])
+    assert "no verified e-mail address" in complaint(await world.sign_in())
+    served = world.served
+    ann = await world.add_person("ann@example.org")
 
-        async def sign_in(subject: str) -> str:
-            """Sign in as this subject; return the person's id, or the refusal."""
-            try:
-                found = await served.database.write(sign_in_as, world, subject, "ann@example.org")
-            except AccessDenied as error:
-                return error.message
-            return found.user.id
+    async def sign_in(subject: str) -> str:
+        """Sign in as this subject; return the person's id, or the refusal."""
+        try:
+            found = await served.database.write(sign_in_as, world, subject, "ann@example.org")
+        except AccessDenied as error:
+            return error.message
+        return found.user.id
 
-        served.database.noted.clear()
-        found = Counter(await asyncio.gather(*map(sign_in, ["one", "two"] * 3)))
-        assert found.pop(ann["id"]) == 3
-        (refusal,) = found
-        assert "signs in as another user of the provider" in refusal
-        # What is asked of the person is asked under the lock of the person's row.
-        ran = [each.statement for each in served.database.noted]
-        assert 0 <= ran.index(users._LOCK) < ran.index(users._COUNT_OTHER_MEMBERSHIPS)
+    served.database.noted.clear()
+    found = Counter(await asyncio.gather(*map(sign_in, ["one", "two"] * 3)))
+    assert found.pop(ann["id"]) == 3
+    (refusal,) = found
+    assert "signs in as another user of the provider" in refusal
+    # What is asked of the person is asked under the lock of the person's row.
+    ran = [each.statement for each in served.database.noted]
+    assert 0 <= ran.index(users._LOCK) < ran.index(users._COUNT_OTHER_MEMBERSHIPS)
 
 
 async def trust_and_assign(world: ProviderWorld, tenant: Tenant, person: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Signing in at an identity provider: who is signed in, with which roles, and who is refused."""
+"""Signing in at an identity provider: who is signed in, with which roles and for how long."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.identity.oidc.sign_in import BEGIN_BUDGET
+from cloudcore.identity.rows import organizations
+from cloudcore.identity.rows import sessions as rows
+from tests.databases import on_both_databases
 from tests.integration.provider_world import (
     AUTHORIZE,
     ProviderWorld,
@@ -21,26 +24,25 @@ from tests.integration.served_world import HOUR, URL
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ProviderWorld]:
-    async with open_provider_world(tmp_path / "data") as world:
+async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[ProviderWorld]:
+    async with open_provider_world(tmp_path / "data", metadata_url) as world:
         yield world
 
 
-async def test_a_person_is_created_and_found_again(tmp_path: Path, metadata_url: str) -> None:
-    async with open_provider_world(tmp_path / "data", metadata_url) as world:
-        await world.assign_group("devs")
-        await trust_provider(world, world.served.acme.ids["/v1/roles/{}"])
-        world.says("subject-1", "Zoe@Example.org", groups=["devs", "other"])
-        first = await world.redeem(await world.sign_in())
-        assert (first["email"], first["roles"]) == ("zoe@example.org", ["role"])
-        assert not first["must_change_password"]
-        # Later by the subject alone, whatever the address is.
-        world.says("subject-1", "else@example.org", groups=["devs"])
-        again = await world.redeem(await world.sign_in())
-        assert (again["id"], again["email"]) == (first["id"], "zoe@example.org")
-        world.says("subject-2", "zed@example.org")
-        other = await world.redeem(await world.sign_in())
-        assert (other["id"] != first["id"], other["roles"]) == (True, [])
+async def test_a_person_is_created_and_found_again(world: ProviderWorld) -> None:
+    await world.assign_group("devs")
+    await trust_provider(world, world.served.acme.ids["/v1/roles/{}"])
+    world.says("subject-1", "Zoe@Example.org", groups=["devs", "other"])
+    first = await world.redeem(await world.sign_in())
+    assert (first["email"], first["roles"]) == ("zoe@example.org", ["role"])
+    assert not first["must_change_password"]
+    # Later by the subject alone, whatever the address is.
+    world.says("subject-1", "else@example.org", groups=["devs"])
+    again = await world.redeem(await world.sign_in())
+    assert (again["id"], again["email"]) == (first["id"], "zoe@example.org")
+    world.says("subject-2", "zed@example.org")
+    other = await world.redeem(await world.sign_in())
+    assert (other["id"] != first["id"], other["roles"]) == (True, [])
 
 
 async def test_what_the_provider_is_asked(world: ProviderWorld) -> None:
@@ -284,18 +286,16 @@ async def test_a_sign_in_takes_ten_minutes_at_most(world: ProviderWorld) -> None
 
 
 async def test_a_link_is_for_the_browser_that_opened_the_page(world: ProviderWorld) -> None:
-    page = await world.open_page()
-    link = page.text.partition('class="provider" href="')[2].partition('"')[0]
+    link = world.link(await world.open_page())
     world.cookies = type(world.cookies)()
-    assert "this form has expired" in complaint(await world.browse(link.replace("&amp;", "&")))
+    assert "this form has expired" in complaint(await world.browse(link))
 
 
 async def test_an_address_begins_so_many(world: ProviderWorld) -> None:
-    page = await world.open_page()
-    link = page.text.partition('class="provider" href="')[2].partition('"')[0]
+    link = world.link(await world.open_page())
     for _ in range(BEGIN_BUDGET.limit):
-        assert (await world.browse(link.replace("&amp;", "&"))).status_code == 303
-    refused = await world.browse(link.replace("&amp;", "&"))
+        assert (await world.browse(link)).status_code == 303
+    refused = await world.browse(link)
     assert refused.status_code == 429
     assert 1 <= int(refused.headers["retry-after"]) <= BEGIN_BUDGET.window_seconds
 
@@ -311,12 +311,111 @@ async def test_names_of_providers_are_shown_as_text(world: ProviderWorld) -> Non
     assert "Sign in with &lt;b onclick=&quot;x&quot;&gt;&amp;" in page.text
     world.provider.metadata = {"issuer": "<script>"}
     world.served.clock.now += 2 * HOUR
-    page = await world.open_page()
-    link = next(part for part in page.text.split('href="') if world.row["id"] in part)
-    refused = await world.browse(link.partition('"')[0].replace("&amp;", "&"))
+    link = world.link(await world.open_page())
+    refused = await world.browse(link)
     assert "<script>" not in refused.text
     assert "names another issuer: <script>" in complaint(refused)
     world.provider.metadata = {"issuer": "\0\u202e"}
-    assert "names another issuer: \ufffd\ufffd" in complaint(
-        await world.browse(link.partition('"')[0].replace("&amp;", "&"))
-    )
+    assert "names another issuer: \ufffd\ufffd" in complaint(await world.browse(link))
+
+
+DAY = 24 * 3600
+
+
+async def begin(world: ProviderWorld) -> dict[str, Any]:
+    """Sign Zoe in; return the tokens."""
+    world.says("subject-1", "zoe@example.org", groups=["devs"])
+    answer = await world.exchange(await world.sign_in())
+    assert answer.status_code == 200, answer.text
+    tokens: dict[str, Any] = answer.json()
+    return tokens
+
+
+async def refresh(world: ProviderWorld, tokens: dict[str, Any], *, status: int = 200) -> Any:  # noqa: ANN401
+    form = {"grant_type": "refresh_token", "client_id": "cli"}
+    answer = await world.ask_token(form | {"refresh_token": tokens["refresh_token"]})
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def test_no_refresh_outlasts_the_hours_of_the_provider(world: ProviderWorld) -> None:
+    served, acme = world.served, world.served.acme
+    assert world.row["session_hours"] == 7 * 24
+    role_id = acme.ids["/v1/roles/{}"]
+    await trust_provider(world, role_id)
+    await world.assign_group("devs")
+    weekly = await begin(world)
+    await world.change(session_hours=2)
+
+    tokens = await begin(world)
+    assert tokens["expires_in"] == 3600
+    served.clock.advance(5400)
+    tokens = await refresh(world, tokens)
+    assert tokens["expires_in"] == 1800
+    assert (await world.assume(role_id, tokens["access_token"]))["expires_in"] == 1800
+    served.clock.advance(1799)
+    tokens = await refresh(world, tokens)
+    assert tokens["expires_in"] == 1
+    served.clock.advance(1)
+    await refresh(world, tokens, status=400)
+    me = await served.ask("GET", "/v1/users/me", token=tokens["access_token"])
+    assert me.status_code == 401
+
+    # A sign-in of before the change has the hours of then.
+    served.clock.advance(6 * DAY)
+    weekly = await refresh(world, weekly)
+    served.clock.advance(DAY)
+    await refresh(world, weekly, status=400)
+
+
+async def test_hours_are_from_one_to_a_month(world: ProviderWorld) -> None:
+    for hours in (0, 721):
+        answer = await world.served.ask(
+            "PATCH",
+            world.path,
+            {"session_hours": hours},
+            token=world.served.acme.person_token,
+        )
+        assert answer.status_code == 400, answer.text
+
+
+async def test_turning_a_provider_off_ends_what_it_began(world: ProviderWorld) -> None:
+    await check_an_end(world, "PATCH", {"status": "inactive"})
+
+
+@on_both_databases
+async def test_deleting_a_provider_ends_what_it_began(world: ProviderWorld) -> None:
+    await check_an_end(world, "DELETE")
+
+
+async def check_an_end(world: ProviderWorld, method: str, body: object = None) -> None:
+    """Check that a change ends the sign-ins of a provider, and the roles that it gave trust for."""
+    served, acme = world.served, world.served.acme
+    role_id = acme.ids["/v1/roles/{}"]
+    await trust_provider(world, role_id)
+    path = f"/v1/roles/{role_id}"
+    zoe = await begin(world)
+    me = (await served.ask("GET", "/v1/users/me", token=zoe["access_token"])).json()["user"]
+    await served.make(f"{path}/assignments", {"user": me["id"]}, token=acme.program_token)
+
+    by_password = await world.by_password(me)
+    sources = zoe["access_token"], by_password
+    assumed = [(await world.assume(role_id, token))["access_token"] for token in sources]
+    ended = [zoe["access_token"], *assumed]
+    page = await world.sign_in()
+    served.database.noted.clear()
+    await world.exchange(await world.sign_in())
+    ran = [each.statement for each in served.database.noted]
+    # Whether the provider is active is asked under a lock until the session is there.
+    assert ran.index(organizations._LOCK) < ran.index(rows._ADD)
+
+    async def statuses(tokens: list[str]) -> set[int]:
+        answers = [await served.ask("GET", path, token=token) for token in tokens]
+        return {answer.status_code for answer in answers}
+
+    assert 401 not in await statuses([*ended, by_password, acme.person_token])
+    assert (await served.ask(method, world.path, body, token=acme.person_token)).is_success
+    assert await statuses(ended) == {401}
+    assert 401 not in await statuses([by_password, acme.person_token])
+    await refresh(world, zoe, status=400)
+    assert (await world.exchange(page)).json()["error"] == "invalid_grant"

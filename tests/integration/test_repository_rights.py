@@ -1,4 +1,4 @@
-"""A repository's own policy decides on `/v1` as well, wherever it may speak of the action.
+"""A repository's own policy decides on `/v1` as well; and what is told of images and their tags.
 
 Driven by the table of operations: one that is added is asked here by itself.
 """
@@ -15,7 +15,7 @@ import pytest
 from registry.services.resource_kinds import REPOSITORY_RULES
 from tests.integration.pushing import World, make_world, refused, signed_in
 from tests.spec.operations import OPERATIONS, Operation
-from tests.tenants import ALLOW_ALL, allow, bearer, document, let, refuse
+from tests.tenants import ALLOW_ALL, allow, bearer, let, refuse
 
 _REPOSITORY: Final = "/v1/repositories/{id}"
 _NEITHER: Final = allow("registry:GetAuthorizationToken")
@@ -108,24 +108,6 @@ async def test_an_image_of_another_repository_is_not_here(world: World) -> None:
     put = await world.control.put(f"{other.path}/tags/v1", json={"digest": image["digest"]})
     refused(put, 404, "NOT_FOUND")
     assert await world.pulls("v1")
-
-
-async def test_the_repositorys_own_policy_counts_for_its_account_too(world: World) -> None:
-    """One allow is enough within an account, and any deny refuses."""
-
-    program = await world.install.add_program(world.account, "few")
-    visitor = signed_in(world.install, program)
-    assert (await visitor.get(world.images)).status_code == 403
-    describe = let(program.crn, actions=("registry:DescribeImages",))
-    policy = f"{world.path}/policy"
-    assert (await world.control.put(policy, json=document(describe))).status_code == 200
-    assert (await visitor.get(world.images)).status_code == 200
-    denied = document({**describe, "effect": "deny"})
-    assert (await world.control.put(policy, json=denied)).status_code == 200
-    await world.install.say(program, allow("registry:DescribeImages"))
-    assert (await visitor.get(world.images)).status_code == 403
-    assert (await world.control.delete(policy)).status_code == 204
-    assert (await visitor.get(world.images)).status_code == 200
 
 
 async def test_what_is_wrong_with_a_tags_body_is_told_to_who_may_push(world: World) -> None:

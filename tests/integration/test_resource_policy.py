@@ -1,10 +1,13 @@
-"""``/v1/repositories/{id}/policy``: what may be said, how it is kept, whom it lets in."""
+"""``/v1/repositories/{id}/policy``: what may be said, whom it lets in, whom it would lock out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Final
 
+import httpx
 import pytest
 
 from cloudcore.db.base import Connection
@@ -19,10 +22,12 @@ from tests.integration.pushing import PATH, client_of, create, refused
 from tests.tenants import (
     ALLOW_ALL,
     Install,
+    Program,
     allow,
     bearer,
     document,
     let,
+    open_install,
     refuse,
 )
 
@@ -67,96 +72,52 @@ async def visibility(client: Any, ident: str) -> str:  # noqa: ANN401
     return found
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {},
-        {"version": "1"},
-        document(),
-        {"version": "2", "statements": [PARTNER]},
-        {"version": "1", "statements": [PARTNER] * 51},
-        {"version": "1", "statements": [PARTNER], "id": "x"},
-        {"policy": "text"},
-        {"policy": document(PARTNER), "version": "1"},
-        document({**PARTNER, "effect": "Allow"}),
-        document({**PARTNER, "resources": ["*"]}),
-        document({**PARTNER, "principal": ["*"]}),
-        document({**PARTNER, "not_actions": ["x"]}),
-        document({**PARTNER, "conditions": {"string_like": ["x"]}}),
-        document({**PARTNER, "sid": "x" * 129}),
-        document(let("crn:iam::acme:role/absent")),
-        document(let("crn:iam::acme:service-account/absent")),
-        document(let("partner", actions=["registry:DeleteImage"])),
-        document(let("partner", actions=["registry:*"])),
-        document(let("partner", actions=["*"])),
-        document(let("*", actions=["registry:PushImage"])),  # not to the public
-        document(let("*", "partner", actions=["registry:DescribeImages"])),
-        document(*[{**PARTNER, "sid": "y" * 100, "principals": ["partner"] * 40}] * 50),
-    ],
-)
-async def test_what_cannot_be_a_policy_changes_nothing(
-    install: Install, said: dict[str, Any]
-) -> None:
-    await install.add_account("partner")
-    client = await client_of(install, "acme")
-    path = f"{PATH}/{(await create(client, 'r'))['id']}/policy"
-    before = await client.put(path, json=document(PARTNER))
-    answer = await client.put(path, json=said)
-    refused(answer, 400, "INVALID_INPUT")
-    assert {"field", "reason"} <= answer.json()["error"]["params"].keys()
-    assert (await client.get(path)).json() == before.json()
+async def pulls(install: Install, program: Program, name: str) -> int:
+    """Return the status of a pull from a repository of ``acme`` by a bearer of the program."""
+    token = await install.exchange(await install.login(program), f"repository:acme/{name}:pull")
+    async with install.connect() as client:
+        answer = await client.get(f"/v2/acme/{name}/tags/list", headers=bearer(token))
+    return answer.status_code
 
 
-@pytest.mark.parametrize("identity", [True, False], ids=["identity allows", "identity is silent"])
-@pytest.mark.parametrize(
-    ("resource", "lets"),
-    [
-        (None, False),
-        ([let("partner")], True),
-        ([let("crn:iam::partner:service-account/ci")], True),
-        ([let("crn:iam::partner:service-account/other")], False),
-        ([let("*")], True),
-        ([let("acme")], False),
-        ([let("partner"), refuse("partner")], False),
-        ([let("partner"), refuse("*")], False),
-        ([let("partner", actions=["registry:PushImage"])], False),
-    ],
-)
-async def test_a_partner_needs_both_policies(
-    install: Install, resource: list[dict[str, Any]] | None, *, lets: bool, identity: bool
-) -> None:
+async def test_a_partner_needs_both_policies(install: Install) -> None:
     """Rule 8, also where the repository is public."""
 
     acme = await install.add_account("acme")
     partner = await install.add_account("partner")
-    said = ALLOW_ALL if identity else allow("storage:GetObject")
-    program = await install.add_program(partner, "ci", said)
-    await install.add_repository(acme, "r", *(resource or ()))
-    token = await install.exchange(await install.login(program), "repository:acme/r:pull")
-    async with install.connect() as client:
-        answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
-    assert answer.status_code == (200 if lets and identity else 403)
+    allowed = await install.add_program(partner, "ci", ALLOW_ALL)
+    silent = await install.add_program(partner, "silent", allow("storage:GetObject"))
+    for number, (resource, lets) in enumerate(
+        (
+            ([], False),
+            ([let("partner")], True),
+            ([let("crn:iam::partner:service-account/ci")], True),
+            ([let("crn:iam::partner:service-account/other")], False),
+            ([let("*")], True),
+            ([let("acme")], False),
+            ([let("partner"), refuse("partner")], False),
+            ([let("partner"), refuse("*")], False),
+            ([let("partner", actions=["registry:PushImage"])], False),
+        )
+    ):
+        await install.add_repository(acme, f"r{number}", *resource)
+        assert await pulls(install, allowed, f"r{number}") == (200 if lets else 403), resource
+        assert await pulls(install, silent, f"r{number}") == 403, resource
 
 
-@pytest.mark.parametrize(
-    ("resource", "lets"),
-    [
-        ([let("acme")], True),
-        ([let("crn:iam::acme:service-account/ci")], True),
-        ([let("*")], False),
-        ([let("*"), refuse("acme")], False),
-    ],
-)
-async def test_an_insider_may_be_let_in_by_name_but_not_as_the_public(
-    install: Install, resource: list[dict[str, Any]], *, lets: bool
-) -> None:
+async def test_an_insider_may_be_let_in_by_name_but_not_as_the_public(install: Install) -> None:
     acme = await install.add_account("acme")
     program = await install.add_program(acme, "ci", allow("storage:GetObject"))
-    await install.add_repository(acme, "r", *resource)
-    token = await install.exchange(await install.login(program), "repository:acme/r:pull")
-    async with install.connect() as client:
-        answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
-    assert answer.status_code == (200 if lets else 403)
+    for number, (resource, status) in enumerate(
+        (
+            ([let("acme")], 200),
+            ([let("crn:iam::acme:service-account/ci")], 200),
+            ([let("*")], 403),
+            ([let("*"), refuse("acme")], 403),
+        )
+    ):
+        await install.add_repository(acme, f"r{number}", *resource)
+        assert await pulls(install, program, f"r{number}") == status, resource
 
 
 @pytest.mark.parametrize("handle", ["acme", "partner"])
@@ -167,14 +128,10 @@ async def test_who_takes_a_name_later_gains_nothing(install: Install, handle: st
     first = await install.add_program(account, "ci", said)
     name = f"crn:iam::{handle}:service-account/ci"
     await install.add_repository(accounts["acme"], "r", let(name))
-    scope, path = "repository:acme/r:pull", "/v2/acme/r/tags/list"
-    async with install.connect() as client:
-        token = await install.exchange(await install.login(first), scope)
-        assert (await client.get(path, headers=bearer(token))).status_code == 200
-        await install.database.write(service_accounts.delete_service_account, account.id, first.id)
-        second = await install.add_program(account, "ci", said, policy="ci2")
-        token = await install.exchange(await install.login(second), scope)
-        assert (await client.get(path, headers=bearer(token))).status_code == 403
+    assert await pulls(install, first, "r") == 200
+    await install.database.write(service_accounts.delete_service_account, account.id, first.id)
+    second = await install.add_program(account, "ci", said, policy="ci2")
+    assert await pulls(install, second, "r") == 403
 
 
 async def test_of_another_account_it_is_not_told_who_exists(install: Install) -> None:
@@ -187,10 +144,7 @@ async def test_of_another_account_it_is_not_told_who_exists(install: Install) ->
         answer = await client.put(path, json=document(let(crn)))
         assert answer.status_code == 200
     late = await install.add_program(partner, "gone", ALLOW_ALL)
-    token = await install.exchange(await install.login(late), "repository:acme/r:pull")
-    async with install.connect() as docker:
-        answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
-    assert answer.status_code == 403
+    assert await pulls(install, late, "r") == 403
 
 
 async def test_of_another_account_it_is_not_told_whether_it_exists(install: Install) -> None:
@@ -213,14 +167,9 @@ async def test_of_another_account_it_is_not_told_whether_it_exists(install: Inst
     await client.put(path, json=document(let("stranger")))
     stranger = await install.add_account("stranger")
     late = await install.add_program(stranger, "ci", ALLOW_ALL)
-    scope = "repository:acme/r:pull"
-    for written, status in ((False, 403), (True, 200)):
-        if written:
-            await client.put(path, json=document(let("stranger")))
-        token = await install.exchange(await install.login(late), scope)
-        async with install.connect() as docker:
-            answer = await docker.get("/v2/acme/r/tags/list", headers=bearer(token))
-        assert answer.status_code == status
+    assert await pulls(install, late, "r") == 403
+    await client.put(path, json=document(let("stranger")))
+    assert await pulls(install, late, "r") == 200
 
 
 @on_both_databases
@@ -296,3 +245,148 @@ async def test_conditions_are_judged_at_the_exchange(install: Install) -> None:
             token = (await client.get(scope, headers=headers)).json()["token"]
             answer = await client.get("/v2/acme/r/tags/list", headers=bearer(token))
             assert answer.status_code == status
+
+
+PULL: Final = "registry:PullImage"
+PUSH: Final = "registry:PushImage"
+SEE: Final = "registry:DescribeImages"
+SELF: Final = "crn:iam::acme:service-account/ci"
+JSON: Final = {"content-type": "application/json"}
+
+
+@asynccontextmanager
+async def open_client(
+    url: str, *statements: dict[str, Any]
+) -> AsyncIterator[tuple[httpx.AsyncClient, str]]:
+    """Open a client of ``ci`` in ``acme``, and return it with the path of a repository's policy."""
+    async with open_install(url) as install:
+        await install.add_account("partner")
+        account = await install.add_account("acme")
+        program = await install.add_program(account, "ci", *(statements or (ALLOW_ALL,)))
+        await install.add_program(account, "other", ALLOW_ALL)
+        repository = await install.add_repository(account, "r")
+        async with install.connect() as client:
+            client.headers.update(bearer(program.access_token))
+            yield client, f"{PATH}/{repository}/policy"
+
+
+def only(statement: dict[str, Any], **conditions: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return a statement under conditions."""
+    return statement | {"conditions": conditions}
+
+
+DENIALS: Final[list[tuple[list[dict[str, Any]], list[str]]]] = [
+    ([refuse("*")], [PULL]),
+    ([refuse("acme")], [PULL]),
+    ([refuse(SELF)], [PULL]),
+    ([let("*"), refuse("*", actions=[PULL, PUSH, SEE])], [SEE, PULL, PUSH]),
+    ([refuse(SELF, actions=[SEE])], [SEE]),
+    ([only(refuse("*"), ip_address=["192.0.2.0/24"])], [PULL]),
+    ([only(refuse("*"), not_ip_address=["198.51.100.0/24"])], [PULL]),
+    ([refuse("partner")], []),
+    ([refuse("crn:iam::acme:service-account/other")], []),
+    ([let("*")], []),
+    ([only(refuse("*"), ip_address=["198.51.100.0/24"])], []),
+    ([only(refuse("*"), date_before="2020-01-01T00:00:00Z")], []),
+]
+"""Statements of a new policy, and the actions that it takes from who sets it."""
+
+
+async def test_a_policy_that_denies_its_setter_is_forced_or_refused(sqlite_database: str) -> None:
+    async with open_client(sqlite_database) as (client, path):
+        for statements, lost in DENIALS:
+            await client.delete(path)
+            said = document(*statements)
+            answer = await client.put(path, json=said)
+            if not lost:
+                assert answer.status_code == 200, (statements, answer.text)
+                continue
+            refused(answer, 409, "CONFLICT")
+            assert answer.json()["error"]["params"] == {"actions": lost}
+            refused(await client.get(path), 404, "NOT_FOUND")
+            refused(await client.put(f"{path}?force=false", json=said), 409, "CONFLICT")
+            refused(await client.put(f"{path}?force=1", json=said), 400, "INVALID_INPUT", "force")
+            assert (await client.put(f"{path}?force=true", json=said)).status_code == 200
+            # It has nothing more to lose by what it lives with.
+            assert (await client.put(path, json=said)).status_code == 200
+
+
+async def test_what_one_may_not_do_anyway_cannot_be_lost(sqlite_database: str) -> None:
+    """The way out stays open: no policy of a repository can deny its own replacement."""
+
+    own = allow("registry:PutRepositoryPolicy", "registry:DeleteRepositoryPolicy")
+    async with open_client(sqlite_database, own) as (client, path):
+        assert (await client.put(path, json=document(refuse("*")))).status_code == 200
+        assert (await client.delete(path)).status_code == 204
+        assert (await client.put(path, json=document(let(SELF)))).status_code == 200
+        # Now it may pull, by the repository's own policy, and would lose that to a denial...
+        said = document(let(SELF), refuse("acme"))
+        refused(await client.put(path, json=said), 409, "CONFLICT")
+        # ... but what is merely not allowed any more is what it asked for.
+        assert (await client.put(path, json=document(let("partner")))).status_code == 200
+
+
+async def test_a_document_is_checked_before_the_lock_out(sqlite_database: str) -> None:
+    async with open_client(sqlite_database) as (client, path):
+        said = document(refuse("*"), let("crn:iam::acme:role/absent"))
+        refused(await client.put(path, json=said), 400, "INVALID_INPUT")
+        refused(await client.put(f"{path}?force=true", json=said), 400, "INVALID_INPUT")
+
+
+def _encoded(**changes: object) -> bytes:
+    return json.dumps(document(let("partner") | changes)).encode()
+
+
+@pytest.mark.parametrize("force", ["", "?force=true"], ids=["", "forced"])
+async def test_no_document_is_taken_by_half(sqlite_database: str, force: str) -> None:
+    """Refused as a whole, and nothing of it ignored; force changes nothing.
+
+    What a policy may say is told by `tests/unit/test_policy.py`.
+    """
+    bodies = {
+        "no JSON": b"{version: 1}",
+        "cut off": _encoded()[:-1],
+        "twice": _encoded().replace(b'"effect"', b'"effect": "deny", "effect"'),
+        "not UTF-8": _encoded().replace(b"partner", b"partner\xff"),
+        "a byte order mark": b"\xef\xbb\xbf" + _encoded(),
+        "NaN": _encoded().replace(b'"allow"', b"NaN"),
+        "null": b"null",
+        "a list": b"[]",
+        "a string": json.dumps(_encoded().decode()).encode(),
+        "nothing": b"",
+        "deep": b'{"version": ' + b"[" * 5000 + b"]" * 5000 + b"}",
+        "a null character": _encoded(sid="a\0b"),
+        "20 KiB": json.dumps(
+            document(*[{"sid": "y" * 128} | let(*["partner"] * 30)] * 50)
+        ).encode(),
+        "an effect": _encoded(effect="Allow"),
+        "NotAction": _encoded(NotAction=["registry:PullImage"]),
+        "an object without fields": b"{}",
+        "no statements": b'{"version": "1"}',
+        "no text in its place": b'{"policy": "text"}',
+        "fields beside it": json.dumps(
+            {"policy": document(let("partner")), "version": "1"}
+        ).encode(),
+        "no such role": _encoded(principals=["crn:iam::acme:role/absent"]),
+        "no such program": _encoded(principals=["crn:iam::acme:service-account/absent"]),
+        "the public among others": _encoded(
+            principals=["partner", "*"], actions=["registry:PullImage", "registry:PushImage"]
+        ),
+    }
+
+    async with open_client(sqlite_database) as (client, path):
+        before = await client.put(path, json=document(let("partner")))
+        assert before.status_code == 200
+        for name, body in bodies.items():
+            answer = await client.put(f"{path}{force}", content=body, headers=JSON)
+            assert answer.status_code == 400, (name, answer.text)
+            error = answer.json()["error"]
+            assert error["code"] == "INVALID_INPUT", name
+            assert {"field", "reason"} <= error["params"].keys(), name
+        kind = {"content-type": "text/plain"}
+        answer = await client.put(f"{path}{force}", content=_encoded(), headers=kind)
+        refused(answer, 415, "UNSUPPORTED_MEDIA_TYPE")
+        large = b" " * (1 << 20) + _encoded()
+        answer = await client.put(f"{path}{force}", content=large, headers=JSON)
+        refused(answer, 413, "PAYLOAD_TOO_LARGE")
+        assert (await client.get(path)).json() == before.json()

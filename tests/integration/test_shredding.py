@@ -1,4 +1,4 @@
-"""A deleted key takes what only it could open, and nothing else; on both databases."""
+"""A deleted key takes what only it could open, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ from tests.integration.sealed_world import SealedWorld, make_sealed_world
 from tests.memory_store import MemoryStore
 from tests.tenants import Install
 
-pytestmark = on_both_databases
-
 DATA: Final = b"a layer of some hundred bytes. " * 100
 CONFIG: Final = b'{"architecture": "amd64", "os": "linux"}'
 DAY: Final = 24 * 3600
@@ -46,6 +44,26 @@ async def world(install: Install) -> AsyncIterator[SealedWorld]:
     """Return an install that seals blobs."""
     async with install.connect() as docker:
         yield await make_sealed_world(install, docker)
+
+
+async def shred_image(world: SealedWorld) -> str:
+    """Push an image whose blobs a key of its own seals, delete the key; return the digest."""
+    key = await world.make_bound_key("mine", "red")
+    digest = await push_image(world, "red", DATA)
+    await world.delete(key)
+    await shred(world)
+    return digest
+
+
+async def states_of(world: SealedWorld) -> set[str]:
+    """Return the states of all objects."""
+    return {row[1] for row in await states(world)}
+
+
+async def delete_image(world: SealedWorld, digest: str) -> None:
+    """Delete an image of the repository `red`."""
+    answer = await world.docker.delete(f"/v2/acme/red/manifests/{digest}")
+    assert answer.status_code == 202
 
 
 def stored(world: SealedWorld) -> set[str]:
@@ -90,18 +108,10 @@ async def push_image(world: SealedWorld, repository: str, *layers: bytes) -> str
         described.append(
             {"mediaType": "application/x", "digest": str(digest_of(blob)), "size": len(blob)}
         )
-    manifest = json.dumps(
-        {
-            "schemaVersion": 2,
-            "mediaType": OCI_MANIFEST,
-            "config": described[0],
-            "layers": described[1:],
-        }
-    ).encode()
-    path = f"/v2/acme/{repository}/manifests"
-    answer = await world.docker.put(
-        f"{path}/latest", content=manifest, headers={"content-type": OCI_MANIFEST}
-    )
+    fields = {"schemaVersion": 2, "mediaType": OCI_MANIFEST, "config": described[0]}
+    manifest = json.dumps({**fields, "layers": described[1:]}).encode()
+    path, kind = f"/v2/acme/{repository}/manifests/latest", {"content-type": OCI_MANIFEST}
+    answer = await world.docker.put(path, content=manifest, headers=kind)
     assert answer.status_code == 201, answer.text
     return str(digest_of(manifest))
 
@@ -120,6 +130,7 @@ async def quarantined(world: SealedWorld) -> list[str]:
     return [row[0] for row in await world.install.database.read(lambda tx: tx.rows(statement))]
 
 
+@on_both_databases
 async def test_an_image_of_a_deleted_key_is_shredded(world: SealedWorld) -> None:
     key = await world.make_bound_key("mine", "red")
     digest = await push_image(world, "red", DATA)
@@ -140,6 +151,7 @@ async def test_an_image_of_a_deleted_key_is_shredded(world: SealedWorld) -> None
     assert (await world.pull("red", DATA)).status_code == 404
 
 
+@on_both_databases
 async def test_a_shredded_blob_is_not_marked_as_damaged(world: SealedWorld) -> None:
     """The scrub may have begun to read it before."""
     key = await world.make_bound_key("mine", "red")
@@ -155,6 +167,7 @@ async def test_a_shredded_blob_is_not_marked_as_damaged(world: SealedWorld) -> N
         assert not await database.write(BLOB_ROWS.mark, *seen, ABSENT, 5)
 
 
+@on_both_databases
 async def test_other_keys_keep_their_blobs(world: SealedWorld) -> None:
     key = await world.make_bound_key("mine", "red")
     await push_image(world, "red", DATA)
@@ -163,7 +176,7 @@ async def test_other_keys_keep_their_blobs(world: SealedWorld) -> None:
     await shred(world)
     assert (await world.pull("red", DATA)).status_code == 404
     assert (await world.pull("blue", DATA)).content == DATA
-    assert {row[1] for row in await states(world)} == {"live"}
+    assert await states_of(world) == {"live"}
     await assert_sound(world)
     await collected(world)
     assert (await world.pull("blue", DATA)).content == DATA
@@ -180,36 +193,31 @@ async def test_the_last_other_link_takes_the_bytes_along(world: SealedWorld) -> 
     assert answer.status_code == 202
     await collected(world)
     assert stored(world) == set()
-    assert {row[1] for row in await states(world)} == {"shredded"}
+    assert await states_of(world) == {"shredded"}
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_a_push_brings_a_shredded_blob_back(world: SealedWorld) -> None:
-    key = await world.make_bound_key("mine", "red")
-    await push_image(world, "red", DATA)
-    await world.delete(key)
-    await shred(world)
+    await shred_image(world)
     await world.bind("red", None)
     await push_image(world, "red", DATA)
     assert (await world.pull("red", DATA)).content == DATA
-    assert {row[1] for row in await states(world)} == {"live"}
+    assert await states_of(world) == {"live"}
     await collected(world)
     assert (await world.pull("red", DATA)).content == DATA
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_an_image_of_a_shredded_blob_is_deleted_and_restored(world: SealedWorld) -> None:
-    key = await world.make_bound_key("mine", "red")
-    digest = await push_image(world, "red", DATA)
-    await world.delete(key)
-    await shred(world)
-    path = f"/v2/acme/red/manifests/{digest}"
-    assert (await world.docker.delete(path)).status_code == 202
+    digest = await shred_image(world)
+    await delete_image(world, digest)
     await collected(world)
-    assert {row[1] for row in await states(world)} == {"shredded"}
+    assert await states_of(world) == {"shredded"}
     await assert_sound(world)
     await restore(world, "red", digest)
-    assert (await world.docker.get(path)).status_code == 200
+    assert (await world.docker.get(f"/v2/acme/red/manifests/{digest}")).status_code == 200
     assert (await world.pull("red", DATA)).status_code == 404
     await assert_sound(world)
 
@@ -217,7 +225,7 @@ async def test_an_image_of_a_shredded_blob_is_deleted_and_restored(world: Sealed
 async def test_a_restored_image_is_read_through_its_key(world: SealedWorld) -> None:
     await world.make_bound_key("mine", "red")
     digest = await push_image(world, "red", DATA)
-    assert (await world.docker.delete(f"/v2/acme/red/manifests/{digest}")).status_code == 202
+    await delete_image(world, digest)
     await world.bind("red", None)
     await collected(world)
     await assert_sound(world)
@@ -226,10 +234,11 @@ async def test_a_restored_image_is_read_through_its_key(world: SealedWorld) -> N
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_a_restored_image_leaves_links_that_were_made_meanwhile(world: SealedWorld) -> None:
     old = await world.make_bound_key("mine", "red")
     digest = await push_image(world, "red", DATA)
-    assert (await world.docker.delete(f"/v2/acme/red/manifests/{digest}")).status_code == 202
+    await delete_image(world, digest)
     await world.bind("red", None)
     assert (await world.push("red", DATA)).status_code == 201
     await assert_sound(world)
@@ -240,16 +249,17 @@ async def test_a_restored_image_leaves_links_that_were_made_meanwhile(world: Sea
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_a_key_deleted_in_the_undelete_period_shreds_what_it_held(
     world: SealedWorld,
 ) -> None:
     key = await world.make_bound_key("mine", "red")
     digest = await push_image(world, "red", DATA)
-    assert (await world.docker.delete(f"/v2/acme/red/manifests/{digest}")).status_code == 202
+    await delete_image(world, digest)
     await collected(world)
     await world.delete(key)
     await shred(world)
-    assert {row[1] for row in await states(world)} == {"shredded"}
+    assert await states_of(world) == {"shredded"}
     await collected(world)
     assert stored(world) == set()
     await restore(world, "red", digest)
@@ -272,6 +282,7 @@ async def test_a_key_that_comes_back_changes_nothing(world: SealedWorld) -> None
     assert (await world.pull("red", DATA)).content == DATA
 
 
+@on_both_databases
 async def test_bytes_in_quarantine_go_with_their_key(world: SealedWorld) -> None:
     key = await world.make_bound_key("mine", "red")
     await world.push("red", DATA)
@@ -317,6 +328,7 @@ async def test_a_blob_whose_key_is_disabled_is_recovered_under_that_key_alone(
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_a_broken_wrap_is_not_linked_by_a_recovery(world: SealedWorld) -> None:
     platform = await world.platform_key()
     await world.push("red", DATA)
@@ -356,6 +368,7 @@ async def test_recovery_links_whole_bytes_that_the_account_has_again(world: Seal
     await assert_sound(world)
 
 
+@on_both_databases
 async def test_recovery_heals_damaged_bytes_for_all_their_keys(world: SealedWorld) -> None:
     await world.make_bound_key("mine", "red")
     await world.push("red", DATA)

@@ -26,12 +26,6 @@ EMAIL = "ann@example.com"
 WRONG = "wrong"
 
 
-@pytest.fixture(autouse=True)
-def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the hash for an unknown address cost as little as the known ones' here."""
-    monkeypatch.setattr(passwords, "COST", passwords.ScryptCost(log_n=4, r=8, p=1))
-
-
 @pytest.fixture
 def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count the hashes, and make them cost nothing."""

@@ -25,8 +25,18 @@ HOUR = 3600
 
 
 @pytest.fixture(autouse=True)
-def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+def derived(monkeypatch: pytest.MonkeyPatch) -> list[ScryptCost]:
+    """Let derivations be cheap, and return a list of those from now on."""
+    noted: list[ScryptCost] = []
+    derive = ScryptCost.derive
+
+    def noting(cost: ScryptCost, password: str, salt: bytes) -> bytes:
+        noted.append(cost)
+        return derive(cost, password, salt)
+
     monkeypatch.setattr(passwords, "COST", CHEAP)
+    monkeypatch.setattr(ScryptCost, "derive", noting)
+    return noted
 
 
 async def add(world: World, password: str, *, salt: bytes = SALT, cost: ScryptCost = CHEAP) -> User:
@@ -83,15 +93,10 @@ async def test_one_password_of_several(oauth: World) -> None:
 
 
 async def test_an_attempt_takes_one_derivation_however_many_there_are(
-    oauth: World, monkeypatch: pytest.MonkeyPatch
+    oauth: World, derived: list[ScryptCost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    derived: list[ScryptCost] = []
     compared: list[bytes] = []
-    derive, compare = ScryptCost.derive, hmac.compare_digest
-
-    def noted(cost: ScryptCost, password: str, salt: bytes) -> bytes:
-        derived.append(cost)
-        return derive(cost, password, salt)
+    compare = hmac.compare_digest
 
     class Comparing:
         @staticmethod
@@ -100,7 +105,6 @@ async def test_an_attempt_takes_one_derivation_however_many_there_are(
             return compare(one, two)
 
     made = [await add(oauth, PASSWORD) for _ in range(3)]
-    monkeypatch.setattr(ScryptCost, "derive", noted)
     monkeypatch.setattr("cloudcore.iam.passwords.hmac", Comparing)
     for count in (3, 2, 1, 0):
         for password in ("wrong", PASSWORD):
@@ -122,19 +126,11 @@ async def rename(world: World, statement: str, user_id: str) -> None:
 
 
 def test_after_the_cost_was_raised_every_attempt_takes_one_derivation_more(
-    monkeypatch: pytest.MonkeyPatch,
+    derived: list[ScryptCost], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, now = ScryptCost(log_n=2, r=8, p=1), CHEAP
     monkeypatch.setattr(passwords, "PREVIOUS_COSTS", (before,))
     old, new = hash_password(PASSWORD, before, SALT), hash_password(OTHER, now, SALT)
-    derived: list[ScryptCost] = []
-    derive = ScryptCost.derive
-
-    def noted(cost: ScryptCost, password: str, salt: bytes) -> bytes:
-        derived.append(cost)
-        return derive(cost, password, salt)
-
-    monkeypatch.setattr(ScryptCost, "derive", noted)
     for kept, expected in (
         ([], []),
         ([old], [True]),

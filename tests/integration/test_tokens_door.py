@@ -58,23 +58,18 @@ async def test_the_ping_always_challenges_and_the_catalog_names_its_scope(instal
         refused(answer, 401, challenge())
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/v2/acme/Upper/tags/list", 400),
-        ("GET", "/v2/acme/r/blobs/sha256:zz", 400),
-        ("GET", "/v2/alone/tags/list", 400),
-        ("GET", "/v2/_other", 404),
-        ("PUT", "/v2/acme/r/tags/list", 405),
-    ],
-)
-async def test_bad_syntax_is_told_to_anyone(
-    install: Install, method: str, path: str, status: int
-) -> None:
+async def test_bad_syntax_is_told_to_anyone(install: Install) -> None:
     """Before any sign-in: syntax tells nothing of what is there."""
 
     async with install.connect() as client:
-        assert (await client.request(method, path)).status_code == status
+        for method, path, status in (
+            ("GET", "/v2/acme/Upper/tags/list", 400),
+            ("GET", "/v2/acme/r/blobs/sha256:zz", 400),
+            ("GET", "/v2/alone/tags/list", 400),
+            ("GET", "/v2/_other", 404),
+            ("PUT", "/v2/acme/r/tags/list", 405),
+        ):
+            assert (await client.request(method, path)).status_code == status, path
 
 
 async def test_no_forged_token_is_believed(install: Install) -> None:

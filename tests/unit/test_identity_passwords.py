@@ -18,7 +18,8 @@ def test_a_kept_password_is_known_again_and_another_is_not() -> None:
 
 
 def test_the_same_password_is_never_kept_the_same() -> None:
-    assert hash_password("correct horse") != hash_password("correct horse")
+    cheap = ScryptCost(log_n=4, r=8, p=1)
+    assert hash_password("correct horse", cheap) != hash_password("correct horse", cheap)
 
 
 def test_a_kept_password_says_its_own_cost() -> None:
@@ -42,10 +43,6 @@ def test_nobody_costs_what_somebody_costs(monkeypatch: pytest.MonkeyPatch) -> No
     assert match_passwords("wrong", [kept]) == [False]
     assert match_passwords("wrong", []) == []
     assert done == [passwords.COST, passwords.COST]
-
-
-def test_a_dummy_is_never_right() -> None:
-    assert match_passwords("", []) == []
 
 
 @pytest.mark.parametrize("password", ["", "x" * 11, "x" * 1025, "\u00e9" * 513])

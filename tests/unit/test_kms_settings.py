@@ -1,4 +1,4 @@
-"""Who wraps the material of keys, by the settings."""
+"""Who wraps the material of keys by the settings, and what the root key derives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudcore.keyring import Keyring
+from cloudcore.keyring import KEY_BYTES, Keyring
 from registry.composition.ports import key_providers
 from registry.settings.reading import from_environment
 from registry.settings.settings import Settings
@@ -32,3 +32,10 @@ def test_aws_without_its_client_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("cloudcore.kms.providers.find_spec", lambda _name: None)
     with pytest.raises(SettingsError, match=r"pip install 'entrepot\[aws\]'"):
         providers_of(AWS_KEY=ARN)
+
+
+def test_what_is_derived_depends_on_key_and_context_alone() -> None:
+    one, other = Keyring(b"1" * KEY_BYTES), Keyring(b"2" * KEY_BYTES)
+    assert one.derive("salt") == Keyring(b"1" * KEY_BYTES).derive("salt")
+    assert len({one.derive("salt"), one.derive("Salt"), other.derive("salt")}) == 3
+    assert len(one.derive("salt")) == 32
