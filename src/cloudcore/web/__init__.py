@@ -3,7 +3,7 @@
 `route_spec` checks what a route declares, `guard` authenticates and authorizes, `app` and
 `request_state` run the request, and `context` is what handlers take: caller, database, keyring.
 `strict_json` and `query` parse input; `bodies`, `pagination`, `envelope`, `streams` shape output;
-`idempotency`, `ratelimit`, `revisions` and `audit` are rules of changes; `openapi` and
+`idempotency`, `rate_limits`, `revisions` and `audit` are rules of changes; `openapi` and
 `reference_pages` describe the routes.
 
 No family is known here.
