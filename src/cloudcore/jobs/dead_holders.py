@@ -26,7 +26,6 @@ from typing import Final
 
 import msgspec
 from sqlalchemy import bindparam, literal_column, select, update
-from sqlalchemy import text as sql
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
@@ -35,7 +34,7 @@ from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import PlatformError
 from cloudcore.jobs.background import last_turn, repeated
 from cloudcore.jobs.faults import Fault, next_fault
-from cloudcore.jobs.tables import jobs, schedules
+from cloudcore.jobs.tables import NO_LEASE, jobs, schedules
 
 KEPT_SECONDS: Final = 90
 """Seconds for which the file of a dead worker is kept: longer than any lease of it."""
@@ -165,7 +164,7 @@ _FREE_JOBS: Final = Statement(
         _j.lease_holder.is_not(None),
         _j.attempts <= literal_column(str(QUICK_ATTEMPTS)),
     )
-    .values(due_at=bindparam("now"), lease_token=sql("NULL"), lease_holder=sql("NULL"))
+    .values(due_at=bindparam("now"), **NO_LEASE)
 )
 _LOCK_TURNS: Final = Statement(
     # There are about ten rows.
@@ -176,9 +175,8 @@ _FREE_TURN: Final = Statement(
     .where(_s.name == bindparam("chore"))
     .values(
         due_at=bindparam("now"),
-        lease_token=sql("NULL"),
-        lease_holder=sql("NULL"),
         fault=bindparam("fault"),
+        **NO_LEASE,
     )
 )
 

@@ -6,6 +6,9 @@ A job is *queued* until a worker first leases it, then *running* until it has *s
 ``due_at`` is the time from which a worker may lease the job: the start, the next attempt, or the
 end of the current lease. So due work is one range of one index, and a dead worker's job becomes due
 without a cleanup; sooner if the worker is known to have died (`cloudcore.jobs.dead_holders`).
+
+``wake_at`` is the time for which a job was woken during its lease. The step that runs may have
+looked too early, so the job is due then at the latest once the lease is released.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ from cloudcore.db.statement import Statement
 
 UNFINISHED = sql("state IN ('queued', 'running')")
 RUNNING = sql("state = 'running'")
+NO_LEASE: Final = {"lease_token": sql("NULL"), "lease_holder": sql("NULL")}
+"""Values of a job or chore that nobody leases."""
 
 jobs = Table(
     "jobs",
@@ -52,6 +57,7 @@ jobs = Table(
     Column("due_at", Moment),
     Column("lease_token", Id),
     Column("lease_holder", Id),  # the worker process; null if there is no lease
+    Column("wake_at", Moment),  # null if nothing woke it since its step began
     Column("fault", Text),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),

@@ -219,16 +219,18 @@ def _commit(
 
     Advance the job first: its row must be locked before the change reads anything.
     """
+    moved = None
     if isinstance(outcome, Done):
         queue.succeed(tx, job, now)
-        moved = None
     elif keep and not outcome.delay_seconds:
-        moved = queue.advance(tx, job, outcome.cursor, lease_end, now, keep=True)
+        moved = queue.advance(tx, job, outcome.cursor, lease_end, now)
     else:
         due_at = queue.later(now, outcome.delay_seconds)
-        queue.advance(tx, job, outcome.cursor, due_at, now, keep=False)
-        moved = None
-    return moved, None if outcome.change is None else outcome.change(tx)
+        queue.pause(tx, job, outcome.cursor, due_at, now)
+    result = None if outcome.change is None else outcome.change(tx)
+    if moved is not None:
+        queue.begin_step(tx, moved)
+    return moved, result
 
 
 def _tell(job: Job, committed: Committed | None, result: object) -> None:
