@@ -31,7 +31,7 @@ PLATFORMS: Final = {
     "cloudcore.storage.pieces.recounts": "fsck reads everything; no request does",
     "registry.metadata.metrics": "the operator's metrics; no request's",
     "cloudcore.jobs.dead_holders": "what dead workers held, whosesoever it is; no request's",
-    "cloudcore.jobs.tables": "the operator's metrics; no request's",
+    "cloudcore.jobs.metrics": "the operator's metrics; no request's",
     "registry.metadata.collector.generations": "is the database the blobs'? no request's",
     "cloudcore.jobs.queue": "the worker takes what is due, whosesoever it is; no request's",
 }

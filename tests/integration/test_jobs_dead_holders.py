@@ -150,7 +150,7 @@ def test_a_full_disk_keeps_no_worker_from_its_work(
     worked = []
 
     def work() -> None:
-        with locks.hold("one"):
+        with locks.locked("one"):
             worked.append("one")
 
     def full(*_: object) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import BigInteger, bindparam, case, literal_column, select, upda
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import MICROSECONDS, microseconds, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
@@ -365,7 +365,7 @@ def forget_finished(tx: Connection, now: int) -> int:
 
 def later(now: int, seconds: float) -> int:
     """Return the moment `seconds` after `now`."""
-    return now + int(seconds * MICROSECONDS)
+    return now + microseconds(seconds)
 
 
 def _json(value: object) -> str:

@@ -23,7 +23,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.jobs.kinds import Done, Next, StaggeredLooks
+from cloudcore.jobs.backoff import StaggeredRetries
+from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, later
 from cloudcore.notifications import delivery_rows, envelope, subscriptions
 from cloudcore.notifications.attempts import (
@@ -93,7 +94,7 @@ class EndpointTurns:
         self._slow: set[Turn] = set()
         self._remembered: dict[str, _Known] = {}
         """Endpoints that did not answer faster since they were slow; who was so last is last."""
-        self.pause: Final = StaggeredLooks(seconds, slow_seconds).pause
+        self.pause: Final = StaggeredRetries(seconds, slow_seconds).pause
         """Returns the seconds until the next endpoint without room looks again."""
 
     def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:

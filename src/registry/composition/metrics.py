@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
-from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
+from cloudcore.jobs.metrics import ChoreStatus, UnfinishedJobs, chores, unfinished_jobs
 from cloudcore.nodes.rows import NodeRow, list_nodes
 from cloudcore.own_certificate.paths import ORDER_EVENTS
 from cloudcore.serving.counters import QUOTAS, ApplicationEvents, CountedEvent, Gauge
@@ -235,7 +235,7 @@ def _cache(totals: Totals) -> Iterator[Gauge]:
         yield Gauge(f"entrepot_cache_{metric}", documentation, value)
 
 
-def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
+def _jobs(figures: Sequence[UnfinishedJobs], now: int) -> Iterator[Gauge]:
     for figure in figures:
         yield Gauge(
             "entrepot_jobs_unfinished",
@@ -279,7 +279,7 @@ def _backups(times: BackupTimes, now: int) -> Iterator[Gauge]:
         )
 
 
-def _chores(figures: Sequence[ChoreFigure], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
+def _chores(figures: Sequence[ChoreStatus], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
     for figure in figures:
         if figure.ended_at is not None:
             yield Gauge(

@@ -22,7 +22,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
 from cloudcore.jobs.schedule import Scheduled
-from cloudcore.jobs.tables import chores
+from cloudcore.jobs.metrics import chores
 from cloudcore.objects.stored_rows import FIRST, ObjectRow, StoredRows, StoredTotals
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
