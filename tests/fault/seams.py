@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
-from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
+from registry.blobstore.sweeper import Deleted, ListedBytes, Orphan
 from registry.oci.digest import Digest
 from tests.dying import Kind, PassingDatabase
 
@@ -149,11 +149,11 @@ class SteppingStore:
         """Return the names of the partitions."""
         return self._store.partitions()
 
-    def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> AsyncIterator[ListedBytes]:
         """List objects."""
         return self._store.list_objects(partition)
 
-    def list_staged(self) -> AsyncIterator[StoredObject]:
+    def list_staged(self) -> AsyncIterator[ListedBytes]:
         """List what is staged."""
         return self._store.list_staged()
 

@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, P, Row, T
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
-from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
+from registry.blobstore.sweeper import Deleted, ListedBytes, Orphan
 from registry.oci.digest import Digest
 from tests.memory_store import MemoryStore
 from tests.property.interleaving import Died, Interleaving
@@ -217,13 +217,13 @@ class SteppedStore:
         """Return the names of the partitions."""
         return self._store.partitions()
 
-    async def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
+    async def list_objects(self, partition: str | None = None) -> AsyncIterator[ListedBytes]:
         """List objects, with a step after each."""
         async for found in self._store.list_objects(partition):
             yield found
             self.step("list_objects")
 
-    async def list_staged(self) -> AsyncIterator[StoredObject]:
+    async def list_staged(self) -> AsyncIterator[ListedBytes]:
         """List what is staged, with a step after each."""
         async for found in self._store.list_staged():
             yield found

@@ -17,8 +17,8 @@ from cloudcore.resources.resource import (
     Filter,
     Record,
     Reference,
+    ReferenceTarget,
     Resource,
-    Target,
     fixed,
     given,
     own,
@@ -307,6 +307,6 @@ INSTANCE: Final = Resource(
     key="id",
     methods=(),
     told=(),
-    refers={"pool": Target(INSTANCE_POOL, INSTANCE_POOL.action("get"))},
+    refers={"pool": ReferenceTarget(INSTANCE_POOL, INSTANCE_POOL.action("get"))},
 )
 """The instances of pools. Rights to them are rights to their pool."""

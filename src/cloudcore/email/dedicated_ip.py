@@ -12,7 +12,15 @@ from msgspec import Meta, structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.email.resources import IP_POOL
-from cloudcore.resources.resource import Filter, Record, Reference, Resource, Target, given, own
+from cloudcore.resources.resource import (
+    Filter,
+    Record,
+    Reference,
+    ReferenceTarget,
+    Resource,
+    given,
+    own,
+)
 
 WarmupStatus = Literal["new", "warming", "warmed", "paused"]
 DAY: Final = 24 * 3600 * MICROSECONDS
@@ -142,6 +150,6 @@ DEDICATED_IP: Final = Resource(
     more_actions=("PauseDedicatedIP", "ResumeDedicatedIP"),
     quota=50,
     filters=(Filter("address"),),
-    refers={"ip_pool": Target(IP_POOL, "email:GetIPPool")},
+    refers={"ip_pool": ReferenceTarget(IP_POOL, "email:GetIPPool")},
 )
 """The dedicated IPs of accounts."""

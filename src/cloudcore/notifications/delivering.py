@@ -42,7 +42,7 @@ from cloudcore.notifications.sending import mail_of, post
 from cloudcore.notifications.topic import (
     MAX_BACKLOG,
     MAX_BACKLOG_BYTES,
-    Delivery,
+    PendingDelivery,
     Subscription,
     Topic,
 )
@@ -161,7 +161,7 @@ class DueDeliveries(NamedTuple):
 
     subscription: Subscription
     topic: Topic
-    deliveries: list[Delivery]
+    deliveries: list[PendingDelivery]
     is_too_much: bool = False
     """True if too much waits for the endpoint; then these are too many."""
 
@@ -289,7 +289,7 @@ class Deliverer:
     def _unsent(self, due: DueDeliveries) -> list[Attempted]:
         return [Attempted(each, self._envelope(due, each), None) for each in due.deliveries]
 
-    def _envelope(self, due: DueDeliveries, delivery: Delivery) -> dict[str, Any]:
+    def _envelope(self, due: DueDeliveries, delivery: PendingDelivery) -> dict[str, Any]:
         of, links = (
             (due.topic, due.subscription),
             RecipientLinks(self.needs.keyring, self.needs.url),

@@ -29,7 +29,7 @@ from cloudcore.outbound.http_connection import (
     AnswerTooLong,
     HttpConnection,
     RequestFailed,
-    Stage,
+    RequestStage,
     Unreachable,
 )
 
@@ -287,7 +287,7 @@ class HttpClient:
             raise
 
     async def _connect(self, destination: Destination) -> HttpConnection:
-        stage: Stage = "dns"
+        stage: RequestStage = "dns"
         try:
             async with asyncio.timeout(self._limits.connect):
                 addresses = await self._addresses(destination)

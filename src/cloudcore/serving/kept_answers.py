@@ -25,7 +25,7 @@ ANSWER_BYTES: Final = 1500
 """What the objects of an entry and of an answer take, besides their bytes."""
 
 
-class Proof(NamedTuple):
+class AnswerProof(NamedTuple):
     """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
 
     The application read `found` before, or in the same statement as, the content of its answer. A
@@ -42,7 +42,7 @@ class KeepTerms(NamedTuple):
 
     until: int
     """By the clock, in microseconds."""
-    proof: Proof | None = None
+    proof: AnswerProof | None = None
     """None if it depends on nothing but the request."""
     noted: Callable[[], None] | None = None
     """Called each time that it is given again."""
@@ -110,7 +110,7 @@ class KeptEntry:
         return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
 
 
-AnswerKey = tuple[Proof | None, bytes, bytes, bytes]
+AnswerKey = tuple[AnswerProof | None, bytes, bytes, bytes]
 
 
 class KeptAnswers:

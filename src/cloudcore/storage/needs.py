@@ -114,7 +114,7 @@ class StagedPiece(Protocol):
         ...
 
 
-class Region(Protocol):
+class OpenRegion(Protocol):
     """A range of bytes in an open file, for ``sendfile``."""
 
     @property
@@ -145,7 +145,7 @@ class OpenBytes(Protocol):
         """Return the number of bytes."""
         ...
 
-    def file_region(self, start: int, stop: int) -> Region | None:
+    def file_region(self, start: int, stop: int) -> OpenRegion | None:
         """Return a range as a region of a file, valid until `aclose`.
 
         None if it is not in one file.
@@ -165,9 +165,9 @@ class OpenBytes(Protocol):
         ...
 
 
-UsableKeys = object
-"""The KMS keys that a transaction has found usable, for the call that follows it. Only the store
-knows what it is."""
+KeyAccess = object
+"""What the store found out in a transaction about the KMS keys of some pieces; it is given back to
+the store in the call that follows. Its type is the store's own."""
 
 
 class BucketBytes(Protocol):
@@ -182,22 +182,22 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
         ...
 
-    def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> UsableKeys:
+    def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
         """Check that a KMS key is usable, for `stage`; None is the account's platform key."""
         ...
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
-    ) -> UsableKeys:
+    ) -> KeyAccess:
         """Check that the KMS keys of pieces are usable, for `open`."""
         ...
 
-    async def stage(self, account_id: str, usable: UsableKeys) -> StagedPiece:
+    async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
         """Begin a new piece. Nothing is stored before its first bytes are written."""
         ...
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], usable: UsableKeys
+        self, account_id: str, pieces: Sequence[StoredPiece], usable: KeyAccess
     ) -> OpenBytes:
         """Open pieces of one account, in this order.
 

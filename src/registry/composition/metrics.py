@@ -82,7 +82,7 @@ class FolderSize:
                         yield found.st_blocks * _BLOCK
 
 
-class Folders(NamedTuple):
+class MeasuredFolders(NamedTuple):
     """The folders whose sizes are counted."""
 
     data: FolderSize
@@ -99,7 +99,7 @@ class ChorePeriods(NamedTuple):
 
 
 async def measure(
-    settings: Settings, ctx: ServiceContext, folders: Folders, periods: ChorePeriods
+    settings: Settings, ctx: ServiceContext, folders: MeasuredFolders, periods: ChorePeriods
 ) -> Sequence[Gauge]:
     """Return the gauges of a registry.
 
@@ -156,11 +156,11 @@ async def measure(
     return gauges
 
 
-def folders_of(settings: Settings) -> Folders:
+def folders_of(settings: Settings) -> MeasuredFolders:
     """Return the data folder, with the blobs if a link leads to another place, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
-    return Folders(all_data, FolderSize([settings.cache]))
+    return MeasuredFolders(all_data, FolderSize([settings.cache]))
 
 
 def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:

@@ -165,7 +165,7 @@ class ManyRepositories(ResponseBody):
     meta: PageMeta
 
 
-def crn_of(ctx: RequestContext, repository: RepositoryDetails) -> str:
+def crn_of_repository(ctx: RequestContext, repository: RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
@@ -195,7 +195,7 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
     found = await ctx.database.read(
         repository_details.get_repository, account_of(ctx), repository_id
     )
-    ctx.authorize(crn_of(ctx, found))
+    ctx.authorize(crn_of_repository(ctx, found))
     return found
 
 
@@ -204,7 +204,7 @@ def repository_answer(ctx: RequestContext, found: RepositoryDetails) -> Reposito
     return answer_of(
         RepositoryAnswer,
         found,
-        crn=crn_of(ctx, found),
+        crn=crn_of_repository(ctx, found),
         uri=uri_of(ctx, found.handle, found.name),
         encryption=Encryption(
             source=found.key_source,

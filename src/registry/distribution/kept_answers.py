@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import Scope
-from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, KeepTerms, Proof
+from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, AnswerProof, KeepTerms
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.blobs.link_states import link_state_of
@@ -41,7 +41,7 @@ def kept_manifest(
     if found.fresh_until is not None:
         until = min(until, found.fresh_until)
     given, seen = (request.name, reference), manifests.state_of(found)
-    proof = Proof(manifests.look_at_manifest, given, seen)
+    proof = AnswerProof(manifests.look_at_manifest, given, seen)
     counts = not request.is_head and request.grant.counts_pulls
     return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
@@ -53,7 +53,7 @@ def kept_blob(
     link, is_head = found.link, request.is_head
     if not request.may_keep or not link.is_inline or link.damage is not None:
         return None
-    proof = Proof(reading.look_at_blob, (request.name, digest), link_state_of(link))
+    proof = AnswerProof(reading.look_at_blob, (request.name, digest), link_state_of(link))
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return KeepTerms(ends if until is None else min(ends, until), proof)
@@ -66,7 +66,7 @@ async def kept_list(
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)
-    return KeepTerms(_until(ctx, request), Proof(look, (request.name, *given), found))
+    return KeepTerms(_until(ctx, request), AnswerProof(look, (request.name, *given), found))
 
 
 def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> KeepTerms | None:

@@ -25,7 +25,7 @@ from cloudcore.email.dedicated_ip import DAY
 from cloudcore.email.dkim import open_key, signed
 from cloudcore.email.messages import rows
 from cloudcore.email.messages.bodies import content_of
-from cloudcore.email.messages.mime import Heading, composed, mailbox
+from cloudcore.email.messages.mime import MessageHeading, composed, mailbox
 from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.messages.submission import SEND, SUPPRESSED
 from cloudcore.email.needs import EmailNeeds
@@ -167,7 +167,7 @@ class Postman:
     def _envelope(self, due: DueMessage) -> Envelope:
         """Return the signed message for one recipient."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
-        heading = Heading(
+        heading = MessageHeading(
             id=message.id,
             sender=message.sender,
             to=message.to,

@@ -117,7 +117,7 @@ class Content(Struct, frozen=True, omit_defaults=True):
     """Those that the template was rendered with."""
 
 
-class Heading(Struct, frozen=True):
+class MessageHeading(Struct, frozen=True):
     """The header fields that are the same for all recipients of a message."""
 
     id: str
@@ -159,7 +159,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise InvalidInput(words, field=field, reason="malformed")
 
 
-def composed(of: Heading, content: Content, more: Mapping[str, str]) -> bytes:
+def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> bytes:
     """Return a message, with ``more`` header fields than its content has; CRLF ends its lines."""
     mail: EmailMessage = EmailMessage(policy=_policy())
     mail["From"] = _address(of.sender)

@@ -40,7 +40,7 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
-class Destination(NamedTuple):
+class CodeDestination(NamedTuple):
     """The client of a code, and its `redirect_uri`."""
 
     client_id: str
@@ -75,7 +75,7 @@ class SignedIn(NamedTuple):
 
 
 def new_code(
-    user_id: str, destination: Destination, code_challenge: str, now: int
+    user_id: str, destination: CodeDestination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
     """Return a new code for a person who has just signed in, and its row."""
     code = _CODE_PREFIX + secrets.token_urlsafe(32)
