@@ -1,4 +1,4 @@
-"""What the kernel itself does in a server: chores of all families."""
+"""Chores of the kernel itself: delete what has expired in shared tables, note lost machines."""
 
 from __future__ import annotations
 

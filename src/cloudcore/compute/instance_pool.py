@@ -176,10 +176,10 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
 
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
-    """Check a new or changed pool: its command and environment must be possible for a program.
+    """Check that a program can be started with the command and the environment of a pool.
 
     Raises:
-        InvalidInput: they are not; the field is named.
+        InvalidInput: it cannot; the error names the field.
 
     """
     check_words(new.command)

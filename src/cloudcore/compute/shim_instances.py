@@ -130,9 +130,9 @@ class ShimInstances:
         self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Run a program of this machine as an instance.
+        """Check that instances can run here, by running a program of this machine as one.
 
-        Raise `DriverUnusable`, in one line, if that fails, or a bound cannot be enforced.
+        Raise `DriverUnusable`, with one line, if that fails or a bound cannot be enforced.
         """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
@@ -197,7 +197,7 @@ class ShimInstances:
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return the folder of an instance, there or not: `ports/<port>`, `credentials.json`."""
+        """Return the path of an instance's folder, with `ports/<port>` and `credentials.json`."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:

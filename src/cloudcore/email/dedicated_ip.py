@@ -85,7 +85,7 @@ def sent_today(of: DedicatedIP, now: int) -> int:
 
 
 def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
-    """Return an address with more recipients of today."""
+    """Return an address with `recipients` added to those of today."""
     return as_of(
         structs.replace(
             of,

@@ -24,7 +24,7 @@ class StaggeredRetries:
         self._next = 0.0
 
     def pause(self) -> float:
-        """Return the seconds until the next job of them retries."""
+        """Return the seconds after which the job that asks is to retry."""
         now = self._seconds()
         self._next = max(self._next + 1 / _RETRIES_A_SECOND, now + self._first_seconds)
         return self._next - now

@@ -217,8 +217,6 @@ class HttpClient:
 
         A name that cannot be resolved now is accepted: each connection checks again.
 
-        A name that cannot be resolved now passes: each connection checks again.
-
         Raises:
             NotAllowed: the URL or one of its addresses may not be asked.
 

@@ -175,7 +175,7 @@ class ThreadedStore:
 
     @asynccontextmanager
     async def scan_alone(self) -> AsyncIterator[bool]:
-        """Hold the lock of orphan scans in the block; give False if another process has it."""
+        """Hold the lock of orphan scans during the block; yield False if another process has it."""
         lock = self._blocking.scan_alone()
 
         def leave() -> None:

@@ -62,7 +62,7 @@ class FoundDamage(NamedTuple):
 
 
 class DamagedPiece(NamedTuple):
-    """A damaged piece, and the object that needs it."""
+    """A damaged piece, and the object or upload that it is a part of."""
 
     piece_id: str
     problem: str

@@ -189,11 +189,11 @@ class UpstreamObserver(Protocol):
         ...
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that it answered as a registry does."""
+        """Record that an upstream answered as a registry does."""
         ...
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Record that it did not."""
+        """Record that an upstream did not answer as a registry does."""
         ...
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:

@@ -113,7 +113,7 @@ class ProxyTarget:
 
 
 class ProxyBackend:
-    """Targets that answer the same."""
+    """A backend of the proxy: its targets, of which each connection gets one in turn."""
 
     def __init__(self) -> None:
         self.targets: dict[str, ProxyTarget] = {}

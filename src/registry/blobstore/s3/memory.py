@@ -67,7 +67,7 @@ class MemoryBudget:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Use some bytes in the block, which must not wait for a client; wait until they are free.
+        """Wait until `count` bytes are free; use them in the block, which must wait for no client.
 
         Raises:
             StoreUnavailable: they were not free within half a minute.

@@ -107,7 +107,7 @@ class S3Staged:
 
     @property
     def is_staged(self) -> bool:
-        """Return True if the bytes are no object."""
+        """Return True if the bytes are staged: they are not an object yet."""
         if self._state is State.OPENED:
             return not self._found.is_object
         return self._state is State.HELD

@@ -123,7 +123,7 @@ class FrameCipher:
 
         Raises:
             SealBroken: the header was made with another key, for another context or object, or was
-                changed; or it is none, or of a version that is unknown here.
+                changed; or it is no header, or of an unknown version.
 
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
