@@ -28,9 +28,9 @@ from cloudcore.identity.credentials import hash_of, opened_text, sealed_text
 from cloudcore.identity.oauth.attempts import KnownBrowser, attempt_at, attempt_in, attempt_of
 from cloudcore.identity.oauth.forms import CLI, CONSOLE, MAX_PARAMETERS, Form, parse_parameters
 from cloudcore.identity.oauth.sessions import OUT_OF_BAND, CodeDestination, new_code
-from cloudcore.identity.rows import sign_ins
+from cloudcore.identity.rows import issued_tokens
+from cloudcore.identity.rows.issued_tokens import Code
 from cloudcore.identity.rows.sessions import find_last_signed_in
-from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user, list_users_by_email, lock_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.keyring import Keyring
@@ -288,7 +288,7 @@ def add_code_of(tx: Connection, user: User, code: Code) -> None:
     found = find_user(tx, user.id)
     if found is None or found.status != "active" or found.password != user.password:
         raise Unauthenticated("the e-mail address or the password is wrong")
-    sign_ins.add_code(tx, code)
+    issued_tokens.add_code(tx, code)
 
 
 async def choose_password(
@@ -323,7 +323,7 @@ def _change_password(
 ) -> None:
     change_password(tx, user.id, user.password, kept, "", now)
     record_sign_in(ctx, tx, user, "iam:ChangePassword", instead_of="a one-time password")
-    sign_ins.add_code(tx, code)
+    issued_tokens.add_code(tx, code)
 
 
 def _form(

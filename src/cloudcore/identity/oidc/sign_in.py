@@ -24,7 +24,7 @@ from cloudcore.identity.rows.identity_providers import (
     find_provider,
     list_active_providers,
 )
-from cloudcore.identity.rows.sign_ins import Code
+from cloudcore.identity.rows.issued_tokens import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.identity_providers import open_client_secret
