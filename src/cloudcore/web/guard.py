@@ -27,9 +27,10 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.resource_names import parse_uuid
 from cloudcore.serving.clients import source_address
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
+from cloudcore.web.path_tails import PLACEHOLDER
 from cloudcore.web.rate_limits import limit_operation
 from cloudcore.web.request_state import RequestState, request_state_of
-from cloudcore.web.route_spec import PLACEHOLDER, RouteSpec
+from cloudcore.web.route_spec import RouteSpec
 
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
 

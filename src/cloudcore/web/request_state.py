@@ -46,7 +46,7 @@ class RequestState:
         self.hides_absence = False
         """True if a 404 must be replaced by a 403: the caller may not learn what exists."""
         self.tail: str | None = None
-        """The decoded tail of the path (see `cloudcore.web.route_spec`), or None."""
+        """The decoded tail of the path (see `cloudcore.web.path_tails`), or None."""
         self.is_head = scope["method"] == "HEAD"
         self.receive = receive
         """The server's `receive`; it does not count against the memory budget of bodies."""
