@@ -1,7 +1,7 @@
 """Describe dedicated IPs: addresses from which one account sends, and their warm-up.
 
 Mail servers come to trust an unknown address gradually. So a new one sends little on its first day,
-and more on each following day (E6); mail beyond that leaves from the shared address.
+and more on each following day; mail beyond that leaves from the shared address.
 """
 
 from __future__ import annotations

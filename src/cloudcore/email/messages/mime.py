@@ -58,7 +58,7 @@ def mailbox(text: str, field: str) -> Mailbox:
 
     Raises:
         InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
-            break (E8).
+            break.
 
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
@@ -138,7 +138,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
     Raises:
-        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
+        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line.
 
     """
     if len(headers) > MOST_HEADERS:
