@@ -92,7 +92,7 @@ async def put_repository_policy(
 ) -> Reply[OneRepositoryPolicy]:
     """Set the policy of a repository, sent bare or under `policy`, in place of any earlier one.
 
-    A policy that denies the caller an action it has without it is refused, unless `force` is set.
+    A policy that would take an action from the caller is refused, unless `force` is set.
     """
     repository = await authorized_repository(ctx, repository_id)
     query = ctx.query(PutPolicyQuery)

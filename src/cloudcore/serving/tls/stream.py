@@ -87,7 +87,7 @@ class TlsStream:
         """Continue the handshake.
 
         Raises:
-            BlockingIOError: the client has to go on.
+            BlockingIOError: the client must send more first.
             ConnectionError: it left, or the two do not agree.
 
         """

@@ -195,7 +195,7 @@ def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> Reques
 
 
 def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigningKey:
-    """Return the key of a text with a valid signature; of a form, that is its policy as sent.
+    """Verify the signature of a text, or of a form's policy as sent; return the key that signed it.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
