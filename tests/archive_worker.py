@@ -12,7 +12,7 @@ from typing import Any
 from cloudcore.databases.archive.bucket_archive import BucketArchive
 from cloudcore.databases.archive.driver import BackupTarget, RegisteredEndpoint
 from cloudcore.databases.archive.pgbackrest import ServerPlace
-from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Address
 from cloudcore.iam.service_roles import SERVICE_ROLES
 from cloudcore.storage.family import STORAGE
 from registry.composition.main import Registry
@@ -27,7 +27,7 @@ async def _back_up(order: dict[str, Any]) -> None:
         archives = BucketArchive(
             await opening.needs_of(STORAGE),
             (await opening.get(SERVICE_ROLES))("database"),
-            Bridge(S3Endpoint("127.0.0.1", order["s3_port"], "localhost", None)),
+            Bridge(S3Address("127.0.0.1", order["s3_port"], "localhost", None)),
             Path(order["folder"]),
             lambda _target: place,
             [ip_network("127.0.0.0/8")],

@@ -37,7 +37,7 @@ from cloudcore.databases.archive.driver import (
     archive_command,
 )
 from cloudcore.databases.archive.pgbackrest import ServerPlace
-from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Address
 from cloudcore.databases.needs import DatabaseNeeds, ServerCertificate
 from cloudcore.databases.servers.driver import SUPERUSER, ServerSpec
 from cloudcore.db.base import Connection
@@ -221,7 +221,7 @@ class ArchiveWorld:
 
     def archives_at(self, port: int, places: Places) -> tuple[BucketArchive, Bridge]:
         """Return what looks for the S3 endpoint at another port."""
-        bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+        bridge = Bridge(S3Address("127.0.0.1", port, "localhost", None))
         return BucketArchive(
             self.needs, self.roles, bridge, self.folder / "archive", places
         ), bridge
@@ -352,7 +352,7 @@ async def open_archive_world(folder: Path, places: Places) -> AsyncIterator[Arch
             )
             bucket = await needs.database.write(buckets.create_bucket, made)
             roles = (await opening.get(SERVICE_ROLES))("database")
-            bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+            bridge = Bridge(S3Address("127.0.0.1", port, "localhost", None))
             loopback = [ip_network("127.0.0.0/8")]
             archives = BucketArchive(needs, roles, bridge, folder / "archive", places, loopback)
             try:

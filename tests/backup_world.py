@@ -22,7 +22,7 @@ from cloudcore.databases.archive.driver import (
     BackupKind,
     BackupProgramMissing,
     BackupTarget,
-    Listed,
+    ListedBackup,
     PushedWal,
     Recovery,
 )
@@ -65,7 +65,7 @@ class MemoryArchive:
     """Backups in memory, which end when the test says so."""
 
     clock: Clock
-    backups: dict[str, list[Listed]] = field(default_factory=dict)
+    backups: dict[str, list[ListedBackup]] = field(default_factory=dict)
     """By the id of the cluster."""
     calls: list[str] = field(default_factory=list)
     failures: list[Exception] = field(default_factory=list)
@@ -87,7 +87,7 @@ class MemoryArchive:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Listed:
+    ) -> ListedBackup:
         self.calls.append(f"{kind} {backup_id}")
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -103,7 +103,7 @@ class MemoryArchive:
             self.at_once -= 1
         return made
 
-    def finish(self, cluster_id: str, backup_id: str, kind: BackupKind) -> Listed:
+    def finish(self, cluster_id: str, backup_id: str, kind: BackupKind) -> ListedBackup:
         """Have a backup whole, as the program does whether or not anybody waits for it."""
         found = self.backups.setdefault(cluster_id, [])
         self.clock.pass_seconds(1)
@@ -115,11 +115,11 @@ class MemoryArchive:
             label = f"{base}_I{self.clock.now}"
         base_label = base if kind == "incremental" else None
         ended = self.clock.now
-        made = Listed(label, kind, backup_id, base_label, SIZE, SIZE // 3, ended - 1, ended)
+        made = ListedBackup(label, kind, backup_id, base_label, SIZE, SIZE // 3, ended - 1, ended)
         found.append(made)
         return made
 
-    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+    async def listed(self, target: BackupTarget) -> Sequence[ListedBackup]:
         return list(self.backups.get(target.cluster_id, ()))
 
     async def remove(self, target: BackupTarget, labels: Sequence[str]) -> None:

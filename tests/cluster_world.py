@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudcore.clock import uuid7
-from cloudcore.databases.archive.driver import BackupTarget, Listed
+from cloudcore.databases.archive.driver import BackupTarget, ListedBackup
 from cloudcore.databases.backups.workflow import BACKUP_WORK
 from cloudcore.databases.clusters import clusters
 from cloudcore.databases.clusters.cluster import Cluster, check_cluster
@@ -136,7 +136,7 @@ class EmptyArchive:
     def __init__(self) -> None:
         self.removed: list[str] = []
 
-    async def listed(self, _target: BackupTarget) -> Sequence[Listed]:
+    async def listed(self, _target: BackupTarget) -> Sequence[ListedBackup]:
         return ()
 
     async def remove_all(self, target: BackupTarget) -> None:

@@ -17,12 +17,12 @@ from msgspec import structs
 from cloudcore.audit.log import AuditLog
 from cloudcore.clock import uuid7
 from cloudcore.compute import pools, rows
-from cloudcore.compute.driver import InstanceSpec, SandboxFailed, Seen
+from cloudcore.compute.driver import InstanceSpec, SandboxFailed, SeenInstance
 from cloudcore.compute.images import ImageConfig, ImageRefused, ImageRoot, ImageUser
 from cloudcore.compute.instance_pool import Instance, InstancePool, check_pool
 from cloudcore.compute.needs import ComputeNeeds
 from cloudcore.compute.pools import INSTANCE_POOLS, WORK
-from cloudcore.compute.reconciler import Reconciler
+from cloudcore.compute.reconciler import InstanceReconciler
 from cloudcore.db.base import Connection
 from cloudcore.events import NO_EVENTS
 from cloudcore.identity.rights.service_sessions import SessionsOfService
@@ -48,7 +48,7 @@ class Machine:
     folder_: Path
     death: Death
     clock: Callable[[], int]
-    has: dict[str, Seen] = field(default_factory=dict)
+    has: dict[str, SeenInstance] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
     """Ids of instances by interface."""
     specs: dict[str, InstanceSpec] = field(default_factory=dict)
@@ -73,8 +73,8 @@ class Machine:
             raise SandboxFailed(self.fails[spec.root.digest])
         if self.error is not None:
             raise self.error
-        if self.has.get(spec.id, Seen("stopped")).status == "stopped":
-            self.has[spec.id] = Seen("starting")
+        if self.has.get(spec.id, SeenInstance("stopped")).status == "stopped":
+            self.has[spec.id] = SeenInstance("starting")
             self.folder(spec.id).mkdir(exist_ok=True)
         self.specs[spec.id] = spec
         self.death.come_to("after start")
@@ -83,13 +83,13 @@ class Machine:
     async def go(self, instance_id: str) -> None:
         self.death.come_to("before go")
         if self.has[instance_id].status == "starting":
-            self.has[instance_id] = Seen("running", started_at=self.clock())
+            self.has[instance_id] = SeenInstance("running", started_at=self.clock())
             self.started.append(instance_id)
             if self.specs[instance_id].root.digest in self.crashes:
                 self.crash(instance_id)
         self.death.come_to("after go")
 
-    async def seen(self) -> Mapping[str, Seen]:
+    async def seen(self) -> Mapping[str, SeenInstance]:
         return dict(self.has)
 
     async def stop(self, instance_id: str, grace_seconds: float) -> None:
@@ -208,7 +208,7 @@ class World(WorkedWorld[InstancePool]):
             events=NO_EVENTS,
             url="http://registry.test",
         )
-        self.reconciler = Reconciler(self.needs, machine)
+        self.reconciler = InstanceReconciler(self.needs, machine)
 
     async def create(self, name: str = "web", **fields: Any) -> InstancePool:  # noqa: ANN401
         """Create a pool, as a request does."""

@@ -26,7 +26,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.context import ControlSettings, Origin, Platform
 from cloudcore.web.idempotency import idempotency_records
-from cloudcore.web.ratelimit import Budget, rate_windows
+from cloudcore.web.rate_limits import Budget, rate_windows
 from tests.databases import opened
 from tests.things import FAULTY, HANDLERS, THINGS, things_metadata
 

@@ -20,7 +20,6 @@ from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs import queue
 from cloudcore.jobs.kinds import Done, JobKind, Next, Step, StepFailed
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
-from cloudcore.jobs.runs import MAX_ATTEMPTS
 from cloudcore.jobs.tables import jobs
 from cloudcore.jobs.worker import JobPace, JobWorker
 from registry.metadata.database import migration_connection
@@ -150,7 +149,7 @@ async def get(database: Database, job_id: str) -> Job:
 
 async def lose_workers(database: Database, kind: str, now: int) -> None:
     """Let the one due job of a kind lose a worker at every attempt."""
-    for attempt in range(MAX_ATTEMPTS):
+    for attempt in range(COUNTING.max_attempts or 0):
         leased = await database.write(lease, LeaseTerms(str(attempt), now, 1, {kind}), now)
         assert [job.attempts for job in leased] == [attempt + 1]
 

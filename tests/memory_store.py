@@ -18,7 +18,7 @@ from registry.blobstore.base import (
     StagedDropped,
     Stored,
 )
-from registry.blobstore.reading import BlockingGrowing, BlockingObject, Growth, StoredBytes
+from registry.blobstore.reading import BlockingGrowing, BlockingObject, StagedGrowth, StoredBytes
 from registry.blobstore.sealed.frame_format import says_packed, sealed_bytes, unsealed_size
 from registry.blobstore.sealed.objects import SealedObject, unseal
 from registry.blobstore.sealed.table import claimed_size
@@ -29,7 +29,7 @@ from registry.blobstore.staging import (
     verified,
     wanted_algorithms,
 )
-from registry.blobstore.sweeper import Orphan, StoredObject
+from registry.blobstore.sweeper import ListedBytes, Orphan
 from registry.blobstore.threaded_store import ThreadedStore
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest, digest_of
@@ -192,20 +192,20 @@ class MemoryFiles:
         """Return all pairs of hex digits in which ids end."""
         return _PARTITIONS
 
-    def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
         """Yield every object, or those of a partition."""
         for object_id, data in list(self.objects.items()):
             if object_id.endswith(partition or ""):
-                yield StoredObject(object_id, len(data))
+                yield ListedBytes(object_id, len(data))
 
     def list_ids(self, partition: str) -> Iterator[str]:
         """Yield the ids of a partition's objects."""
         return (found.object_id for found in self.list_objects(partition))
 
-    def list_staged(self) -> Iterator[StoredObject]:
+    def list_staged(self) -> Iterator[ListedBytes]:
         """Yield all staged bytes by upload id."""
         for upload_id, data in list(self.staged.items()):
-            yield StoredObject(upload_id, len(data))
+            yield ListedBytes(upload_id, len(data))
 
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
@@ -292,14 +292,14 @@ class MemoryGrowing(BlockingGrowing):
         self._data = data
         self._data_key = data_key
 
-    def growth(self) -> Growth:
+    def growth(self) -> StagedGrowth:
         """Return the number of bytes, and whether they are committed."""
         with self._files.lock:
             if self._files.staged.get(self._upload_id) is self._data:
-                return Growth(len(self._data), is_committed=False)
+                return StagedGrowth(len(self._data), is_committed=False)
         with suppress(ObjectUnknown):
             if bytes(self._data) == self._files.unsealed(self._upload_id, self._data_key):
-                return Growth(len(self._data), is_committed=True)
+                return StagedGrowth(len(self._data), is_committed=True)
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:

@@ -17,8 +17,8 @@ from cloudcore.resources.resource import (
     Filter,
     Record,
     Reference,
+    ReferenceTarget,
     Resource,
-    Target,
     fixed,
     given,
     own,
@@ -71,7 +71,7 @@ BOOK: Final = Resource(
     one="book",
     many="books",
     filters=(Filter("name"), Filter("kind")),
-    refers={"shelf": Target(SHELF, "test:PutOn")},
+    refers={"shelf": ReferenceTarget(SHELF, "test:PutOn")},
     keeps_deleted=True,
 )
 NOTE: Final = Resource(
@@ -79,7 +79,7 @@ NOTE: Final = Resource(
     service="test",
     one="note",
     many="notes",
-    refers={"book": Target(BOOK, "test:GetBook")},
+    refers={"book": ReferenceTarget(BOOK, "test:GetBook")},
 )
 SHELF_ROWS: Final = Rows(SHELF, schema=SCHEMA)
 BOOK_ROWS: Final = Rows(BOOK, references={"shelf": SHELF_ROWS}, schema=SCHEMA)

@@ -15,7 +15,7 @@ from cloudcore.metering.needs import Meter
 from cloudcore.storage import buckets, multipart, object_reads, object_writes, objects, upload_rows
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.bucket_rows import Held, held_by_bucket
-from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
+from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import Listing, ObjectAttributes, StoredObject, list_page
@@ -71,7 +71,7 @@ class StorageWorld:
         *,
         attributes: ObjectAttributes = ObjectAttributes(),  # noqa: B008 - immutable
         terms: Terms = Terms(),  # noqa: B008
-        conditions: Conditions = NO_CONDITIONS,
+        conditions: RequestConditions = NO_CONDITIONS,
     ) -> StoredObject:
         """Store an object."""
         body = body_of(*(data[at : at + 65536] for at in range(0, len(data), 65536)))

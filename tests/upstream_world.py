@@ -12,7 +12,7 @@ from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.host_lookup import Resolve, resolve
 from cloudcore.outbound.http_client import HttpClient, TimeLimits
 from registry.metadata.pull_through.rules import CacheRule
-from registry.upstream.base import Credential, RateLimit, Remote, UpstreamFailed, Watch
+from registry.upstream.base import Credential, RateLimit, Remote, UpstreamFailed, UpstreamObserver
 from registry.upstream.client import RegistryClient
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream
 
@@ -95,7 +95,7 @@ def ask_of(
     others: Sequence[str] = (),
     resolve: Resolve = resolve,
     limits: TimeLimits = LONG,
-    watch: Watch | None = None,
+    watch: UpstreamObserver | None = None,
 ) -> Iterator[Asking]:
     """Give a client of an upstream that is served; `others` are further origins it may ask.
 

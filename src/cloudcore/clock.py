@@ -23,6 +23,11 @@ def system_clock() -> int:
     return time.time_ns() // 1000
 
 
+def microseconds(seconds: float) -> int:
+    """Return a duration in microseconds, rounded down."""
+    return int(seconds * MICROSECONDS)
+
+
 def time_after(length: timedelta) -> str:
     """Return the time that is `length` from now, as ``/v1`` reads it."""
     return f"{datetime.now(UTC) + length:%Y-%m-%dT%H:%M:%SZ}"
@@ -36,10 +41,10 @@ def uuid7(now: int | None = None) -> str:
     12 bits after the version hold the fraction of the millisecond (RFC 9562 §6.2, method 3); 62 are
     random. `now` is in microseconds since the epoch.
     """
-    milliseconds, microseconds = divmod(system_clock() if now is None else now, 1000)
+    milliseconds, fraction = divmod(system_clock() if now is None else now, 1000)
     random = int.from_bytes(_random_bytes(), "big")
     value = (milliseconds & ((1 << 48) - 1)) << 80
-    value |= 0x7 << 76 | ((microseconds << 12) // 1000) << 64
+    value |= 0x7 << 76 | ((fraction << 12) // 1000) << 64
     value |= 0b10 << 62 | (random & ((1 << 62) - 1))
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

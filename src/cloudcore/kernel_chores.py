@@ -1,4 +1,4 @@
-"""What the kernel itself does in a server: chores of all families."""
+"""Chores of the kernel itself: delete what has expired in shared tables, note lost machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudcore.metering import sampling, usage
 from cloudcore.nodes import rows as nodes
 from cloudcore.nodes.rows import PLACINGS, Placing
 from cloudcore.ports import Install, Opening
-from cloudcore.web import idempotency, ratelimit
+from cloudcore.web import idempotency, rate_limits
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
@@ -31,7 +31,7 @@ async def _open_kernel(opening: Opening) -> KernelNeeds:
 
 
 async def _forget_windows(needs: KernelNeeds) -> None:
-    await forget_all(needs.install.database, ratelimit.forget_ended, needs.install.clock())
+    await forget_all(needs.install.database, rate_limits.forget_ended, needs.install.clock())
 
 
 async def _forget_undelivered(needs: KernelNeeds) -> None:

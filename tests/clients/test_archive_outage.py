@@ -18,7 +18,7 @@ from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.databases.archive.bucket_archive import BucketArchive
 from cloudcore.databases.archive.driver import BackupTarget, archive_command
 from cloudcore.databases.archive.pgbackrest import ServerPlace
-from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Address
 from cloudcore.databases.archive.wal_watch import WalWatch
 from cloudcore.databases.backups import restore
 from cloudcore.databases.clusters import clusters, states
@@ -94,7 +94,7 @@ class Shop:
         self.servers = BubblewrapServers(
             folder / "databases", Listening("127.0.0.1", port, FIRST_UID)
         )
-        self.bridge = Bridge(S3Endpoint("127.0.0.1", way.port, "localhost", None))
+        self.bridge = Bridge(S3Address("127.0.0.1", way.port, "localhost", None))
         of = world.needs, world.roles, self.bridge, folder / "archive", self._place
         made: Any = BucketArchive(*of)
         self.needs = DatabaseNeeds(

@@ -35,7 +35,7 @@ from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupTarget,
     BucketGone,
-    Listed,
+    ListedBackup,
     Recovery,
     restore_command,
 )
@@ -103,7 +103,7 @@ async def world(folder: Path, server: Server) -> AsyncIterator[ArchiveWorld]:
 
 
 @pytest.fixture(scope="module")
-async def backed_up(world: ArchiveWorld, server: Server) -> tuple[BackupTarget, Listed]:
+async def backed_up(world: ArchiveWorld, server: Server) -> tuple[BackupTarget, ListedBackup]:
     """Return a cluster, and a backup of it, which tests leave as it is."""
     target = world.target()
     async with archiving(world, target, server):
@@ -225,7 +225,7 @@ async def test_wal_that_cannot_be_fetched_for_long_ends_the_recovery_with_the_re
 
 async def test_a_backup_without_room_on_the_machine_is_not_restored(
     world: ArchiveWorld,
-    backed_up: tuple[BackupTarget, Listed],
+    backed_up: tuple[BackupTarget, ListedBackup],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -296,7 +296,7 @@ async def test_what_is_deleted_is_gone_with_what_needs_it(
 
 
 async def test_a_repository_that_cannot_be_read_is_not_taken_for_an_empty_one(
-    world: ArchiveWorld, backed_up: tuple[BackupTarget, Listed]
+    world: ArchiveWorld, backed_up: tuple[BackupTarget, ListedBackup]
 ) -> None:
     (target, made), archives = backed_up, world.archives
     place, before = (world.needs, world.bucket), dict[str, bytes]()

@@ -13,7 +13,7 @@ import pytest
 
 from cloudcore.db.base import Database
 from cloudcore.db.postgresql_locks import LockLost, LockTaken, SharedLock
-from registry.backup.objects import Progress
+from registry.backup.objects import CopyProgress
 from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import HeldByAnother
@@ -137,7 +137,7 @@ def test_a_backup_whose_hold_broke_says_so(postgresql_database: str, tmp_path: P
     (settings.data / "blobs").mkdir()
     target = tmp_path / "backup"
 
-    def tell(_: Progress) -> None:
+    def tell(_: CopyProgress) -> None:
         end_lock_holders(postgresql_database)
 
     with pytest.raises(HoldLost, match="take the backup again"):

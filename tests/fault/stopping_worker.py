@@ -42,7 +42,7 @@ async def main(url: str, folder: str, location: str, method: str, step: str) -> 
     steps = StoppingSteps(step)
     data = sys.stdin.buffer.read()
     locks, worker_id = WorkerLocks(Path(folder).parent / "workers"), uuid7()
-    with closing(FilesystemStore(Path(folder))) as store, locks.hold(worker_id):
+    with closing(FilesystemStore(Path(folder))) as store, locks.locked(worker_id):
         async with open_registry(
             url,
             cast("BlobStore", SteppingStore(store, steps)),

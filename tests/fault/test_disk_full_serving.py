@@ -127,9 +127,9 @@ def test_a_worker_whose_lock_has_no_room_is_unknown(tmp_path: Path) -> None:
     """On a disk that takes no further file, not even an empty one."""
     with small_disk(tmp_path / "disk", DISK_BYTES, files=4) as disk:
         locks = WorkerLocks(disk / "workers")
-        with locks.hold("one"):
+        with locks.locked("one"):
             assert not locks.is_dead("one")
-            with locks.hold("two"), pytest.raises(OSError, match="No space left"):
+            with locks.locked("two"), pytest.raises(OSError, match="No space left"):
                 (disk / "file").touch()
             assert not locks.is_dead("two")
         assert locks.dead() == []

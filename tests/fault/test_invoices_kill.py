@@ -19,7 +19,7 @@ from cloudcore.billing.charging import wake
 from cloudcore.billing.invoice_rows import Invoice
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.payment_method_rows import PaymentMethod, insert_method
-from cloudcore.billing.payment_methods import customer_of
+from cloudcore.billing.payment_method_services import customer_of
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.identity.rows.organizations import Organization, add_organization

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from registry.backup.manifest import Manifest, read_manifest
+from registry.backup.manifest import BackupManifest, read_manifest
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli import main as command_line
 from registry.gc.database_rollback import Generations, check_generation
@@ -99,7 +99,7 @@ class Site:
     def restore(self, *options: str) -> int:
         return self.run("restore", str(self.target), *options, data=self.restored)
 
-    def manifest(self) -> Manifest:
+    def manifest(self) -> BackupManifest:
         found = read_manifest(self.target)
         assert found is not None
         return found

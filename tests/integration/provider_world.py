@@ -15,7 +15,7 @@ import httpx
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
-from cloudcore.identity.oauth.sessions import Destination, new_code
+from cloudcore.identity.oauth.sessions import CodeDestination, new_code
 from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.services import provider_sign_ins
@@ -154,7 +154,7 @@ def sign_in_as(
 ) -> SignedInPerson:
     """Sign in the person of a profile, without the browser."""
     now = world.served.clock.now
-    code = new_code("", Destination("cli", "oob"), "x" * 43, now)[1]
+    code = new_code("", CodeDestination("cli", "oob"), "x" * 43, now)[1]
     profile = Profile(subject, email, frozenset(groups))
     keyring, provider_id = world.served.keyring, world.row["id"]
     return provider_sign_ins.sign_in(tx, keyring, provider_id, profile, uuid7, code, now)

@@ -15,7 +15,7 @@ import pytest
 
 from cloudcore.clock import uuid7
 from registry.backup import files
-from registry.backup.objects import Progress
+from registry.backup.objects import CopyProgress
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
 from registry.blobstore.backups import HeldByAnother, deletions_held
 from registry.blobstore.disk.store import FilesystemStore
@@ -109,7 +109,7 @@ def test_what_the_collector_would_delete_between_the_two_steps_is_in_the_backup(
             removed.append((await collect(ctx, store, account_id)).counts["removed"])
             await push_image(registry, LATER)
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: CopyProgress) -> None:
             if progress.stage == "blobs" and not removed:
                 asyncio.run_coroutine_threadsafe(meddle(), loop).result()
 

@@ -14,7 +14,7 @@ import pytest
 from cloudcore.errors import Unavailable
 from registry.backup import postgresql, programs, restoring
 from registry.backup.catalog import write_catalog
-from registry.backup.objects import Progress
+from registry.backup.objects import CopyProgress
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.disk.store import FilesystemStore
 from registry.cli.server.existing_data import prepare_existing
@@ -129,7 +129,7 @@ def test_no_transaction_is_open_while_blobs_are_copied(site: Site) -> None:
     site.serve(pushed(LAYER), site.data)
     seen: list[int] = []
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: CopyProgress) -> None:
         if progress.stage == "blobs":
             with psycopg.connect(site.urls[site.data]) as connection:
                 found = connection.execute(

@@ -13,7 +13,7 @@ import pytest
 
 from cloudcore.objects.stored_rows import NamedObject
 from registry.backup import copying
-from registry.backup.objects import Progress
+from registry.backup.objects import CopyProgress
 from registry.backup.stores import open_object_stores
 from registry.backup.taking import BackupOptions, take_backup
 from registry.blobstore.backups import HeldByAnother
@@ -25,7 +25,7 @@ from registry.blobstore.opening import BUCKETS
 from registry.blobstore.s3.bucket import Bucket, Ranged
 from registry.blobstore.s3.bucket_layout import GENERATION, object_key
 from registry.blobstore.s3.files import S3Files
-from registry.blobstore.s3.responses import Refused
+from registry.blobstore.s3.responses import StoreRefused
 from registry.blobstore.s3.store import S3Store
 from registry.errors import StoreUnavailable
 from registry.settings.settings import Settings
@@ -156,7 +156,7 @@ def test_an_object_that_is_always_refused_keeps_no_other_from_the_backup(
 
     def refusing(self: Bucket, key: str, start: int, stop: int, etag: str = "") -> Ranged:
         if key == refused:
-            raise Refused("AccessDenied")
+            raise StoreRefused("AccessDenied")
         return get(self, key, start, stop, etag)
 
     def away(*_: object) -> None:
@@ -186,7 +186,7 @@ def test_nothing_is_deleted_from_a_bucket_during_its_backup(site: BucketSite) ->
         loop = asyncio.get_running_loop()
         refusals = []
 
-        def tell(progress: Progress) -> None:
+        def tell(progress: CopyProgress) -> None:
             deleted = asyncio.run_coroutine_threadsafe(store.delete([first.object_id]), loop)
             refusals.append(deleted.result().refusal)
 

@@ -20,7 +20,7 @@ import pytest
 from cloudcore.jobs.runs import Run
 from cloudcore.serving.asgi import Message
 from registry.blobstore.disk.store import FilesystemStore
-from registry.gc.fsck import Report, check
+from registry.gc.fsck import FsckReport, check
 from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from registry.oci.reference import Name
@@ -128,7 +128,7 @@ async def check_healed(registry: Registry, pushed_to: str) -> None:
     assert await marked(registry) == []
 
 
-async def fsck(registry: Registry, store: FilesystemStore, *, quick: bool = False) -> Report:
+async def fsck(registry: Registry, store: FilesystemStore, *, quick: bool = False) -> FsckReport:
     database, clock = registry.ctx.database, registry.ctx.clock
     return await check(database, store, lambda _: None, clock=clock, read_objects=not quick)
 

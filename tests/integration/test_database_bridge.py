@@ -14,7 +14,7 @@ import pytest
 
 from cloudcore.databases.archive import s3_bridge_program
 from cloudcore.databases.archive.driver import BackupFailed
-from cloudcore.databases.archive.s3_bridge import NAME, Bridge, S3Endpoint
+from cloudcore.databases.archive.s3_bridge import NAME, Bridge, S3Address
 from registry.composition.database_archive import s3_endpoint
 from registry.settings.settings import Settings
 from tests.certificates import self_signed
@@ -60,7 +60,7 @@ async def test_bytes_come_through(tmp_path: Path, speaks_tls: bool) -> None:
     shown = self_signed(tmp_path, "s3.example.com") if speaks_tls else None
     async with echoing(shown) as port:
         pinned = None if shown is None else shown[0]
-        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        bridge = Bridge(S3Address("127.0.0.1", port, "s3.example.com", pinned))
         try:
             assert await asked(bridge, b"bytes " * 100_000) == b"bytes " * 100_000
             first = await bridge.port()
@@ -75,7 +75,7 @@ async def test_a_renewed_certificate_of_our_server_is_taken(tmp_path: Path) -> N
     pinned, _ = self_signed(tmp_path / "old", "s3.example.com")
     renewed = self_signed(tmp_path / "new", "s3.example.com")
     async with echoing(renewed) as port:
-        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        bridge = Bridge(S3Address("127.0.0.1", port, "s3.example.com", pinned))
         try:
             await bridge.port()
             renewed[0].replace(pinned)
@@ -86,7 +86,7 @@ async def test_a_renewed_certificate_of_our_server_is_taken(tmp_path: Path) -> N
 
 async def test_a_killed_bridge_comes_back_for_those_who_know_it() -> None:
     async with echoing(None) as port:
-        bridge = Bridge(S3Endpoint("127.0.0.1", port, "localhost", None))
+        bridge = Bridge(S3Address("127.0.0.1", port, "localhost", None))
         try:
             assert await asked(bridge, b"before") == b"before"
             first, trusted = await bridge.port(), bridge.certificate
@@ -125,7 +125,7 @@ async def test_another_server_than_ours_gets_nothing(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     pinned, _ = self_signed(tmp_path / "ours", "s3.example.com")
     async with echoing(self_signed(tmp_path / "theirs", "s3.example.com")) as port:
-        bridge = Bridge(S3Endpoint("127.0.0.1", port, "s3.example.com", pinned))
+        bridge = Bridge(S3Address("127.0.0.1", port, "s3.example.com", pinned))
         try:
             with pytest.raises((asyncio.IncompleteReadError, OSError)):
                 await asked(bridge, b"secret")
@@ -134,7 +134,7 @@ async def test_another_server_than_ours_gets_nothing(tmp_path: Path) -> None:
 
 
 async def test_an_endpoint_that_is_away_is_known_at_once() -> None:
-    bridge = Bridge(S3Endpoint("127.0.0.1", free_port(), "localhost", None))
+    bridge = Bridge(S3Address("127.0.0.1", free_port(), "localhost", None))
     with pytest.raises(BackupFailed, match="cannot be reached"):
         await bridge.port()
 

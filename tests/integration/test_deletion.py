@@ -7,7 +7,7 @@ from typing import Final
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import BATCH, forget_all
-from cloudcore.web.ratelimit import Budget, count_request, forget_ended
+from cloudcore.web.rate_limits import Budget, count_request, forget_ended
 from tests.databases import on_both_databases
 
 BUDGET: Final = Budget(limit=1, window_seconds=60)

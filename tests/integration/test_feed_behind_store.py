@@ -20,7 +20,7 @@ from registry.errors import BlobUnknown
 from registry.oci.digest import digest_of
 from registry.oci.reference import Name
 from registry.services.blobs.reading import open_blob, stat_blob
-from registry.services.pull_through.feed import Feed, FeedReader, Rewound, Stage
+from registry.services.pull_through.feed import Feed, FeedReader, Rewound, StagedFill
 from registry.services.pull_through.fill_or_follow import bring_blob
 from tests.dripping_upstream import DrippingUpstream
 from tests.integration.fills_world import HANDLE, REPOSITORY, OpenFills, Worker, joined
@@ -53,7 +53,7 @@ async def test_the_rest_is_read_from_the_store(fills: OpenFills, seals: bool) ->
         assert await worker.pull(DIGEST) == BLOB
         found = await stat_blob(worker.ctx, NAME, DIGEST)
         feed = Feed()
-        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key))
+        feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key))
         feed.append(BLOB[:MIB])
         stream = (await reader_of(worker, feed)).stream()
         begun = await anext(stream)
@@ -75,7 +75,7 @@ async def test_the_rest_is_sent_as_that_of_any_stored_blob(
         assert await worker.pull(DIGEST) == BLOB
         found = await stat_blob(worker.ctx, NAME, DIGEST)
         feed = Feed()
-        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key))
+        feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key))
         feed.append(BLOB[:MIB])
         kinds: list[str] = []
         body = b""
@@ -108,7 +108,7 @@ async def test_bytes_of_a_fill_that_was_given_up_are_taken_back(
         worker = world.workers[0]
         assert await worker.pull(DIGEST) == BLOB
         feed = Feed()
-        feed.open(len(BLOB), Stage(worker.ctx.new_id(), None))
+        feed.open(len(BLOB), StagedFill(worker.ctx.new_id(), None))
         feed.append(bytes(came))
         stream = (await reader_of(worker, feed)).stream()
         assert await anext(stream) == bytes(min(came, len(BLOB) - 1))
@@ -140,12 +140,12 @@ async def test_a_reader_whose_stage_is_gone_goes_on_with_the_next(fills: OpenFil
         await worker.pull(DIGEST)
         found = await stat_blob(worker.ctx, NAME, DIGEST)
         feed = Feed()
-        feed.open(len(BLOB), Stage(worker.ctx.new_id(), None), 2 * MIB)
+        feed.open(len(BLOB), StagedFill(worker.ctx.new_id(), None), 2 * MIB)
         with closing(Telling(world.folder)) as store:
             reader = FeedReader(feed, store, partial(open_blob, worker.ctx, NAME, found))
             begun = asyncio.ensure_future(anext(reader.stream(5)))
             await store.missed.wait()
-            feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), 2 * MIB)
+            feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key), 2 * MIB)
             assert BLOB[5:].startswith(await begun)
             await reader.aclose()
 
@@ -163,7 +163,7 @@ async def test_a_blob_that_is_not_recorded_yet_is_read_to_its_end(
         await worker.pull(DIGEST)
         found = await stat_blob(worker.ctx, NAME, DIGEST)
         feed = Feed()
-        feed.open(len(BLOB), Stage(found.link.stored_id, found.data_key), MIB)
+        feed.open(len(BLOB), StagedFill(found.link.stored_id, found.data_key), MIB)
         feed.append(BLOB[MIB:])
         feed.finish()
         reader = FeedReader(feed, worker.ctx.reader, not_recorded)

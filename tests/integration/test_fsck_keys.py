@@ -14,7 +14,7 @@ from cloudcore.db.statement import Statement
 from cloudcore.keyring import Keyring
 from cloudcore.kms.providers import EmbeddedProvider
 from cloudcore.kms.rows import kms_key_versions
-from registry.gc.fsck import Report, check
+from registry.gc.fsck import FsckReport, check
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 from registry.services.data_keys import DataKeys
 from registry.services.storage_usage import measure_account
@@ -48,7 +48,7 @@ async def world(install: Install) -> AsyncIterator[SealedWorld]:
         yield world
 
 
-async def fsck(world: SealedWorld, data_keys: DataKeys | None = None) -> Report:
+async def fsck(world: SealedWorld, data_keys: DataKeys | None = None) -> FsckReport:
     """Check all, with the keys of the install, or others."""
     ctx = world.install.ctx
     store: Any = ctx.reader

@@ -21,7 +21,7 @@ from cloudcore.iam.passwords import match_passwords
 from cloudcore.iam.policy import PolicyKind, policy_of
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
-from cloudcore.identity.oauth.sessions import Destination, new_code
+from cloudcore.identity.oauth.sessions import CodeDestination, new_code
 from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rights.permissions import load_policies
 from cloudcore.identity.rows.accounts import find_account
@@ -136,7 +136,7 @@ async def test_no_provider_signs_the_first_person_in(database: Database) -> None
     )
     assert await database.write(IDENTITY_PROVIDERS.add, provider)
     profile = Profile("subject", "ada@example.org", frozenset())
-    code = new_code("", Destination("cli", "oob"), "x" * 43, 2_000)[1]
+    code = new_code("", CodeDestination("cli", "oob"), "x" * 43, 2_000)[1]
     with pytest.raises(AccessDenied, match="sign in with the password"):
         await database.write(sign_in, KEYRING, provider.id, profile, uuid7, code, 2_000)
     assert await database.read(find_person_of_subject, provider.id, "subject") is None

@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, select, text
 
 from cloudcore.db.statement import Statement
 from registry.errors import BlobUnknown, DigestMismatch
-from registry.gc.fsck import Report, check
+from registry.gc.fsck import FsckReport, check
 from registry.gc.object_check import Pace
 from registry.gc.recovery import recover_blob
 from registry.gc.scrub import ScrubReport, ScrubScope, scrub_all
@@ -92,7 +92,7 @@ async def flip(registry: Registry) -> None:
     await registry.ctx.database.write(lambda tx: tx.execute(_CHANGE, changed=changed))
 
 
-async def fsck(registry: Registry, store: MemoryStore) -> Report:
+async def fsck(registry: Registry, store: MemoryStore) -> FsckReport:
     return await check(registry.ctx.database, store, lambda _: None, clock=registry.clock)
 
 

@@ -17,7 +17,7 @@ from cloudcore.audit.log import AuditLog
 from cloudcore.audit.rows import audit_events
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.compute.credentials import InstanceIdentity, RunningInstance, renew, write_identity
-from cloudcore.compute.metadata_server import Conversation, MetadataService
+from cloudcore.compute.metadata_server import MetadataConversation, MetadataService
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound
@@ -411,7 +411,7 @@ def asked(service: MetadataService, line: str, field: str) -> str:
     dash = "" if field.startswith(":") else "-"
     name = f"X-Entrepot-Metadata-Token{dash}{field}"
     head = f"{line} HTTP/1.1\r\nHost: 169.254.169.254\r\n{name}\r\n\r\n"
-    answer = Conversation(service).receive(head.encode()).decode()
+    answer = MetadataConversation(service).receive(head.encode()).decode()
     assert answer.startswith("HTTP/1.1 200 "), answer
     return answer.partition("\r\n\r\n")[2]
 

@@ -11,7 +11,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.compute import instances, rows
-from cloudcore.compute.reconciler import Reconciler
+from cloudcore.compute.reconciler import InstanceReconciler
 from cloudcore.errors import Conflict, QuotaExceeded
 from cloudcore.nodes.node import Node
 from cloudcore.quotas.limits import put_limit
@@ -163,7 +163,7 @@ async def test_another_machine_leaves_a_pool_alone(world: World, tmp_path: Path)
     driver = cast("Any", there)
     needs = replace(world.needs, node=Node("there", tmp_path / "there"), driver=driver)
     async with asyncio.TaskGroup() as group:
-        await Reconciler(needs, driver).look(group)
+        await InstanceReconciler(needs, driver).look(group)
     assert (there.has, there.started) == ({}, [])
     await world.settle(8)
     assert await world.status(pool) == "active"

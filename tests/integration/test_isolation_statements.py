@@ -31,7 +31,7 @@ PLATFORMS: Final = {
     "cloudcore.storage.pieces.recounts": "fsck reads everything; no request does",
     "registry.metadata.metrics": "the operator's metrics; no request's",
     "cloudcore.jobs.dead_holders": "what dead workers held, whosesoever it is; no request's",
-    "cloudcore.jobs.tables": "the operator's metrics; no request's",
+    "cloudcore.jobs.metrics": "the operator's metrics; no request's",
     "registry.metadata.collector.generations": "is the database the blobs'? no request's",
     "cloudcore.jobs.queue": "the worker takes what is due, whosesoever it is; no request's",
 }
@@ -45,7 +45,7 @@ LOOSE: Final = {
     "cloudcore.identity.rows.accounts._LIST": "the operator's command on the host",
     "cloudcore.identity.rows.roles._NAMED": "roles of others may be assumed; `:account`",
     "cloudcore.identity.rows.policies._ON": "by a principal's id, in either of two columns",
-    "cloudcore.identity.rows.sign_ins._FIND_LOGIN": "by the hash of a secret",
+    "cloudcore.identity.rows.issued_tokens._FIND_LOGIN": "by the hash of a secret",
     "cloudcore.kms.rows._LIST_DUE": "a sweep of what is due",
     "cloudcore.kms.rows._LIST_WITHOUT_PLATFORM": "once at the start, for all accounts",
     "registry.metadata.pull_through.cached_images._ALL": "the chore of all rules; no request's",

@@ -65,7 +65,7 @@ async def test_the_jobs_of_others_and_those_that_have_ended_are_left(database: D
         [job] = await database.write(queue.lease, terms(token, holder), START)
         taken[token] = job
     await database.write(queue.succeed, taken["a"], START)
-    await database.write(queue.advance, taken["d"], 1, END, START, keep=False)
+    await database.write(queue.pause, taken["d"], 1, END, START)
     await DeadHolders(database, clock, lambda: ["dead", "older"]).look()
     after = {each.id: each for each in [await get(database, identity) for identity in ids]}
     assert after[taken["a"].id].state == "succeeded"
@@ -150,7 +150,7 @@ def test_a_full_disk_keeps_no_worker_from_its_work(
     worked = []
 
     def work() -> None:
-        with locks.hold("one"):
+        with locks.locked("one"):
             worked.append("one")
 
     def full(*_: object) -> None:

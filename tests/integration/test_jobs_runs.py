@@ -86,7 +86,7 @@ def copy_portion(run: Run, numbers: range, tx: Connection) -> None:
 
 
 def copying(database: Database, clock: Clock, ended: list[Run]) -> JobKind:
-    return run_kind(COPY, copy_step, database=database, clock=clock, ended=ended.append)
+    return run_kind(COPY, copy_step, database=database, clock=clock, on_end_committed=ended.append)
 
 
 async def make_account(database: Database, handle: str = "acme") -> str:

@@ -12,7 +12,7 @@ import pytest
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
-from cloudcore.jobs.kinds import Done, JobKind, Next
+from cloudcore.jobs.kinds import Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseTerms, NewJob, enqueue, lease
 from cloudcore.jobs.worker import JobPace, JobWorker
 from tests.databases import on_both_databases
@@ -285,6 +285,50 @@ async def test_a_delay_holds_no_worker(database: Database) -> None:
         worker.wake()
         await until_finished(database)
     assert Counter(step for _, step in await database.read(list_effects)) == {0: 3, 1: 3}
+
+
+@pytest.mark.parametrize("ends", ["pauses", "fails"])
+async def test_what_is_woken_while_a_step_runs_goes_on_when_it_ends(
+    database: Database, ends: str
+) -> None:
+    """The step read what there was before; the wake comes, and then the step's long pause."""
+    wake = NewJob(COUNT, dedup_key="k", hastens=True)
+    looks: list[int] = []
+
+    async def step(job: Job) -> Next | Done:
+        looks.append(job.attempts)
+        if len(looks) > 1:
+            return Done()
+        assert await database.write(enqueue, wake, START) == job.id
+        if ends == "fails":
+            raise StepFailed("TOO_EARLY", "there is nothing to do yet")
+        return Next(None, delay_seconds=3600)
+
+    kind = JobKind(name=COUNT, step=step, first_retry_seconds=3600, longest_retry_seconds=3600)
+    woken = await database.write(enqueue, wake, START)
+    async with running(JobWorker(database, [kind], clock=Clock())):
+        await until_finished(database)
+    assert (await get(database, woken)).state == "succeeded"
+    assert looks == ([1, 2] if ends == "fails" else [1, 1])
+
+
+async def test_a_step_that_wakes_its_own_job_goes_on_once(database: Database) -> None:
+    """The wake is in the transaction that begins the next step, which so sees what it is about."""
+    wake = NewJob(COUNT, dedup_key="k", hastens=True)
+
+    async def step(job: Job) -> Next | Done:
+        if job.cursor is None:
+            return Next(1, lambda tx: enqueue(tx, wake, START))
+        return Next(job.cursor + 1, delay_seconds=3600)
+
+    woken = await database.write(enqueue, wake, START)
+
+    async def waits() -> bool:
+        return (await get(database, woken)).due_at == START + 3_600_000_000
+
+    async with running(JobWorker(database, [JobKind(name=COUNT, step=step)], clock=Clock())):
+        await until(waits)
+    assert (await get(database, woken)).cursor == 2
 
 
 async def test_jobs_of_unknown_kinds_are_left_alone(database: Database) -> None:

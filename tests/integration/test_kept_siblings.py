@@ -9,7 +9,7 @@ import pytest
 
 from cloudcore.clock import system_clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.serving.kept_answers import MOST_TOGETHER, KeepTerms, KeptAnswers, Proof
+from cloudcore.serving.kept_answers import MOST_TOGETHER, AnswerProof, KeepTerms, KeptAnswers
 from cloudcore.serving.request_record import RequestRecord
 from registry.oci.digest import Digest, digest_of
 from registry.oci.reference import Name
@@ -35,7 +35,7 @@ class World:
         self.found: dict[str, str] = {}
         self.commits = 0
 
-    def keep(self, head: str, proof: Proof) -> None:
+    def keep(self, head: str, proof: AnswerProof) -> None:
         """Keep the answer to a head."""
         self.found[head] = "same"
         until = system_clock() + 10**9
@@ -45,12 +45,12 @@ class World:
     def keep_with_revision(self, *heads: str) -> None:
         """Keep answers that a shared revision proves, as those for manifests."""
         for head in heads:
-            self.keep(head, Proof(self.look, ("app", head), "same", self.find_revision))
+            self.keep(head, AnswerProof(self.look, ("app", head), "same", self.find_revision))
 
     def keep_with_many(self, *heads: str) -> None:
         """Keep answers that are looked at together, as those for blobs."""
         for head in heads:
-            proof = Proof(self.look, ("app", head), "same", look_at_many=self.look_at_many)
+            proof = AnswerProof(self.look, ("app", head), "same", look_at_many=self.look_at_many)
             self.keep(head, proof)
 
     def find_revision(self, _: Connection, repository: str) -> int | None:

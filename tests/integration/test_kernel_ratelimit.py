@@ -7,7 +7,7 @@ from collections import Counter
 
 import httpx
 
-from cloudcore.web.ratelimit import Budget, forget_ended
+from cloudcore.web.rate_limits import Budget, forget_ended
 from tests.control_plane import Options, World, count_rows, open_world
 from tests.databases import on_both_databases
 

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from cloudcore.clock import MICROSECONDS, system_clock
-from cloudcore.jobs import tables
+from cloudcore.jobs import metrics
 from cloudcore.serving.asgi import Message
 from cloudcore.serving.counters import Counters
 from cloudcore.serving.metrics import MetricsApplication
@@ -249,10 +249,10 @@ def test_prometheus_takes_the_alerts() -> None:
 
 def test_the_figures_of_jobs_read_a_bounded_part_of_an_index(sqlite_database: str) -> None:
     path = sqlite_database.removeprefix("sqlite:///")
-    text = tables._UNFINISHED.sqlite
+    text = metrics._UNFINISHED.sqlite
     with closing(sqlite3.connect(path)) as database:
         plan = database.execute(f"EXPLAIN QUERY PLAN {text}", {"now": 0}).fetchall()
     details = [row[3] for row in plan]
     assert any("jobs USING INDEX ix_jobs_due" in detail for detail in details), details
     assert not any("ORDER BY" in detail for detail in details), details
-    assert f"LIMIT {tables.MOST}" in " ".join(text.split())
+    assert f"LIMIT {metrics.MAX_COUNTED_JOBS}" in " ".join(text.split())

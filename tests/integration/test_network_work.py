@@ -20,7 +20,7 @@ from cloudcore.network.needs import NetworkNeeds
 from cloudcore.network.network_interfaces import Interfaces
 from cloudcore.network.planning import plan_of
 from cloudcore.network.resources import Vpc
-from cloudcore.network.workflow import RULES_REFUSED, Reconciler
+from cloudcore.network.workflow import RULES_REFUSED, NetworkReconciler
 from cloudcore.nodes.node import NODE_LOST, Node
 from cloudcore.nodes.rows import claim, look
 from registry.settings.node import NodeSettings
@@ -234,10 +234,10 @@ async def test_one_vpc_that_is_refused_does_not_keep_others_from_coming(
 ) -> None:
     placed = list(await driver.known())
     driver.refuses = True
-    await Reconciler(world.needs).turn()
+    await NetworkReconciler(world.needs).turn()
     driver.refuses = False
     assert driver.applied == []
-    again = Reconciler(world.needs)
+    again = NetworkReconciler(world.needs)
     await again.turn()
     assert sorted(driver.applied) == sorted(placed)
 
@@ -265,7 +265,7 @@ async def test_an_older_plan_does_not_stay_over_a_newer_one(world: World, tmp_pa
         return await world.plan(made["id"])
 
     late = Overtaken(tmp_path / "late", made["id"], change)
-    await Reconciler(replace(world.needs, driver=late)).turn()
+    await NetworkReconciler(replace(world.needs, driver=late)).turn()
     newest = Render(tmp_path / "newest")
     await newest.apply(await world.plan(made["id"]))
     name = f"{made['id']}.nft"

@@ -13,7 +13,7 @@ from cloudcore.identity.oauth.sessions import (
     CODE_SECONDS,
     OUT_OF_BAND,
     SESSION_SECONDS,
-    Destination,
+    CodeDestination,
     new_code,
 )
 from cloudcore.identity.oauth.sign_in import add_code_of
@@ -175,7 +175,7 @@ async def test_a_refresh_token_is_good_for_its_client_alone(oauth: World) -> Non
 async def test_no_code_is_given_for_a_password_that_was_reset_meanwhile(oauth: World) -> None:
     """A check of a password takes long; a reset deletes the codes that are there by then."""
     checked = await oauth.add_user(EMAIL)
-    _, code = new_code(checked.id, Destination("cli", OUT_OF_BAND), challenge(), oauth.now)
+    _, code = new_code(checked.id, CodeDestination("cli", OUT_OF_BAND), challenge(), oauth.now)
     reset = checked._replace(password=f"{checked.password}A")
     for changed in (reset, checked._replace(status="suspended")):
         await oauth.database.write(USERS.save, changed)

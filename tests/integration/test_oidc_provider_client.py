@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.identity.oauth.sessions import Destination
+from cloudcore.identity.oauth.sessions import CodeDestination
 from cloudcore.identity.oauth.sign_in import SignInForm
 from cloudcore.identity.oidc import flow
 from cloudcore.identity.oidc import provider as provider_client
@@ -32,7 +32,7 @@ from tests.scripted_provider import CLIENT, SECRET, Provider, new_key, scripted_
 
 NOW: Final = 1_800_000_000 * MICROSECONDS
 BACK: Final = "https://registry.example.com/callback"
-FORM: Final = SignInForm("", "", 0, Destination("cli", "urn:ietf:wg:oauth:2.0:oob"))
+FORM: Final = SignInForm("", "", 0, CodeDestination("cli", "urn:ietf:wg:oauth:2.0:oob"))
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from registry.metadata.repositories.daily_usage import (
     list_growth,
 )
 from registry.services.images.pulls import PullLog
-from registry.services.repositories.days import EVERY_SECONDS, measure_day
+from registry.services.repositories.daily_usage import EVERY_SECONDS, measure_day
 from tests.databases import on_both_databases
 from tests.integration.console_shop import Shop, open_shop
 from tests.integration.counting import CountingConnection

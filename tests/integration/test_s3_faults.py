@@ -24,7 +24,7 @@ from registry.blobstore.s3.bucket_layout import object_key
 from registry.blobstore.s3.files import S3Files
 from registry.blobstore.s3.growing import GrowingUpload
 from registry.blobstore.s3.objects import S3Object
-from registry.blobstore.s3.responses import Circuit, KeyExists, KeyMissing, Refused, answered
+from registry.blobstore.s3.responses import Circuit, KeyExists, KeyMissing, StoreRefused, answered
 from registry.errors import StoreUnavailable
 from registry.oci.digest import digest_of
 from registry.settings.store import StoreSettings
@@ -112,7 +112,7 @@ def committed(bucket: Bucket, upload_id: str, key: DataKey | None, size: int, mo
 
 
 def refuse(*_: object, **__: object) -> None:
-    raise Refused("SlowDown")
+    raise StoreRefused("SlowDown")
 
 
 @both_forms
@@ -341,7 +341,9 @@ CANNOT_TELL = {(200, b"", number) for number in (2, 3, 4, 6)}
 """An empty object, and one that is stored, are answered with an ETag alone, which this page has."""
 
 
-@pytest.mark.parametrize(("code", "error"), [("NoSuchKey", KeyMissing), ("NoSuchBucket", Refused)])
+@pytest.mark.parametrize(
+    ("code", "error"), [("NoSuchKey", KeyMissing), ("NoSuchBucket", StoreRefused)]
+)
 def test_only_an_absent_key_is_absent(code: str, error: type[Exception]) -> None:
     page = f"<Error><Code>{code}</Code><Message>It is not there.</Message></Error>".encode()
     with answering(page, page, status=404) as (bucket, asked):

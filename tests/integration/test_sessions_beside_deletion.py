@@ -14,7 +14,7 @@ from registry.gc.fsck import check
 from registry.metadata.repositories.deleted import list_deleted_repositories, undelete_repository
 from registry.metadata.repositories.details import mark_deleted
 from registry.metadata.repositories.repository import find_account, find_repository
-from registry.metadata.tags.deleted import Deletion
+from registry.metadata.tags.deleted import SoftDeletion
 from registry.oci.digest import digest_of
 from tests.inprocess import IN_FILES, Held, Registry, open_registry
 from tests.memory_store import MemoryStore
@@ -69,7 +69,7 @@ def _delete(
     repository = find_repository(tx, "dev", "app")
     assert repository is not None
     now = registry.clock()
-    mark_deleted(tx, repository, Deletion("", None, now, now + 3600 * MICROSECONDS))
+    mark_deleted(tx, repository, SoftDeletion("", None, now, now + 3600 * MICROSECONDS))
     is_marked.set()
     assert may_commit.wait(30)
 

@@ -19,7 +19,7 @@ from cloudcore.kms.services import cancel_deletion, enable_key
 from cloudcore.objects.damage import ABSENT
 from registry.errors import BlobUnknown, KmsKeyDisabled
 from registry.gc.data_keys import shred_deleted_keys
-from registry.gc.fsck import Report, check
+from registry.gc.fsck import FsckReport, check
 from registry.gc.recovery import recover_blob
 from registry.metadata.blobs.objects import BLOB_ROWS
 from registry.metadata.control_tables import quarantined_objects
@@ -85,7 +85,7 @@ async def collected(world: SealedWorld) -> dict[str, Any]:
     return dict((await collect(at_once(ctx), store, world.account.id)).counts)
 
 
-async def fsck(world: SealedWorld) -> Report:
+async def fsck(world: SealedWorld) -> FsckReport:
     """Check all, with the keys of the install."""
     ctx = world.install.ctx
     store: Any = ctx.reader

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from cloudcore.storage import multipart, upload_rows
-from cloudcore.storage.conditions import Conditions
+from cloudcore.storage.conditions import RequestConditions
 from cloudcore.storage.errors import (
     ConditionFailed,
     EntityTooLarge,
@@ -153,11 +153,11 @@ async def test_a_completion_that_fails_changes_nothing(storage: StorageWorld) ->
     old = await storage.put(bucket, "key", b"old")
     upload = await storage.begin(bucket, "key")
     part = await storage.part(bucket, upload, 1, ONE)
-    new = Conditions(if_none_match=("*",))
+    new = RequestConditions(if_none_match=("*",))
     with pytest.raises(ConditionFailed):
         await storage.complete(bucket, upload, part, conditions=new)
     assert await storage.get(bucket, "key") == b"old"
-    same = Conditions(if_match=(old.etag,))
+    same = RequestConditions(if_match=(old.etag,))
     await storage.complete(bucket, upload, part, conditions=same)
     assert await storage.get(bucket, "key") == ONE
 

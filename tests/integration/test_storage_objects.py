@@ -19,7 +19,7 @@ from cloudcore.storage import buckets, object_reads, object_writes, objects
 from cloudcore.storage.bucket import check_bucket_name
 from cloudcore.storage.bucket_rows import BYTES
 from cloudcore.storage.checksums import Algorithm
-from cloudcore.storage.conditions import Conditions
+from cloudcore.storage.conditions import RequestConditions
 from cloudcore.storage.errors import (
     BadDigest,
     BucketAlreadyExists,
@@ -160,14 +160,14 @@ async def test_writers_of_one_key_leave_one_whole_object(storage: StorageWorld) 
 @on_both_databases
 async def test_conditional_writes_are_decided_in_the_transaction(storage: StorageWorld) -> None:
     bucket = await storage.make()
-    new = Conditions(if_none_match=("*",))
+    new = RequestConditions(if_none_match=("*",))
     results = await asyncio.gather(
         *(storage.put(bucket, "key", bytes([n]), conditions=new) for n in range(8)),
         return_exceptions=True,
     )
     (made,) = [each for each in results if not isinstance(each, BaseException)]
     assert sum(isinstance(each, ConditionFailed) for each in results) == 7
-    same = Conditions(if_match=(made.etag,))
+    same = RequestConditions(if_match=(made.etag,))
     results = await asyncio.gather(
         *(storage.put(bucket, "key", b"n%d" % n, conditions=same) for n in range(8)),
         return_exceptions=True,

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from cloudcore.identity.rows.issued_tokens import revoke_login
 from cloudcore.identity.rows.sessions import revoke_session
-from cloudcore.identity.rows.sign_ins import revoke_login
 from cloudcore.identity.services import policies, roles, service_accounts
 from registry.metadata.logins import find_login
 from registry.metadata.repositories.policies import remove_policy

@@ -14,7 +14,7 @@ from registry.services.pull_through import upstream_states
 from registry.services.pull_through.rules import update_rule
 from registry.services.pull_through.upstream_states import (
     FAULT_SECONDS,
-    Condition,
+    UpstreamCondition,
     UpstreamWatch,
     conditions,
 )
@@ -62,7 +62,7 @@ class Install:
             self.after(1 if number else 0)
             await self.one.failed(REMOTE, failure)
 
-    async def condition(self) -> Condition:
+    async def condition(self) -> UpstreamCondition:
         return (await self.database.read(conditions, [RULE], self.now))[RULE]
 
 
@@ -206,7 +206,7 @@ async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -
     await shared.database.write(lambda tx: tx.execute(_DELETE_RULES))
     await shared.fail(UpstreamRefused("no"))
     await shared.one.succeeded(REMOTE, RateLimit(1, 1, 1))
-    assert await shared.condition() == Condition([], None, None, None)
+    assert await shared.condition() == UpstreamCondition([], None, None, None)
 
 
 class FullDatabase(PassingDatabase):

@@ -9,7 +9,7 @@ from cloudcore.metering.sku import Sku
 from cloudcore.metering.usage import (
     HOUR,
     KEPT_HOURS,
-    MOST,
+    MAX_QUANTITY,
     HourOfUse,
     SkuUse,
     add,
@@ -64,7 +64,7 @@ async def test_a_key_is_of_an_account_and_a_sku(database: Database) -> None:
 
 @on_both_databases
 async def test_what_is_no_quantity_is_refused(database: Database) -> None:
-    for quantity in (-1, MOST + 1):
+    for quantity in (-1, MAX_QUANTITY + 1):
         with pytest.raises(ValueError, match=SKU):
             await database.write(report, ACCOUNT, "here", SKU, quantity, HOUR)
     await database.write(report, ACCOUNT, "here", SKU, 0, HOUR)

@@ -32,7 +32,7 @@ from registry.oci.reference import parse_name
 from registry.services.blobs import uploads
 from registry.services.blobs.reading import open_blob, stat_blob
 from registry.services.blobs.upload_bodies import Chunk, Span
-from registry.services.blobs.upload_ids import RepositoryIds, Session, UploadIds
+from registry.services.blobs.upload_ids import RepositoryIds, UploadIds, UploadSession
 from registry.services.blobs.upload_leases import LEASE, Leases
 from registry.services.blobs.upload_sessions import get_session
 from registry.services.changes import RegistryHost
@@ -226,7 +226,7 @@ class World:
             assert node.action == "mismatch", "the staged bytes are not what was acknowledged"
             raise
 
-    def _get(self, tx: Connection, ctx: ServiceContext) -> Session:
+    def _get(self, tx: Connection, ctx: ServiceContext) -> UploadSession:
         return get_session(tx, ctx, NAME, self.upload_id, ctx.clock())
 
     def _pass_time(self) -> None:

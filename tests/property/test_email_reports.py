@@ -10,7 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cloudcore.email.bounces.reports import MOST_BYTES, MOST_REASON, Kind, Report, read_report
+from cloudcore.email.bounces.reports import (
+    MOST_BYTES,
+    MOST_REASON,
+    DeliveryReport,
+    Kind,
+    read_report,
+)
 
 VECTORS: Final = Path(__file__).parent.parent / "vectors" / "returned_mail"
 GONE: Final = "gone@mx.test"
@@ -26,24 +32,26 @@ def vector(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("name", "address", "report"),
     [
-        ("postfix_refused", GONE, Report("hard", "550 5.1.1 no such user here")),
-        ("postfix_no_enhanced_code", "old@mx.test", Report("hard", "550 sorry")),
-        ("postfix_expired", FULL, Report("soft", "452 4.2.2 mailbox full")),
-        ("postfix_delayed", FULL, Report("delayed", "452 4.2.2 mailbox full")),
+        ("postfix_refused", GONE, DeliveryReport("hard", "550 5.1.1 no such user here")),
+        ("postfix_no_enhanced_code", "old@mx.test", DeliveryReport("hard", "550 sorry")),
+        ("postfix_expired", FULL, DeliveryReport("soft", "452 4.2.2 mailbox full")),
+        ("postfix_delayed", FULL, DeliveryReport("delayed", "452 4.2.2 mailbox full")),
         (
             "exim_refused",
             GONE,
-            Report("hard", "host mx.test [192.0.2.7]: 550 5.1.1 <gone@mx.test>: no such user"),
+            DeliveryReport(
+                "hard", "host mx.test [192.0.2.7]: 550 5.1.1 <gone@mx.test>: no such user"
+            ),
         ),
-        ("qmail_refused", GONE, Report("hard", "Remote host said: 550 5.1.1 unknown user")),
-        ("qmail_expired", FULL, Report("soft", "Remote host said: 452 4.2.2 mailbox full")),
-        ("arf_abuse", GONE, Report("complaint", "abuse")),
+        ("qmail_refused", GONE, DeliveryReport("hard", "Remote host said: 550 5.1.1 unknown user")),
+        ("qmail_expired", FULL, DeliveryReport("soft", "Remote host said: 452 4.2.2 mailbox full")),
+        ("arf_abuse", GONE, DeliveryReport("complaint", "abuse")),
         ("arf_not_spam", GONE, None),
         ("vacation", GONE, None),
     ],
 )
 def test_a_mail_says_what_became_of_a_delivery(
-    name: str, address: str, report: Report | None
+    name: str, address: str, report: DeliveryReport | None
 ) -> None:
     assert read_report(vector(name), address) == report
     assert read_report(vector(name).replace(b"\r\n", b"\n"), address.upper()) == report
@@ -58,7 +66,7 @@ def test_of_a_list_whose_members_differ_the_mildest_counts() -> None:
     said = vector("list_members")
     assert read_report(said, "team@lists.test") is None
     for own in (GONE, GONE.upper()):
-        assert read_report(said, own) == Report("hard", "550 5.1.1 no such user here")
+        assert read_report(said, own) == DeliveryReport("hard", "550 5.1.1 no such user here")
 
 
 def fields(action: str, status: str, diagnostic: str = "", address: str = GONE) -> bytes:

@@ -39,6 +39,7 @@ class Expected:
     cursor: int = 0
     attempts: int = 0
     token: str | None = None
+    wake_at: int | None = None
     fault: Fault | None = None
     finished_at: int | None = None
     effects: list[int] = field(default_factory=list)
@@ -49,6 +50,12 @@ class Expected:
 
     def finish(self, state: str, now: int) -> None:
         self.state, self.token, self.finished_at = state, None, now
+
+    def release(self, due_at: int) -> None:
+        """Make it due at a moment, or at that for which it was woken during its lease."""
+        wake_at, self.wake_at = self.wake_at, None
+        self.due_at = due_at if wake_at is None else min(due_at, wake_at)
+        self.token = None
 
     def fail(self, code: str, now: int) -> None:
         """Count a fault with those of its code that came right before it."""
@@ -110,6 +117,8 @@ class Queue(DatabaseMachine):
         job = self.model[identity]
         if hastens and job.token is None:
             job.due_at = min(job.due_at, due_at)
+        elif hastens:
+            job.wake_at = due_at if job.wake_at is None else min(job.wake_at, due_at)
 
     @rule(kinds=st.sets(st.sampled_from(KINDS), min_size=1), limit=st.integers(1, 3))
     def lease(self, kinds: set[str], limit: int) -> None:
@@ -125,7 +134,7 @@ class Queue(DatabaseMachine):
             job = self.model[one.id]
             assert job in due
             job.state, job.attempts, job.token = "running", job.attempts + 1, token
-            job.due_at = terms.until
+            job.due_at, job.wake_at = terms.until, None
         self.held += leased
 
     def row(self, identity: str) -> Job | None:
@@ -153,7 +162,11 @@ class Queue(DatabaseMachine):
         def change(job: Job, tx: Connection) -> Job:
             step = job.cursor or 0
             add_effect(job.id, step, tx)
-            return queue.advance(tx, job, step + 1, due_at, self.now, keep=keep)
+            if not keep:
+                return queue.pause(tx, job, step + 1, due_at, self.now)
+            moved = queue.advance(tx, job, step + 1, due_at, self.now)
+            queue.begin_step(tx, moved)
+            return moved
 
         used = self.use(number, change)
         if used:
@@ -161,13 +174,14 @@ class Queue(DatabaseMachine):
             step = job.cursor or 0
             expected.effects.append(step)
             expected.cursor, expected.attempts = step + 1, int(keep)
-            expected.due_at, expected.fault = due_at, None
+            expected.fault = None
             if keep:
+                expected.due_at, expected.wake_at = due_at, None
                 self.held = [
                     one._replace(cursor=step + 1) if one is job else one for one in self.held
                 ]
             else:
-                expected.token = None
+                expected.release(due_at)
 
     @precondition(lambda self: self.held)
     @rule(number=st.integers(0, 20))
@@ -199,7 +213,7 @@ class Queue(DatabaseMachine):
             if expected.attempts >= MOST_ATTEMPTS:
                 expected.finish("failed", self.now)
             else:
-                expected.token, expected.due_at = None, self.now + pause * 1_000_000
+                expected.release(self.now + pause * 1_000_000)
 
     @precondition(lambda self: self.held)
     @rule(number=st.integers(0, 20))
@@ -295,6 +309,35 @@ WALKS: Final[dict[str, list[tuple[Any, ...]]]] = {
         ("fail", 0, "X", 0),
         ("renew", 0),
         ("succeed", 1),
+    ],
+    "what is woken under a lease is due when the step ends": [
+        ("enqueue", "a", "k1", 0, False, False),
+        ("lease", {"a"}, 1),
+        ("enqueue", "a", "k1", 30, True, False),
+        ("enqueue", "a", "k1", 1.5, True, False),
+        ("pass_time", 1),
+        ("advance", 0, False, 30),
+        ("pass_time", 1),
+        ("lease", {"a"}, 1),
+        ("advance", 1, False, 30),
+        ("enqueue", "a", "k1", 0, True, False),
+        ("lease", {"a"}, 1),
+        ("enqueue", "a", "k1", 0, True, False),
+        ("fail", 2, "X", 5),
+        ("lease", {"a"}, 1),
+    ],
+    "a wake is over when a step begins after it": [
+        ("enqueue", "a", "k1", 0, False, False),
+        ("lease", {"a"}, 1),
+        ("enqueue", "a", "k1", 0, True, False),
+        ("advance", 0, True, 0),
+        ("advance", 0, False, 30),
+        ("enqueue", "a", "k1", 0, True, False),
+        ("lease", {"a"}, 1),
+        ("enqueue", "a", "k1", 0, True, False),
+        ("pass_time", LEASE),
+        ("lease", {"a"}, 1),
+        ("advance", 2, False, 30),
     ],
     "faults add up by code, and a step that ends clears them": [
         ("enqueue", "a", None, 0, False, False),

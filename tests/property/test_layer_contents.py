@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from registry.image_roots.layer_tree import LayerTree
-from registry.image_roots.tar_entries import Entry, LayerRefused, TarEntries
+from registry.image_roots.tar_entries import LayerRefused, TarEntries, TarEntry
 from tests.busybox_images import entry, file, folder, tar_of
 
 _KINDS: Final = {
@@ -50,7 +50,7 @@ def entries(draw: st.DrawFn) -> tuple[tarfile.TarInfo, bytes]:
     return made, data
 
 
-def _read(tar: bytes, most: int = 10_000) -> list[tuple[Entry, bytes]]:
+def _read(tar: bytes, most: int = 10_000) -> list[tuple[TarEntry, bytes]]:
     found = TarEntries(io.BytesIO(tar), most)
     return [(each, b"".join(found.data())) for each in found]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.web.ratelimit import Budget, Window, advance, status_of
+from cloudcore.web.rate_limits import Budget, Window, advance, status_of
 
 BUDGETS = st.builds(Budget, limit=st.integers(1, 5), window_seconds=st.integers(1, 90))
 PAUSES = st.lists(st.integers(0, 100 * MICROSECONDS), max_size=60)

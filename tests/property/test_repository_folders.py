@@ -20,7 +20,7 @@ from registry.metadata.repositories.details import (
     mark_deleted,
 )
 from registry.metadata.repositories.repository import lock_repository
-from registry.metadata.tags.deleted import Deletion
+from registry.metadata.tags.deleted import SoftDeletion
 from tests.databases import add_account, with_database
 from tests.recount import check_counters, querying
 
@@ -38,7 +38,7 @@ def toggle(
         (found,) = list_repository_details(tx, account_id, NameRange.of(name, None), "", 1)
         repository = lock_repository(tx, found.id)
         assert repository is not None
-        mark_deleted(tx, repository, Deletion("", None, 1, 2))
+        mark_deleted(tx, repository, SoftDeletion("", None, 1, 2))
         return
     deleted = list_deleted_repositories(tx, account_id, 1, None, 100)
     again = [each for each in deleted if each.name == name]

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from registry.metadata.repositories.details import NewRepository, add_repository
-from registry.metadata.repositories.search_index import Position, settle_batch
+from registry.metadata.repositories.search_index import MatchPosition, settle_batch
 from registry.metadata.tags.pointers import remove_tag, upsert_tag
 from registry.services.repositories.search import search_names
 from tests.databases import add_account, with_database
@@ -54,7 +54,7 @@ def make_manifest(tx: Connection, account_id: str, repository_id: str) -> None:
 
 def search_all(tx: Connection, account_id: str, wanted: str, limit: int) -> list[tuple[str, str]]:
     """Return the repository and the name of each match on all pages."""
-    found: list[tuple[Position, str, str]] = []
+    found: list[tuple[MatchPosition, str, str]] = []
     after = None
     while True:
         page = search_names(tx, account_id, wanted, after, limit)

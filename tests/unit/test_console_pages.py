@@ -18,7 +18,7 @@ from registry.console.form_refusals import line_of
 from registry.console.pages.access.policies import matches, principal_of, resource_of
 from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
-from registry.console.pages.account.settings import refusal_of
+from registry.console.pages.account.settings import settings_refusal
 from registry.console.pages.repositories.image_contents import layers_of
 from registry.console.pages.repositories.image_deletion import REASONS
 from registry.console.pages.repositories.image_rows import kind_of
@@ -285,7 +285,7 @@ def test_refused_settings_are_told_in_words(
     field: str, message: str, told: tuple[str, str]
 ) -> None:
     refused = Refused(400, "INVALID_INPUT", message, "request", {"field": field})
-    _, words, found = refusal_of(refused, ["a", "b"])
+    _, words, found = settings_refusal(refused, ["a", "b"])
     assert found == told[0]
     assert words.startswith(told[1])
 

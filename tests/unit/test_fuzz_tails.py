@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cloudcore.db.base import Database
 from cloudcore.web.envelope import ENVELOPE
 from cloudcore.web.openapi import document
+from cloudcore.web.path_tails import Tails
 from cloudcore.web.reference_pages import OWN_PATHS
-from cloudcore.web.route_spec import Tails
 from tests.control_plane import Options, make_world
 from tests.fuzz.cases import KEYS, Cases, operations
 from tests.fuzz.install import FuzzedInstall

@@ -12,7 +12,8 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
 from cloudcore.web.app import ControlPlane, Routes
-from cloudcore.web.route_spec import RouteError, TailedPath, Tails
+from cloudcore.web.path_tails import TailedPath, Tails
+from cloudcore.web.route_spec import RouteError
 from cloudcore.web.streams import RequestStream
 from tests.things import CreatePart
 

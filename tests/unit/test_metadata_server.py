@@ -18,7 +18,7 @@ from cloudcore.compute.metadata_server import (
     MAX_HEAD_BYTES,
     MAX_REQUESTS,
     REQUEST_SECONDS,
-    Conversation,
+    MetadataConversation,
     MetadataService,
 )
 
@@ -61,7 +61,7 @@ class Instance:
         made.rename(self.folder / name)
 
     def ask(self, line: str, *fields: str) -> tuple[int, dict[str, str], str]:
-        return parsed(Conversation(self.service).receive(head(line, HOST, *fields)))
+        return parsed(MetadataConversation(self.service).receive(head(line, HOST, *fields)))
 
     def token(self, seconds: int = 60) -> str:
         field = f"X-Entrepot-Metadata-Token-TTL-Seconds: {seconds}"
@@ -135,8 +135,8 @@ def test_a_token_of_another_instance_is_no_token_here(instance: Instance, tmp_pa
     other = MetadataService(tmp_path, monotonic=lambda: 1000.0)
     field = f"X-Entrepot-Metadata-Token: {instance.token()}"
     asked = head("GET /latest/entrepot/instance", HOST, field)
-    assert parsed(Conversation(instance.service).receive(asked))[0] == 200
-    assert parsed(Conversation(other).receive(asked))[0] == 401
+    assert parsed(MetadataConversation(instance.service).receive(asked))[0] == 200
+    assert parsed(MetadataConversation(other).receive(asked))[0] == 401
 
 
 def test_a_changed_token_is_no_token(instance: Instance) -> None:
@@ -182,9 +182,9 @@ def test_a_request_that_a_proxy_forwarded_is_refused(instance: Instance, field: 
 def test_a_name_that_points_here_is_refused(instance: Instance, host: str) -> None:
     ttl = "X-Entrepot-Metadata-Token-TTL-Seconds: 60"
     asked = head("PUT /latest/api/token", f"Host: {host}", ttl)
-    assert parsed(Conversation(instance.service).receive(asked))[0] == 403
+    assert parsed(MetadataConversation(instance.service).receive(asked))[0] == 403
     asked = head("PUT /latest/api/token", "Host: 169.254.169.254:80", ttl)
-    assert parsed(Conversation(instance.service).receive(asked))[0] == 200
+    assert parsed(MetadataConversation(instance.service).receive(asked))[0] == 200
 
 
 def test_an_instance_without_a_role_is_told_so(instance: Instance) -> None:
@@ -263,7 +263,7 @@ def test_a_file_that_cannot_be_read_is_an_answer_too(instance: Instance) -> None
 def test_what_is_no_request_is_answered_once_and_the_connection_ends(
     instance: Instance, asked: bytes
 ) -> None:
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     status, fields, _ = parsed(connection.receive(asked))
     assert (status, fields["Connection"]) == (400, "close")
     assert connection.is_over
@@ -272,7 +272,7 @@ def test_what_is_no_request_is_answered_once_and_the_connection_ends(
 
 @pytest.mark.parametrize("field", ["Content-Length: 1", "Transfer-Encoding: chunked"])
 def test_a_request_with_a_body_ends_the_connection(instance: Instance, field: str) -> None:
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     asked = head("PUT /latest/api/token", HOST, field) + head("GET /hidden", HOST)
     status, _, _ = parsed(connection.receive(asked))
     assert status == 413
@@ -285,13 +285,13 @@ def test_an_empty_body_is_none(instance: Instance) -> None:
 
 
 def test_an_old_version_of_http_is_refused(instance: Instance) -> None:
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     assert parsed(connection.receive(b"GET / HTTP/1.0\r\n\r\n"))[0] == 505
     assert connection.is_over
 
 
 def test_a_head_without_an_end_is_bounded(instance: Instance) -> None:
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     assert connection.receive(b"G" * MAX_HEAD_BYTES) == b""
     assert parsed(connection.receive(b"G"))[0] == 431
     assert connection.is_over
@@ -299,7 +299,7 @@ def test_a_head_without_an_end_is_bounded(instance: Instance) -> None:
 
 def test_a_connection_serves_many_requests_but_not_forever(instance: Instance) -> None:
     asked = head("GET /latest/entrepot/instance", HOST, f"X-Entrepot-Metadata-Token: {'A' * 8}")
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     answers = connection.receive(asked * (MAX_REQUESTS + 5))
     assert answers.count(b"HTTP/1.1 401 ") == MAX_REQUESTS
     assert answers.count(b"Connection: close") == 1
@@ -307,7 +307,7 @@ def test_a_connection_serves_many_requests_but_not_forever(instance: Instance) -
 
 
 def test_a_client_may_end_the_connection(instance: Instance) -> None:
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     connection.receive(head("GET /", HOST, "Connection: keep-alive, Close"))
     assert connection.is_over
 
@@ -315,7 +315,7 @@ def test_a_client_may_end_the_connection(instance: Instance) -> None:
 def test_a_request_must_come_whole_in_time_however_slowly_its_bytes_come(
     instance: Instance,
 ) -> None:
-    connection = Conversation(instance.service)
+    connection = MetadataConversation(instance.service)
     assert connection.deadline == 1000 + REQUEST_SECONDS
     instance.clocks.monotonic += 9
     connection.receive(b"GET / HT")
@@ -332,8 +332,8 @@ def test_the_answers_do_not_depend_on_how_the_bytes_come(
     line = data.draw(st.sampled_from(["PUT /latest/api/token", "GET /latest/entrepot/instance"]))
     stream = head(line, HOST, ttl) * 2 + head("GET /", HOST, "Content-Length: 9")
     service = MetadataService(Path("/nonexistent"), monotonic=lambda: 0.0)
-    whole = Conversation(service).receive(stream)
-    connection, answers, left = Conversation(service), b"", stream
+    whole = MetadataConversation(service).receive(stream)
+    connection, answers, left = MetadataConversation(service), b"", stream
     for cut in cuts:
         answers += connection.receive(left[:cut])
         left = left[cut:]
@@ -347,7 +347,7 @@ def without_dates(answers: bytes) -> list[bytes]:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_break_it(noise: bytes) -> None:
-    connection = Conversation(MetadataService(Path("/nonexistent")))
+    connection = MetadataConversation(MetadataService(Path("/nonexistent")))
     answer = connection.receive(noise + b"\r\n\r\n")
     assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
 

@@ -13,7 +13,7 @@ import pytest
 
 from cloudcore.clock import MICROSECONDS, uuid7
 from registry.blobstore.base import Staged
-from registry.blobstore.sweeper import StoredObject
+from registry.blobstore.sweeper import ListedBytes
 from registry.gc.orphans import (
     EVERY_SECONDS,
     STAGED,
@@ -252,7 +252,7 @@ async def test_every_place_has_its_turn(sqlite_database: str) -> None:
             self.visited.append(partition)
             return super().list_ids(partition)
 
-        def list_staged(self) -> AsyncIterator[StoredObject]:
+        def list_staged(self) -> AsyncIterator[ListedBytes]:
             self.visited.append(STAGED)
             return super().list_staged()
 

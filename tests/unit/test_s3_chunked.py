@@ -9,14 +9,14 @@ import pytest
 
 from cloudcore.storage.s3.chunked import ChunkDecoder
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.signature import SigningKey
+from cloudcore.storage.s3.signature import RequestSigningKey
 from tests.s3_signing import DATE, SCOPE, day_key, framed
 
 _TRAILER: Final = "x-amz-checksum-crc32c"
 
 
-def key_of(seed: str) -> SigningKey:
-    return SigningKey(day_key(), SCOPE, DATE, seed)
+def key_of(seed: str) -> RequestSigningKey:
+    return RequestSigningKey(day_key(), SCOPE, DATE, seed)
 
 
 def _into(got: bytearray) -> Callable[[memoryview], None]:

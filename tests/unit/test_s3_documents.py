@@ -32,7 +32,7 @@ T = TypeVar("T")
 NAMESPACE = f' xmlns="{answers.NAMESPACE}"'
 
 
-def read_deletion(body: bytes) -> documents.Deletion:
+def read_deletion(body: bytes) -> documents.DeleteObjects:
     """Read a document that comes at once."""
     return _read_whole(documents.expect_deletion(), body)
 

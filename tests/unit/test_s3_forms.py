@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.forms import MAX_FORM_BYTES, FileDecoder, Form, FormReader, is_form
+from cloudcore.storage.s3.forms import MAX_FORM_BYTES, FileDecoder, FormReader, PostForm, is_form
 from cloudcore.storage.s3.post_calls import PostPolicy, read_policy
 from tests.s3_forms import BOUNDARY, form_body
 
@@ -27,7 +27,7 @@ def _in_pieces(body: bytes, cuts: list[int]) -> list[bytes]:
     return [body[start:stop] for start, stop in pairwise(marks)]
 
 
-def _fields(body: bytes, cuts: list[int]) -> Form | None:
+def _fields(body: bytes, cuts: list[int]) -> PostForm | None:
     reader = FormReader(BOUNDARY)
     found = None
     for piece in _in_pieces(body, cuts):
@@ -35,7 +35,7 @@ def _fields(body: bytes, cuts: list[int]) -> Form | None:
     return found
 
 
-def _file(body: bytes, form: Form, cuts: list[int]) -> bytes:
+def _file(body: bytes, form: PostForm, cuts: list[int]) -> bytes:
     received = bytearray()
     decoder = FileDecoder(received.extend, form)
     for piece in _in_pieces(body, cuts):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from registry.blobstore.s3 import memory
-from registry.blobstore.s3.memory import Budget, PartBuffer
+from registry.blobstore.s3.memory import MemoryBudget, PartBuffer
 from registry.errors import StoreUnavailable
 
 
 def test_small_uses_that_fit_do_not_overtake_a_large_one_that_waits() -> None:
-    budget, order = Budget(10), list[int]()
+    budget, order = MemoryBudget(10), list[int]()
 
     def use(count: int) -> None:
         with budget.taken(count):
@@ -35,7 +35,7 @@ def test_small_uses_that_fit_do_not_overtake_a_large_one_that_waits() -> None:
 
 
 def test_without_memory_and_without_a_disk_an_upload_is_refused(tmp_path: Path) -> None:
-    budget = Budget(10)
+    budget = MemoryBudget(10)
     first = PartBuffer(budget, tmp_path / "absent")
     with closing(first), closing(PartBuffer(budget, tmp_path / "absent")) as second:
         first.append(memoryview(b"12345678"))
@@ -50,7 +50,7 @@ def test_an_upload_leaves_other_uses_of_the_disk_their_room(
 ) -> None:
     monkeypatch.setattr(memory, "_SPARE_BYTES", 1 << 60)
     monkeypatch.setattr(memory, "_SPARE_SHARE", 1)  # no disk has all of its room free
-    with closing(PartBuffer(Budget(10), tmp_path)) as buffer:
+    with closing(PartBuffer(MemoryBudget(10), tmp_path)) as buffer:
         buffer.append(memoryview(b"12345678"))
         with pytest.raises(StoreUnavailable, match=r"disk fails \(ENOSPC\)"):
             buffer.append(memoryview(b"123"))

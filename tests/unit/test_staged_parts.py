@@ -16,7 +16,7 @@ from cloudcore.serving.asgi import FileRegion
 from registry.blobstore.base import DataKey, OpenObject, StagedDropped
 from registry.blobstore.disk.store import FilesystemStore
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
-from registry.services.pull_through.feed import KEPT_PARTS, Stage, StagedParts
+from registry.services.pull_through.feed import KEPT_PARTS, StagedFill, StagedParts
 from tests.small_frames import KEY
 
 SIZE: Final = 7 * FRAME_BYTES
@@ -66,10 +66,12 @@ class CountedObject(OpenObject):
 
 
 @asynccontextmanager
-async def staged(root: Path, key: DataKey | None) -> AsyncIterator[tuple[CountingStore, Stage]]:
+async def staged(
+    root: Path, key: DataKey | None
+) -> AsyncIterator[tuple[CountingStore, StagedFill]]:
     """Give a store in which `DATA` is staged."""
     with closing(CountingStore(root)) as store:
-        stage = Stage(str(uuid.uuid4()), key)
+        stage = StagedFill(str(uuid.uuid4()), key)
         async with aclosing(await store.stage(stage.stage_id, key)) as held:
             held.write(memoryview(DATA))
             yield store, stage
@@ -137,7 +139,7 @@ async def test_a_reader_that_leaves_while_it_reads_stops_no_other(tmp_path: Path
 
 async def test_bytes_that_are_gone_are_told(tmp_path: Path) -> None:
     with closing(CountingStore(tmp_path)) as store:
-        stage = Stage(str(uuid.uuid4()), KEY)
+        stage = StagedFill(str(uuid.uuid4()), KEY)
         async with aclosing(await store.stage(stage.stage_id, KEY)) as held:
             held.write(memoryview(DATA))
             parts = StagedParts(store, stage)

@@ -19,7 +19,7 @@ HOLD = """
 import sys
 from pathlib import Path
 from cloudcore.jobs.dead_holders import WorkerLocks
-with WorkerLocks(Path(sys.argv[1])).hold(sys.argv[2]):
+with WorkerLocks(Path(sys.argv[1])).locked(sys.argv[2]):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -43,7 +43,7 @@ def test_a_killed_worker_is_dead_and_one_that_ended_well_is_unknown(tmp_path: Pa
     locks = WorkerLocks(tmp_path / "workers")
     kill_holder(tmp_path / "workers", ONE)
     assert locks.is_dead(ONE)
-    with locks.hold(TWO):
+    with locks.locked(TWO):
         assert not locks.is_dead(TWO)
     assert not locks.is_dead(TWO)
     assert not locks.is_dead(THREE)
@@ -54,13 +54,13 @@ def test_a_dead_worker_is_known_as_long_as_its_leases_last(tmp_path: Path) -> No
     locks = WorkerLocks(tmp_path / "workers", lambda: now[0])
     kill_holder(tmp_path / "workers", ONE)
     with ExitStack() as stack:
-        stack.enter_context(locks.hold(TWO))
+        stack.enter_context(locks.locked(TWO))
         assert locks.is_dead(ONE)
         now[0] += KEPT_SECONDS - 1
-        stack.enter_context(locks.hold(THREE))
+        stack.enter_context(locks.locked(THREE))
         assert locks.is_dead(ONE)
         now[0] += 1
-        stack.enter_context(locks.hold("four"))
+        stack.enter_context(locks.locked("four"))
         assert not locks.is_dead(ONE)
         assert not locks.is_dead(TWO)
     assert list((tmp_path / "workers").iterdir()) == []
@@ -81,8 +81,8 @@ def test_a_worker_that_is_starting_is_not_taken_for_dead(tmp_path: Path) -> None
     locks = WorkerLocks(folder)
     starting = folder / "one.new"
     starting.touch()
-    with locks.hold(TWO):
+    with locks.locked(TWO):
         assert starting.exists()
     os.utime(starting, (0, 0))
-    with locks.hold(THREE):
+    with locks.locked(THREE):
         assert not starting.exists()

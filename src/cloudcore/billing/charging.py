@@ -16,7 +16,7 @@ from cloudcore.billing.description import PAID, PAYMENT_FAILED
 from cloudcore.billing.invoice_rows import Charge, Invoice
 from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.payment_method_rows import PaymentMethod, default_method, get_method
-from cloudcore.billing.payment_methods import customer_of
+from cloudcore.billing.payment_method_services import customer_of
 from cloudcore.billing.processor import Declined, Order
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection

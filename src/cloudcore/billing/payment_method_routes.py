@@ -1,4 +1,4 @@
-"""``/v1/payment-methods``: what an organization pays by."""
+"""``/v1/payment-methods``: list, add, show, change and delete what an organization pays by."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.billing import payment_method_rows as rows
-from cloudcore.billing import payment_methods
+from cloudcore.billing import payment_method_services as services
 from cloudcore.billing.access import OrganizationId, Scope, authorized, organization_policy
 from cloudcore.billing.card_numbers import MAX_BODY_BYTES, check_body, check_text
 from cloudcore.billing.needs import BillingNeeds
@@ -141,13 +141,13 @@ async def create_payment_method(
     check_text(data.token)
     if data.display_name is not None:
         _check_name(data.display_name)
-    kept = await payment_methods.keep(needs, organization_id, data.type, data.token)
+    kept = await services.keep(needs, organization_id, data.type, data.token)
     now = ctx.clock()
     new = PaymentMethod(
         id=method_id,
         organization_id=organization_id,
         type=kept.type,
-        display_name=data.display_name or payment_methods.name_of(kept),
+        display_name=data.display_name or services.name_of(kept),
         brand=kept.brand,
         last4=kept.last4,
         exp_month=kept.exp_month,
@@ -159,7 +159,7 @@ async def create_payment_method(
         updated_at=now,
     )
     return await ctx.commit(
-        payment_methods.add_method,
+        services.add_method,
         new,
         wrap=_one,
         location=lambda made: f"{_PATH}/{made.id}",
@@ -217,7 +217,7 @@ async def update_payment_method(
     if changes.get("display_name") is not None:
         _check_name(changes["display_name"])
     return await ctx.commit(
-        payment_methods.update_method,
+        services.update_method,
         organization_id,
         payment_method_id,
         changes,
@@ -241,7 +241,5 @@ async def delete_payment_method(
     """
     asked = ctx.query(Scope).organization_id
     organization_id = await authorized(ctx, _KIND, payment_method_id, asked)
-    gone = await ctx.database.write(
-        payment_methods.delete_method, organization_id, payment_method_id
-    )
-    await payment_methods.forget(needs, gone)
+    gone = await ctx.database.write(services.delete_method, organization_id, payment_method_id)
+    await services.forget(needs, gone)

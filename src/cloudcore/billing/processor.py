@@ -85,9 +85,11 @@ class Processor(Protocol):
         ...
 
     async def charge(self, reference: str, order: Order) -> None:
-        """Move the money of a prepared charge, once however often this is called.
+        """Move the money of a prepared charge; further calls for it move none.
 
-        Raise `Declined`, also when called again.
+        Raises:
+            Declined: the charge was declined, by this call or an earlier one.
+
         """
         ...
 

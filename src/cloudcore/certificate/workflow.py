@@ -53,7 +53,7 @@ Outcome = StepDone[Certificate] | StepRetry[Certificate]
 
 
 def goal(certificate: Certificate, now: int) -> Goal | None:
-    """Return what to do with a certificate now; the first request comes first."""
+    """Return what to do with a certificate now, or None; a revocation comes before all else."""
     asked = int(certificate.is_recheck_asked)
     if certificate.revocation_asked_at is not None and certificate.status != "revoked":
         return Goal("revoke")

@@ -120,7 +120,7 @@ class CommandParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(None, f"there is no command {value!r}{meant or f'; {advice}'}")
 
 
-class Version(argparse.Action):
+class VersionOption(argparse.Action):
     """The option that prints the version, which is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:

@@ -27,7 +27,7 @@ class Heading(NamedTuple):
 
 
 def write_table(headings: Sequence[Heading], rows: Iterable[Row], out: TextIO) -> None:
-    """Write rows under their headings; fold cells on a narrow terminal, unless one is whole."""
+    """Write rows under their headings; fold cells on a narrow terminal, unless one `is_whole`."""
     if out.isatty() and not any(each.is_whole for each in headings):
         rows = list(rows)
         width = shutil.get_terminal_size().columns

@@ -40,7 +40,7 @@ class InstanceSpec(NamedTuple):
     """A link is put into its namespace before `go`; else it has its own loopback alone."""
 
 
-class Seen(NamedTuple):
+class SeenInstance(NamedTuple):
     """The state of an instance on this machine."""
 
     status: Literal["starting", "running", "stopped"]

@@ -17,8 +17,8 @@ from cloudcore.resources.resource import (
     Filter,
     Record,
     Reference,
+    ReferenceTarget,
     Resource,
-    Target,
     fixed,
     given,
     own,
@@ -176,9 +176,11 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 
 
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
-    """Check a new or changed pool: its command and environment must be possible for a program.
+    """Check that a program can be started with the command and the environment of a pool.
 
-    Raise `InvalidInput` if they are not; the field is named.
+    Raises:
+        InvalidInput: it cannot; the error names the field.
+
     """
     check_words(new.command)
     check_environment(new.environment)
@@ -305,6 +307,6 @@ INSTANCE: Final = Resource(
     key="id",
     methods=(),
     told=(),
-    refers={"pool": Target(INSTANCE_POOL, INSTANCE_POOL.action("get"))},
+    refers={"pool": ReferenceTarget(INSTANCE_POOL, INSTANCE_POOL.action("get"))},
 )
 """The instances of pools. Rights to them are rights to their pool."""

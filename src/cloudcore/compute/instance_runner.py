@@ -18,7 +18,7 @@ from msgspec import structs
 from cloudcore.account_rows import handle_of
 from cloudcore.compute import credentials, instances, rollout
 from cloudcore.compute.credentials import InstanceIdentity, RunningInstance
-from cloudcore.compute.driver import InstanceSpec, Seen
+from cloudcore.compute.driver import InstanceSpec, SeenInstance
 from cloudcore.compute.images import ImageRoot
 from cloudcore.compute.instance_pool import ROLE_REFUSED, Instance, InstancePool, InstanceStatus
 from cloudcore.compute.rows import POOLS
@@ -132,7 +132,7 @@ class InstanceRunner:
             each.pop(instance.id, None)
 
     async def statuses(
-        self, found: Iterable[Instance], seen: Mapping[str, Seen], now: int
+        self, found: Iterable[Instance], seen: Mapping[str, SeenInstance], now: int
     ) -> Mapping[str, InstanceStatus]:
         """Return the status of each instance whose program runs, by its id."""
         running = [each for each in found if _is_up(seen.get(each.id)) and not each.is_leaving]
@@ -208,7 +208,7 @@ class InstanceRunner:
             return True
         return now >= later(self._accepted_at.get(instance.id, 0), _AGAIN_SECONDS)
 
-    def _status(self, instance: Instance, seen: Seen, now: int) -> InstanceStatus:
+    def _status(self, instance: Instance, seen: SeenInstance, now: int) -> InstanceStatus:
         """Probe the port of an instance whose program runs, and return its status."""
         started_at = seen.started_at or now
         if not instance.ports:
@@ -253,7 +253,7 @@ def _is_wanted(image: _Image, pools: Container[str], digests: Container[str]) ->
     return image.pool_id in pools and image.digest in digests
 
 
-def _is_up(seen: Seen | None) -> bool:
+def _is_up(seen: SeenInstance | None) -> bool:
     return seen is not None and seen.status == "running"
 
 

@@ -11,8 +11,8 @@ request, so that a file can be replaced by a rename at any time: ``instance.json
 ``credentials.json`` if the instance has a role.
 
 It speaks HTTP/1.1 (RFC 9112) without request bodies, and with bounds on all input. The owner of the
-sockets feeds a `Conversation` for each connection, and closes it at its `deadline`. This file
-imports the standard library alone.
+sockets feeds a `MetadataConversation` for each connection, and closes it at its `deadline`. This
+file imports the standard library alone.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ class MetadataService:
         return found
 
 
-class Conversation:
+class MetadataConversation:
     """One connection: bytes received, and bytes to send."""
 
     def __init__(self, service: MetadataService) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from cloudcore.compute import instances, rollout, rows
-from cloudcore.compute.driver import SandboxFailed, Seen
+from cloudcore.compute.driver import SandboxFailed, SeenInstance
 from cloudcore.compute.images import ImageRefused
 from cloudcore.compute.instance_pool import (
     INSTANCE_FAILED,
@@ -50,10 +50,10 @@ _log = logging.getLogger(__name__)
 
 def watch(needs: ComputeNeeds, driver: ShimInstances) -> Watch:
     """Return the watch of the instances of this machine."""
-    return Watch("the instances", LOOK_SECONDS, Reconciler(needs, driver).run)
+    return Watch("the instances", LOOK_SECONDS, InstanceReconciler(needs, driver).run)
 
 
-class Reconciler:
+class InstanceReconciler:
     """Reconciles the instances of one machine."""
 
     def __init__(
@@ -113,7 +113,11 @@ class Reconciler:
         self._look_after(group, [each for several in mine.values() for each in several], pools, now)
 
     async def _noted(
-        self, found: Instance, seen: Seen | None, ready: Mapping[str, InstanceStatus], now: int
+        self,
+        found: Instance,
+        seen: SeenInstance | None,
+        ready: Mapping[str, InstanceStatus],
+        now: int,
     ) -> Instance | None:
         """Store the observed state of an instance; return its row, or None if it is gone."""
         needs, write = self._needs, self._needs.database.write
@@ -164,7 +168,7 @@ class Reconciler:
         group: asyncio.TaskGroup,
         instance: Instance,
         pool: InstancePool | None,
-        seen: Seen | None,
+        seen: SeenInstance | None,
         now: int,
     ) -> None:
         """Start the work on an instance of this machine."""

@@ -30,34 +30,34 @@ EXITS_SECONDS: Final = 600
 """An instance is crashing that ended `MOST_EXITS` times in these."""
 
 
-class Plan(NamedTuple):
+class RolloutPlan(NamedTuple):
     """The changes of a pool's instances."""
 
     starts: int = 0
     stops: Sequence[Instance] = ()
 
 
-def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> Plan:
+def plan(pool: InstancePool, instances: Sequence[Instance], now: int) -> RolloutPlan:
     """Return how many instances to add, and which to stop."""
     staying = [each for each in instances if not each.is_leaving]
     if pool.status == DELETING:
-        return Plan(stops=staying)
+        return RolloutPlan(stops=staying)
     version, total = pool.version, len(staying)
     current = [each for each in staying if each.version == version]
     old = [each for each in staying if each.version != version]
     if version is None or not old:  # there is nothing new yet, or nothing old any more
         starts = 0 if version is None else max(0, pool.size - total)
-        return Plan(starts, _least_wanted(staying)[: max(0, total - pool.size)])
+        return RolloutPlan(starts, _least_wanted(staying)[: max(0, total - pool.size)])
     if total > pool.size + 1:
         first = [*_least_wanted(old), *_least_wanted(current)]
-        return Plan(stops=first[: total - pool.size - 1])
+        return RolloutPlan(stops=first[: total - pool.size - 1])
     if not all(is_stable(each, now) for each in current):
-        return Plan()
+        return RolloutPlan()
     if total > pool.size:
-        return Plan(stops=_least_wanted(old)[:1])
+        return RolloutPlan(stops=_least_wanted(old)[:1])
     if total < len(instances):  # what goes takes room until it is gone
-        return Plan()
-    return Plan(max(1, pool.size - total))
+        return RolloutPlan()
+    return RolloutPlan(max(1, pool.size - total))
 
 
 def _least_wanted(instances: Iterable[Instance]) -> list[Instance]:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
-from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, SandboxFailed, Seen
+from cloudcore.compute.driver import MOST_LOG_BYTES, InstanceSpec, SandboxFailed, SeenInstance
 from cloudcore.compute.images import ImageConfig, ImageRoot, ImageUser
 from cloudcore.compute.shim.namespaces import INSTANCE_FD
 from cloudcore.nodes import control_groups, detached_process
@@ -130,9 +130,9 @@ class ShimInstances:
         self._programs = ProgramThreads(_THREADS)
 
     def check(self) -> None:
-        """Run a program of this machine as an instance.
+        """Check that instances can run here, by running a program of this machine as one.
 
-        Raise `DriverUnusable`, in one line, if that fails, or a bound cannot be enforced.
+        Raise `DriverUnusable`, with one line, if that fails or a bound cannot be enforced.
         """
         self._confinement.require()
         config = ImageConfig(("true",), (), (), "/", ImageUser(0, 0))
@@ -150,7 +150,7 @@ class ShimInstances:
                 seen = self._seen_one(_TRIAL)
                 said = seen.problem or self.logs(_TRIAL, 500).decode(errors="replace").strip()
             except SandboxFailed as failed:
-                seen, said = Seen("stopped"), str(failed)
+                seen, said = SeenInstance("stopped"), str(failed)
             self._remove(_TRIAL)
         if seen.exit_code != 0:
             driver = self._confinement.name
@@ -174,7 +174,7 @@ class ShimInstances:
         """
         await self._alone(instance_id, lambda: self._go(instance_id))
 
-    async def seen(self) -> Mapping[str, Seen]:
+    async def seen(self) -> Mapping[str, SeenInstance]:
         """Return all instances that have anything on this machine, by id."""
         return await self._programs.run(self._seen)
 
@@ -197,7 +197,7 @@ class ShimInstances:
         return tail(self.folder(instance_id), min(tail_bytes, MOST_LOG_BYTES))
 
     def folder(self, instance_id: str) -> Path:
-        """Return the folder of an instance, there or not: `ports/<port>`, `credentials.json`."""
+        """Return the path of an instance's folder, with `ports/<port>` and `credentials.json`."""
         return self._base / instance_id
 
     async def _alone(self, instance_id: str, act: Callable[[], T]) -> T:
@@ -247,7 +247,7 @@ class ShimInstances:
         elif "status" not in read_json(folder / STATE):
             raise SandboxFailed(f"there is no instance {instance_id}")
 
-    def _seen(self) -> Mapping[str, Seen]:
+    def _seen(self) -> Mapping[str, SeenInstance]:
         try:
             found = [each.name for each in self._base.iterdir() if not each.name.startswith(".")]
         except FileNotFoundError:
@@ -257,7 +257,7 @@ class ShimInstances:
             name: each._replace(problem=self._told(each.problem)) for name, each in seen.items()
         }
 
-    def _seen_one(self, instance_id: str) -> Seen:
+    def _seen_one(self, instance_id: str) -> SeenInstance:
         folder = self.folder(instance_id)
         is_alive = living(folder) is not None
         state = read_json(folder / STATE)
@@ -265,7 +265,7 @@ class ShimInstances:
             state["status"] = "stopped"
         known = ("exit_code", "started_at", "problem")
         told = {name: state[name] for name in known if name in state}
-        return Seen(state.get("status", "starting"), **told)
+        return SeenInstance(state.get("status", "starting"), **told)
 
     def _stop(self, instance_id: str, grace_seconds: float) -> None:
         stop(self.folder(instance_id), grace_seconds)

@@ -1,7 +1,7 @@
 """Describe dedicated IPs: addresses from which one account sends, and their warm-up.
 
 Mail servers come to trust an unknown address gradually. So a new one sends little on its first day,
-and more on each following day (E6); mail beyond that leaves from the shared address.
+and more on each following day; mail beyond that leaves from the shared address.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from msgspec import Meta, structs
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.email.resources import IP_POOL
-from cloudcore.resources.resource import Filter, Record, Reference, Resource, Target, given, own
+from cloudcore.resources.resource import (
+    Filter,
+    Record,
+    Reference,
+    ReferenceTarget,
+    Resource,
+    given,
+    own,
+)
 
 WarmupStatus = Literal["new", "warming", "warmed", "paused"]
 DAY: Final = 24 * 3600 * MICROSECONDS
@@ -77,7 +85,7 @@ def sent_today(of: DedicatedIP, now: int) -> int:
 
 
 def counted(of: DedicatedIP, recipients: int, now: int) -> DedicatedIP:
-    """Return an address with more recipients of today."""
+    """Return an address with `recipients` added to those of today."""
     return as_of(
         structs.replace(
             of,
@@ -142,6 +150,6 @@ DEDICATED_IP: Final = Resource(
     more_actions=("PauseDedicatedIP", "ResumeDedicatedIP"),
     quota=50,
     filters=(Filter("address"),),
-    refers={"ip_pool": Target(IP_POOL, "email:GetIPPool")},
+    refers={"ip_pool": ReferenceTarget(IP_POOL, "email:GetIPPool")},
 )
 """The dedicated IPs of accounts."""

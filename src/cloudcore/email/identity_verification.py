@@ -32,7 +32,7 @@ from cloudcore.keyring import Keyring
 from cloudcore.outbound.dns_resolver import DnsFailed
 from cloudcore.outbound.mail import MailRefused
 from cloudcore.resources.workflow import Goal, Problem, Step, StepAttempt, StepDone, StepRetry, Work
-from cloudcore.web.ratelimit import Budget, count_request
+from cloudcore.web.rate_limits import Budget, count_request
 
 CONFIRM_PATH: Final = "/v1/identity-confirmations"
 CONFIRMATION_SECONDS: Final = 72 * 3600

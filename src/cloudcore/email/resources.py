@@ -18,8 +18,8 @@ from cloudcore.resources.resource import (
     Filter,
     Record,
     Reference,
+    ReferenceTarget,
     Resource,
-    Target,
     Worked,
     fixed,
     given,
@@ -169,7 +169,7 @@ SENDING_IDENTITY: Final = Resource(
     check_key=lambda _: None,
     sample=lambda number: {"value": f"mail-{number}.example.com", "kind": "domain"},
     filters=(Filter("value", read=_filtered), Filter("kind"), Filter("status")),
-    refers={"ip_pool": Target(IP_POOL, "email:GetIPPool")},
+    refers={"ip_pool": ReferenceTarget(IP_POOL, "email:GetIPPool")},
     more_actions=("VerifyIdentity",),
     warnings=WARNINGS,
 )

@@ -13,15 +13,15 @@ from ipaddress import (
 )
 from typing import Any, Final, NamedTuple
 
-from cloudcore.iam.grammar import Form, as_list, as_object, as_text, refusal
+from cloudcore.iam.grammar import StringForm, as_list, as_object, as_text, refusal
 from cloudcore.wire import moment_of
 
 Network = IPv4Network | IPv6Network
 
-_NETWORK: Final = Form(
+_NETWORK: Final = StringForm(
     re.compile(r"[0-9A-Fa-f.:/]{2,60}"), "addresses, or networks such as 10.0.0.0/8"
 )
-_MOMENT: Final = Form(
+_MOMENT: Final = StringForm(
     re.compile(
         r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
         r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"

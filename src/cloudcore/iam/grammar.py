@@ -17,7 +17,7 @@ _MAX_COMPARED: Final = 100
 """Characters of a value that are compared to find the nearest words: the time grows with them."""
 
 
-class Form(NamedTuple):
+class StringForm(NamedTuple):
     """The form of a string: a regular expression, and its description for error messages."""
 
     grammar: re.Pattern[str]
@@ -36,7 +36,7 @@ def as_object(value: Any, where: str, keys: set[str]) -> dict[str, Any]:  # noqa
     return value
 
 
-def as_list(value: Any, where: str, form: Form) -> tuple[str, ...]:  # noqa: ANN401 - JSON
+def as_list(value: Any, where: str, form: StringForm) -> tuple[str, ...]:  # noqa: ANN401 - JSON
     """Return `value` as a list of strings of a form; None means that the field is missing."""
     words = f"a list of 1 to {MAX_ENTRIES} strings"
     if not isinstance(value, list):
@@ -46,7 +46,7 @@ def as_list(value: Any, where: str, form: Form) -> tuple[str, ...]:  # noqa: ANN
     return tuple(as_text(item, where, form) for item in value)
 
 
-def as_text(value: Any, where: str, form: Form) -> str:  # noqa: ANN401 - JSON
+def as_text(value: Any, where: str, form: StringForm) -> str:  # noqa: ANN401 - JSON
     """Return `value` as a string of a form."""
     if not isinstance(value, str):
         raise refusal(where, "wrong_type", form.words)

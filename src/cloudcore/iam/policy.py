@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from cloudcore.iam.conditions import NO_CONDITIONS, Conditions, parse_conditions
-from cloudcore.iam.grammar import Form, as_list, as_object, as_text, nearest, refusal
+from cloudcore.iam.grammar import StringForm, as_list, as_object, as_text, nearest, refusal
 from cloudcore.iam.patterns import Patterns
 from cloudcore.resource_names import UUID_PATTERN
 
@@ -44,15 +44,17 @@ SERVICE: Final = "crn:iam:::service/"
 TRUST_ACTION: Final = "iam:AssumeRole"
 
 _ACCOUNT: Final = rf"(?:{UUID_PATTERN}|(?=[a-z0-9-]{{2,32}}(?:\Z|:))[a-z0-9]+(?:-[a-z0-9]+)*)"
-_ACTION: Final = Form(
+_ACTION: Final = StringForm(
     re.compile(r"\*|[a-z]+:(?:[A-Za-z]{1,64}\*?|\*)"),
     "actions such as iam:GetRole, iam:List*, iam:* or *",
 )
-_RESOURCE: Final = Form(re.compile(r"\*|crn:[!-~]{1,2044}"), "CRNs, in which * and ? match, or *")
-_SID: Final = Form(
+_RESOURCE: Final = StringForm(
+    re.compile(r"\*|crn:[!-~]{1,2044}"), "CRNs, in which * and ? match, or *"
+)
+_SID: Final = StringForm(
     re.compile(r"[A-Za-z0-9 _.-]{1,128}"), "1 to 128 letters, digits, spaces, '_', '.' and '-'"
 )
-_PRINCIPAL: Final = Form(
+_PRINCIPAL: Final = StringForm(
     re.compile(
         rf"\*|{_ACCOUNT}|crn:iam::(?:{UUID_PATTERN}:(?:user|identity-provider)/{UUID_PATTERN}"
         rf"|{_ACCOUNT}:(?:role|service-account)/[a-z0-9][a-z0-9._-]{{0,62}})"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
-from cloudcore.iam.grammar import Form, nearest, refusal
+from cloudcore.iam.grammar import StringForm, nearest, refusal
 
 MAX_NAMES: Final = 20
 """The most names of one policy, so that several policies fit within a principal's limits."""
@@ -33,7 +33,7 @@ class PolicyTemplate(NamedTuple):
     name: str
     family: str
     summary: str
-    names: Form
+    names: StringForm
     """Form of the names that it takes."""
     statements: tuple[TemplateStatement, ...]
 

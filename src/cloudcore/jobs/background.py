@@ -1,8 +1,8 @@
 """Run background tasks of a process beside its requests.
 
 Every serving process runs a worker and a scheduler; all processes share one queue and one schedule
-(`cloudcore.jobs`). A process repeats its own chores by itself, such as writing notes in memory to
-the database. Work under a lease is cancelled when the lease is lost.
+(`cloudcore.jobs`). What concerns one process alone, such as writing to the database what it has
+counted in memory, it repeats by itself. Work under a lease is cancelled when the lease is lost.
 """
 
 from __future__ import annotations
@@ -65,9 +65,8 @@ async def running(*workers: BackgroundTask) -> AsyncIterator[None]:
             each.stop()
         if tasks:
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
-        for task in tasks:
-            task.cancel()
-        if tasks:  # some may wait for a thread, which nothing stops
+            for task in tasks:
+                task.cancel()  # some may wait for a thread, which nothing stops
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
 
 
@@ -87,9 +86,9 @@ async def _keep_running(worker: BackgroundTask) -> None:
 
 
 @asynccontextmanager
-async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Run a chore every `seconds` during the block."""
-    task = asyncio.create_task(_repeat(seconds, chore))
+async def repeated(seconds: float, action: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Call `action` every `seconds` during the block."""
+    task = asyncio.create_task(_repeat(seconds, action))
     try:
         yield
     finally:
@@ -97,39 +96,39 @@ async def repeated(seconds: float, chore: Callable[[], Awaitable[object]]) -> As
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _repeat(seconds: float, chore: Callable[[], Awaitable[object]]) -> None:
-    """Run a chore every `seconds` until cancelled; log a failure and go on."""
+async def _repeat(seconds: float, action: Callable[[], Awaitable[object]]) -> None:
+    """Call `action` every `seconds` until cancelled; log a failure and go on."""
     while True:
         await asyncio.sleep(seconds)
         try:
-            await chore()
+            await action()
         except PlatformError as error:
             _log.warning("a background chore failed: %s", error)
-        except Exception:  # noqa: BLE001 - the next turn tries again
+        except Exception:  # noqa: BLE001 - it is called again
             _log.exception("a background chore failed")
 
 
 @asynccontextmanager
 async def recording(
-    seconds: float, chore: Callable[[], Awaitable[object]], noted: str
+    seconds: float, write: Callable[[], Awaitable[object]], noted: str
 ) -> AsyncIterator[None]:
-    """Write a process's notes in memory every `seconds` during the block, and at its end."""
+    """Call `write`, which stores what was noted in memory, every `seconds` and after the block."""
     try:
-        async with repeated(seconds, chore):
+        async with repeated(seconds, write):
             yield
     finally:
-        await last_turn(chore, noted)
+        await record_before_stop(write, noted)
 
 
-async def last_turn(chore: Callable[[], Awaitable[object]], noted: str) -> None:
-    """Write a process's notes in memory before it stops; log a failure and go on."""
+async def record_before_stop(write: Callable[[], Awaitable[object]], noted: str) -> None:
+    """Call `write`, which stores what was noted in memory; log a failure, and stop all the same."""
     try:
-        await chore()
+        await write()
     except PlatformError as error:
         _log.warning("this process stops without recording the last %s: %s", noted, error)
 
 
-async def hold(
+async def run_under_lease(
     what: str,
     work: Coroutine[Any, Any, object],
     renew: Callable[[], Awaitable[bool]],
@@ -140,7 +139,7 @@ async def hold(
     `what` names the work in the log. Exceptions of the work are not raised here.
     """
     working = asyncio.create_task(work)
-    renewing = asyncio.create_task(_keep(what, renew, every_seconds))
+    renewing = asyncio.create_task(_renew_until_lost(what, renew, every_seconds))
     try:
         await asyncio.wait({working, renewing}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -152,8 +151,10 @@ async def hold(
             _log.error("%s failed", what, exc_info=error)
 
 
-async def _keep(what: str, renew: Callable[[], Awaitable[bool]], every_seconds: float) -> None:
-    """Renew a lease until it is lost."""
+async def _renew_until_lost(
+    what: str, renew: Callable[[], Awaitable[bool]], every_seconds: float
+) -> None:
+    """Call `renew` every `every_seconds` until the lease is lost."""
     while True:
         await asyncio.sleep(every_seconds)
         try:

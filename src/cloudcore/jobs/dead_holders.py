@@ -26,16 +26,15 @@ from typing import Final
 
 import msgspec
 from sqlalchemy import bindparam, literal_column, select, update
-from sqlalchemy import text as sql
 
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.refusals import NO_ROOM
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import PlatformError
-from cloudcore.jobs.background import last_turn, repeated
+from cloudcore.jobs.background import record_before_stop, repeated
 from cloudcore.jobs.faults import Fault, next_fault
-from cloudcore.jobs.tables import jobs, schedules
+from cloudcore.jobs.tables import NO_LEASE, jobs, schedules
 
 KEPT_SECONDS: Final = 90
 """Seconds for which the file of a dead worker is kept: longer than any lease of it."""
@@ -55,15 +54,15 @@ class WorkerLocks:
         self._boot_id = _BOOT_ID.read_text().strip()
 
     @contextmanager
-    def hold(self, worker_id: str) -> Iterator[None]:
-        """Hold the lock of a new worker id in the block; delete the files of long dead workers.
+    def locked(self, worker_id: str) -> Iterator[None]:
+        """Lock the file of a new worker during the block; delete those of long dead ones.
 
-        On a disk without room even for an empty file, hold none: if this worker dies, others wait
+        On a disk without room even for an empty file, lock none: if this worker dies, others wait
         for the end of its leases.
         """
         try:
             self._forget_dead()
-            held = self._held(worker_id)
+            held = self._create_locked(worker_id)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
@@ -76,7 +75,7 @@ class WorkerLocks:
             self._path(worker_id).unlink(missing_ok=True)
             os.close(held)
 
-    def _held(self, worker_id: str) -> int:
+    def _create_locked(self, worker_id: str) -> int:
         """Make the file of a worker, locked, and return its descriptor."""
         path = self._path(worker_id)
         new = path.with_name(path.name + _NEW)
@@ -152,7 +151,7 @@ def _can_lock(descriptor: int) -> bool:
 
 QUICK_ATTEMPTS: Final = 3
 """Attempts at a step, failed ones too, after which a worker's death frees its job at once."""
-EVERY_SECONDS: Final = 5
+_CHECK_SECONDS: Final = 5
 TURN_LOST: Final = ("WORKER_LOST", "the worker died, or was stopped, during the turn")
 
 _log = logging.getLogger(__name__)
@@ -165,7 +164,7 @@ _FREE_JOBS: Final = Statement(
         _j.lease_holder.is_not(None),
         _j.attempts <= literal_column(str(QUICK_ATTEMPTS)),
     )
-    .values(due_at=bindparam("now"), lease_token=sql("NULL"), lease_holder=sql("NULL"))
+    .values(due_at=bindparam("now"), **NO_LEASE)
 )
 _LOCK_TURNS: Final = Statement(
     # There are about ten rows.
@@ -176,24 +175,22 @@ _FREE_TURN: Final = Statement(
     .where(_s.name == bindparam("chore"))
     .values(
         due_at=bindparam("now"),
-        lease_token=sql("NULL"),
-        lease_holder=sql("NULL"),
         fault=bindparam("fault"),
+        **NO_LEASE,
     )
 )
 
 
-def free_leases(tx: Connection, holders: Sequence[str], now: int) -> int:
-    """Make the jobs and turns of dead workers due; return how many. Their tokens are void."""
+def free_leases(tx: Connection, holders: Sequence[str], now: int) -> None:
+    """Make the jobs and chores of dead workers due, and their tokens void."""
     tx.announce()
-    freed = tx.execute(_FREE_JOBS, holders=text_list(holders), now=now)
+    tx.execute(_FREE_JOBS, holders=text_list(holders), now=now)
     for name, row in tx.rows(_LOCK_TURNS, holders=text_list(holders)):
         known = msgspec.json.decode(row, type=Fault) if row else None
         if known is not None and known.code == TURN_LOST[0]:
             continue
         fault = msgspec.json.encode(next_fault(known, *TURN_LOST, now)).decode()
-        freed += tx.execute(_FREE_TURN, chore=name, fault=fault, now=now)
-    return freed
+        tx.execute(_FREE_TURN, chore=name, fault=fault, now=now)
 
 
 class DeadHolders:
@@ -233,6 +230,6 @@ async def noticing_deaths(dead: DeadHolders, worker_id: str) -> AsyncIterator[No
         await dead.look()
     except PlatformError as error:
         _log.warning("what dead workers held is not free yet: %s", error)
-    async with repeated(EVERY_SECONDS, dead.look):
+    async with repeated(_CHECK_SECONDS, dead.look):
         yield
-    await last_turn(partial(dead.free, worker_id), "leases of jobs")
+    await record_before_stop(partial(dead.free, worker_id), "leases of jobs")

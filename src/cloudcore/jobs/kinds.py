@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
+from cloudcore.jobs.backoff import backoff_seconds
 from cloudcore.jobs.queue import Job
 
 Change = Callable[[Connection], object]
@@ -17,8 +18,6 @@ An exception is logged; it fails no step, because the commit stands."""
 
 OUTBOUND_SLOTS: Final = 64
 """Of a kind whose steps mostly wait for machines of others."""
-_LARGEST_DOUBLING: Final = 30  # beyond it every pause is at its maximum
-_LOOKS_A_SECOND: Final = 20
 
 
 class Next(NamedTuple):
@@ -96,33 +95,9 @@ class JobKind:
         It doubles up to the maximum. `spread`, random from 0 to 1, is jitter: jobs that failed
         together retry over the second half of the pause.
         """
-        pause = doubled(self.first_retry_seconds, self.longest_retry_seconds, attempts - 1)
+        pause = backoff_seconds(self.first_retry_seconds, self.longest_retry_seconds, attempts - 1)
         return pause * (1 + spread) / 2
 
     def is_exhausted(self, attempts: int) -> bool:
         """Return True if a step is not retried after `attempts` attempts."""
         return self.max_attempts is not None and attempts >= self.max_attempts
-
-
-class StaggeredLooks:
-    """Spreads in time the jobs of a process that found no room and look again.
-
-    They look one after the other, so that this costs others little.
-    """
-
-    def __init__(self, seconds: Callable[[], float], first_seconds: float) -> None:
-        """Let none look before `first_seconds`; `seconds` is a monotonic clock."""
-        self._seconds = seconds
-        self._first_seconds = first_seconds
-        self._next_look = 0.0
-
-    def pause(self) -> float:
-        """Return the seconds until the next of them looks."""
-        now = self._seconds()
-        self._next_look = max(self._next_look + 1 / _LOOKS_A_SECOND, now + self._first_seconds)
-        return self._next_look - now
-
-
-def doubled(first: float, longest: float, times: int) -> float:
-    """Return a pause doubled `times` times, up to the longest."""
-    return min(first * 2.0 ** min(times, _LARGEST_DOUBLING), longest)

@@ -11,16 +11,16 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import bindparam, case, literal_column, select, update
+from sqlalchemy import BigInteger, bindparam, case, literal_column, select, update
 from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.clock import MICROSECONDS, microseconds, uuid7
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, columns, deletion
 from cloudcore.db.statement import Statement, listed, page, text_list
 from cloudcore.jobs.faults import Fault, next_fault
-from cloudcore.jobs.tables import UNFINISHED, jobs
+from cloudcore.jobs.tables import NO_LEASE, UNFINISHED, jobs
 
 KEPT_SECONDS: Final = 7 * 24 * 3600
 WORKER_LOST: Final = ("WORKER_LOST", "the worker died, or was cut off, in the last attempt")
@@ -44,7 +44,8 @@ class NewJob(NamedTuple):
     """Unique among unfinished jobs of one kind."""
     delay_seconds: float = 0
     hastens: bool = False
-    """An unfinished job of this kind and key that waits for a later time is due at this one's."""
+    """An unfinished job of this kind and key that waits for a later time is due at this one's. If a
+    worker has it, it is due then at the latest once its step has ended."""
 
 
 class Job(NamedTuple):
@@ -100,7 +101,12 @@ _ENQUEUE_OR_HASTEN: Final = Statement(
                     _new.excluded.due_at,
                 ),
                 else_=_j.due_at,
-            )
+            ),
+            "wake_at": case(
+                (_j.lease_token.is_(None), sql("NULL")),
+                (_j.wake_at < _new.excluded.due_at, _j.wake_at),
+                else_=_new.excluded.due_at,
+            ),
         },
     ).returning(_j.id)
 )
@@ -116,6 +122,11 @@ _DUE: Final = page(
     .where(_j.due_at <= bindparam("now"), _j.kind.in_(listed("kinds")))
     .order_by(_j.due_at)
 )
+_RELEASED: Final = {**NO_LEASE, "wake_at": sql("NULL")}
+_DUE_AFTER_RELEASE: Final = case(
+    (_j.wake_at < bindparam("due_at"), _j.wake_at),
+    else_=bindparam("due_at", type_=BigInteger),
+)
 _LOCK_DUE_AND_FREE: Final = Statement(_DUE.with_for_update(skip_locked=True))
 _LOCK_DUE: Final = Statement(_DUE.with_for_update())
 _LEASE: Final = Statement(
@@ -127,56 +138,63 @@ _LEASE: Final = Statement(
         due_at=bindparam("lease_end"),
         lease_token=bindparam("lease_token"),
         lease_holder=bindparam("lease_holder"),
+        wake_at=sql("NULL"),
         updated_at=bindparam("now"),
     )
 )
 _RENEW: Final = Statement(update(jobs).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
-_ADVANCE: Final = Statement(
+_CONTINUE: Final = Statement(
     update(jobs)
     .where(*_IS_OURS)
     .values(
-        **bound(("cursor", "attempts", "due_at", "lease_token", "lease_holder")),
+        cursor=bindparam("cursor"),
+        attempts=sql("1"),
+        due_at=bindparam("lease_end"),
         fault=sql("NULL"),
         updated_at=bindparam("now"),
     )
+)
+_BEGIN_STEP: Final = Statement(
+    update(jobs).where(*_IS_OURS, _j.wake_at.is_not(None)).values(wake_at=sql("NULL"))
+)
+_RELEASE: Final = Statement(
+    update(jobs)
+    .where(*_IS_OURS)
+    .values(
+        cursor=bindparam("cursor"),
+        attempts=sql("0"),
+        due_at=_DUE_AFTER_RELEASE,
+        fault=sql("NULL"),
+        updated_at=bindparam("now"),
+        **_RELEASED,
+    )
+    .returning(_j.due_at)
 )
 _LOCK_OURS: Final = Statement(columns(jobs, Job._fields).where(*_IS_OURS).with_for_update())
 _POSTPONE: Final = Statement(
     update(jobs)
     .where(_j.id == bindparam("id"))
     .values(
-        due_at=bindparam("due_at"),
-        lease_token=sql("NULL"),
-        lease_holder=sql("NULL"),
+        due_at=_DUE_AFTER_RELEASE,
         fault=bindparam("fault"),
         updated_at=bindparam("now"),
+        **_RELEASED,
     )
+    .returning(_j.due_at)
 )
+_FINISHED: Final = {
+    "due_at": sql("NULL"),
+    "updated_at": bindparam("now"),
+    "finished_at": bindparam("now"),
+    **_RELEASED,
+}
 _SUCCEED: Final = Statement(
-    update(jobs)
-    .where(*_IS_OURS)
-    .values(
-        state=sql("'succeeded'"),
-        due_at=sql("NULL"),
-        lease_token=sql("NULL"),
-        lease_holder=sql("NULL"),
-        fault=sql("NULL"),
-        updated_at=bindparam("now"),
-        finished_at=bindparam("now"),
-    )
+    update(jobs).where(*_IS_OURS).values(state=sql("'succeeded'"), fault=sql("NULL"), **_FINISHED)
 )
 _FAIL: Final = Statement(
     update(jobs)
     .where(_j.id == bindparam("id"))
-    .values(
-        state=sql("'failed'"),
-        due_at=sql("NULL"),
-        lease_token=sql("NULL"),
-        lease_holder=sql("NULL"),
-        fault=bindparam("fault"),
-        updated_at=bindparam("now"),
-        finished_at=bindparam("now"),
-    )
+    .values(state=sql("'failed'"), fault=bindparam("fault"), **_FINISHED)
 )
 _FORGET: Final = deletion(_j.finished_at)
 
@@ -258,38 +276,44 @@ def renew(tx: Connection, job: Job, until: int) -> bool:
     return tx.execute(_RENEW, id=job.id, held=job.lease_token, lease_end=until) == 1
 
 
-def advance(tx: Connection, job: Job, cursor: object, due_at: int, now: int, *, keep: bool) -> Job:
-    """Record that a step has ended, and set the cursor of the next one.
-
-    With `keep`, extend the lease to `due_at`; without, release it, and the job is due at `due_at`.
+def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> Job:
+    """Record that a step has ended, and keep the lease until `until` for the next one.
 
     Raises:
         LeaseLost
 
     """
-    moved = job._replace(
+    held = {"id": job.id, "held": job.lease_token}
+    if not tx.execute(_CONTINUE, **held, cursor=_json(cursor), lease_end=until, now=now):
+        raise LeaseLost
+    return job._replace(cursor=cursor, attempts=1, due_at=until, fault=None, updated_at=now)
+
+
+def begin_step(tx: Connection, job: Job) -> None:
+    """Drop wakes, last in the transaction of `advance`: the next step sees what they are about."""
+    tx.execute(_BEGIN_STEP, id=job.id, held=job.lease_token)
+
+
+def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Job:
+    """Record that a step has ended; release the job until `due_at`, or an earlier wake.
+
+    Raises:
+        LeaseLost
+
+    """
+    held = {"id": job.id, "held": job.lease_token}
+    row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
+    if row is None:
+        raise LeaseLost
+    return job._replace(
         cursor=cursor,
-        attempts=1 if keep else 0,
-        due_at=due_at,
-        lease_token=job.lease_token if keep else None,
-        lease_holder=job.lease_holder if keep else None,
+        attempts=0,
+        due_at=row[0],
+        lease_token=None,
+        lease_holder=None,
         fault=None,
         updated_at=now,
     )
-    changed = tx.execute(
-        _ADVANCE,
-        id=job.id,
-        held=job.lease_token,
-        cursor=_json(cursor),
-        attempts=moved.attempts,
-        due_at=due_at,
-        lease_token=moved.lease_token,
-        lease_holder=moved.lease_holder,
-        now=now,
-    )
-    if not changed:
-        raise LeaseLost
-    return moved
 
 
 def succeed(tx: Connection, job: Job, now: int) -> None:
@@ -329,9 +353,9 @@ def record_failure(
     if pause is None:
         tx.execute(_FAIL, id=job.id, fault=_json(fault), now=now)
         return after._replace(state="failed", due_at=None, finished_at=now)
-    due_at = later(now, pause)
-    tx.execute(_POSTPONE, id=job.id, fault=_json(fault), due_at=due_at, now=now)
-    return after._replace(due_at=due_at)
+    row = tx.row(_POSTPONE, id=job.id, fault=_json(fault), due_at=later(now, pause), now=now)
+    assert row is not None
+    return after._replace(due_at=row[0])
 
 
 def forget_finished(tx: Connection, now: int) -> int:
@@ -341,7 +365,7 @@ def forget_finished(tx: Connection, now: int) -> int:
 
 def later(now: int, seconds: float) -> int:
     """Return the moment `seconds` after `now`."""
-    return now + int(seconds * MICROSECONDS)
+    return now + microseconds(seconds)
 
 
 def _json(value: object) -> str:

@@ -184,8 +184,8 @@ def find_run(tx: Connection, kind: str, scope_id: str, run_id: str) -> Run | Non
     return _run(row) if row else None
 
 
-def find_run_of_job(tx: Connection, run_id: str) -> Run | None:
-    """Return the run of a job, or None if it was deleted."""
+def find_run_by_id(tx: Connection, run_id: str) -> Run | None:
+    """Return a run of any kind and scope, or None if it was deleted."""
     row = tx.row(_FIND_BY_ID, id=run_id)
     return _run(row) if row else None
 
@@ -300,13 +300,10 @@ def _run(row: Row) -> Run:
 
 RunStep = Callable[[Run, Job], Awaitable[Next | Done]]
 """Does the run's work at `job.cursor` and returns what to commit."""
-Ended = Callable[[Run], None]
+OnEnd = Callable[[Connection, Run, Job], None]
+"""Called with an ended run and its job, in the transaction that ends it."""
+OnEndCommitted = Callable[[Run], None]
 """Called once with an ended run, after the commit that ended it."""
-
-Ending = Callable[[Connection, Run, Job], None]
-"""Called with a run that ends and its job, in the transaction that ends it."""
-
-MAX_ATTEMPTS: Final = 10
 
 
 def run_kind(
@@ -315,67 +312,73 @@ def run_kind(
     *,
     database: Database,
     clock: Clock,
-    ended: Ended = lambda _: None,
-    ending: Ending = lambda _tx, _run, _job: None,
+    on_end: OnEnd = lambda _tx, _run, _job: None,
+    on_end_committed: OnEndCommitted = lambda _run: None,
 ) -> JobKind:
     """Return the kind of job for the runs that `start_run` starts under the same name."""
     return JobKind(
         name=name,
-        step=partial(_take_step, step, database, clock, ended, ending),
-        max_attempts=MAX_ATTEMPTS,
-        gave_up=partial(_fail, ending),
-        gave_up_committed=partial(_tell, ended),
+        step=partial(_take_step, step, database, clock, on_end, on_end_committed),
+        gave_up=partial(_end_failed, on_end),
+        gave_up_committed=partial(_call_if_ended, on_end_committed),
     )
 
 
 async def _take_step(
-    step: RunStep, database: Database, clock: Clock, ended: Ended, ending: Ending, job: Job
+    step: RunStep,
+    database: Database,
+    clock: Clock,
+    on_end: OnEnd,
+    on_end_committed: OnEndCommitted,
+    job: Job,
 ) -> Next | Done:
-    run = await database.read(find_run_of_job, _run_id(job))
+    run = await database.read(find_run_by_id, _run_id(job))
     if run is None or run.state != "running":
         return Done()
     outcome = await step(run, job)
     if isinstance(outcome, Next):
         return outcome
     return Done(
-        partial(_succeed, job, clock(), outcome.change, ending),
-        partial(_tell_both, ended, outcome.committed),
+        partial(_end_succeeded, job, clock(), outcome.change, on_end),
+        partial(_call_after_commit, on_end_committed, outcome.committed),
     )
 
 
-def _succeed(
-    job: Job, now: int, change: Change | None, ending: Ending, tx: Connection
+def _end_succeeded(
+    job: Job, now: int, change: Change | None, on_end: OnEnd, tx: Connection
 ) -> tuple[Run | None, object]:
     result = None if change is None else change(tx)
-    return _end(tx, job, now, None, ending), result
+    return _end(tx, job, now, None, on_end), result
 
 
-def _end(tx: Connection, job: Job, now: int, fault: Fault | None, ending: Ending) -> Run | None:
+def _end(tx: Connection, job: Job, now: int, fault: Fault | None, on_end: OnEnd) -> Run | None:
     run = end_run(tx, _run_id(job), now, fault)
     if run is not None:
-        ending(tx, run, job)
+        on_end(tx, run, job)
     return run
 
 
-def _fail(ending: Ending, tx: Connection, job: Job) -> Run | None:
+def _end_failed(on_end: OnEnd, tx: Connection, job: Job) -> Run | None:
     assert job.fault is not None
     assert job.finished_at is not None
     fault = job.fault
     if fault.code == WORKER_LOST[0]:
         fault = msgspec.structs.replace(fault, message="")  # the code is enough
-    return _end(tx, job, job.finished_at, fault, ending)
+    return _end(tx, job, job.finished_at, fault, on_end)
 
 
-def _tell(ended: Ended, run: Run | None) -> None:
+def _call_if_ended(on_end_committed: OnEndCommitted, run: Run | None) -> None:
     if run is not None:
-        ended(run)
+        on_end_committed(run)
 
 
-def _tell_both(
-    ended: Ended, committed: Committed | None, results: tuple[Run | None, object]
+def _call_after_commit(
+    on_end_committed: OnEndCommitted,
+    committed: Committed | None,
+    results: tuple[Run | None, object],
 ) -> None:
     run, result = results
-    _tell(ended, run)
+    _call_if_ended(on_end_committed, run)
     if committed is not None:
         committed(result)
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
-from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
+from cloudcore.clock import MICROSECONDS, Clock, microseconds, system_clock, uuid7
 from cloudcore.db.base import Database
 from cloudcore.errors import PlatformError, Unavailable
 from cloudcore.jobs import schedule_rows
-from cloudcore.jobs.background import BackgroundTask, hold
+from cloudcore.jobs.background import BackgroundTask, run_under_lease
 from cloudcore.jobs.queue import later
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class Scheduled:
 
     def next_turn(self, now: int) -> int:
         """Return the start of the next turn after `now`, in microseconds since the epoch."""
-        period = later(0, self.every_seconds)
+        period = microseconds(self.every_seconds)
         return (now // period + 1) * period
 
 
@@ -140,7 +140,7 @@ class Scheduler(BackgroundTask):
         now = self._clock()
         if now < self._looked_at:  # the clock was set back
             return 0
-        looks = [self._looked_at + later(0, self._pace.look_seconds)]
+        looks = [self._looked_at + microseconds(self._pace.look_seconds)]
         looks += [
             due_at + self._spread
             for name, due_at in self._due_at.items()
@@ -151,7 +151,7 @@ class Scheduler(BackgroundTask):
     async def _look(self) -> None:
         """Lease the chores that are due and start them."""
         self._looked_at = now = self._clock()
-        self._spread = later(0, self._chance() * self._pace.spread_seconds)
+        self._spread = microseconds(self._chance() * self._pace.spread_seconds)
         try:
             self._due_at = await self._database.read(schedule_rows.due_times, list(self._chores))
             await self._correct(now)
@@ -169,9 +169,11 @@ class Scheduler(BackgroundTask):
             return
         for name in leased:
             self._due_at[name] = until
-            task = asyncio.create_task(self._hold(self._chores[name], token), name=f"chore {name}")
+            task = asyncio.create_task(
+                self._run_turn(self._chores[name], token), name=f"chore {name}"
+            )
             self._under_way[name] = task
-            task.add_done_callback(partial(self._ended, name))
+            task.add_done_callback(partial(self._forget_task, name))
 
     async def _correct(self, now: int) -> None:
         """Make chores due that a wrong clock set later than any turn or lease can be."""
@@ -183,11 +185,11 @@ class Scheduler(BackgroundTask):
             ):
                 self._due_at[name] = now
 
-    def _ended(self, name: str, _: asyncio.Task[None]) -> None:
+    def _forget_task(self, name: str, _: asyncio.Task[None]) -> None:
         del self._under_way[name]
         self._woken.set()
 
-    async def _hold(self, chore: Scheduled, token: str) -> None:
+    async def _run_turn(self, chore: Scheduled, token: str) -> None:
         """Take one turn; cancel it when its lease is lost."""
 
         async def renew() -> bool:
@@ -195,7 +197,9 @@ class Scheduler(BackgroundTask):
             return await self._database.write_relaxed(schedule_rows.renew, chore.name, token, until)
 
         what = f"the chore {chore.name}"
-        await hold(what, self._take_turn(chore, token), renew, self._pace.lease_seconds / 3)
+        await run_under_lease(
+            what, self._take_turn(chore, token), renew, self._pace.lease_seconds / 3
+        )
 
     async def _take_turn(self, chore: Scheduled, token: str) -> None:
         try:

@@ -7,13 +7,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 from sqlalchemy import bindparam, select, update
-from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.jobs.faults import Fault, next_fault
-from cloudcore.jobs.tables import schedules
+from cloudcore.jobs.tables import NO_LEASE, schedules
 
 _s = schedules.c
 _IS_OURS: Final = (_s.name == bindparam("chore"), _s.lease_token == bindparam("held"))
@@ -51,24 +50,21 @@ _LEASE: Final = Statement(
 _HASTEN: Final = Statement(
     update(schedules)
     .where(_s.name == bindparam("chore"), _s.due_at == bindparam("seen"))
-    .values(lease_token=sql("NULL"), lease_holder=sql("NULL"), due_at=bindparam("now"))
+    .values(due_at=bindparam("now"), **NO_LEASE)
 )
 _RENEW: Final = Statement(update(schedules).where(*_IS_OURS).values(due_at=bindparam("lease_end")))
 _RELEASE: Final = Statement(
-    update(schedules)
-    .where(*_IS_OURS)
-    .values(lease_token=sql("NULL"), lease_holder=sql("NULL"), due_at=bindparam("now"))
+    update(schedules).where(*_IS_OURS).values(due_at=bindparam("now"), **NO_LEASE)
 )
 _LOCK_OURS: Final = Statement(select(_s.fault).where(*_IS_OURS).with_for_update())
 _END: Final = Statement(
     update(schedules)
     .where(*_IS_OURS)
     .values(
-        lease_token=sql("NULL"),
-        lease_holder=sql("NULL"),
         due_at=bindparam("due_at"),
         ended_at=bindparam("now"),
         fault=bindparam("fault"),
+        **NO_LEASE,
     )
 )
 

@@ -1,4 +1,4 @@
-"""The tables of jobs, of the schedule and of runs, and their figures for metrics.
+"""The tables of jobs, of the schedule and of runs.
 
 A job is *queued* until a worker first leases it, then *running* until it has *succeeded* or
 *failed*. Between two attempts it stays running, without a lease, so a state never goes back.
@@ -6,11 +6,14 @@ A job is *queued* until a worker first leases it, then *running* until it has *s
 ``due_at`` is the time from which a worker may lease the job: the start, the next attempt, or the
 end of the current lease. So due work is one range of one index, and a dead worker's job becomes due
 without a cleanup; sooner if the worker is known to have died (`cloudcore.jobs.dead_holders`).
+
+``wake_at`` is the time for which a job was woken during its lease. The step that runs may have
+looked too early, so the job is due then at the latest once the lease is released.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from sqlalchemy import (
     BigInteger,
@@ -22,20 +25,15 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    select,
 )
 from sqlalchemy import text as sql
 
-from cloudcore.db.base import Connection
 from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
-from cloudcore.db.statement import Statement
 
 UNFINISHED = sql("state IN ('queued', 'running')")
 RUNNING = sql("state = 'running'")
+NO_LEASE: Final = {"lease_token": sql("NULL"), "lease_holder": sql("NULL")}
+"""Values of a job or chore that nobody leases."""
 
 jobs = Table(
     "jobs",
@@ -52,6 +50,7 @@ jobs = Table(
     Column("due_at", Moment),
     Column("lease_token", Id),
     Column("lease_holder", Id),  # the worker process; null if there is no lease
+    Column("wake_at", Moment),  # null if nothing woke it since its step began
     Column("fault", Text),
     Column("created_at", Moment, nullable=False),
     Column("updated_at", Moment, nullable=False),
@@ -102,58 +101,3 @@ runs = Table(
     Index(None, "scope_id", "kind", "id"),
 )
 partial_index("uq_runs_running", runs.c.scope_id, runs.c.kind, unique=True, where=RUNNING)
-
-
-MOST: Final = 1000
-"""Unfinished jobs that are counted, beginning with those due first."""
-
-_FIRST: Final = (
-    select(jobs.c.kind, jobs.c.state, jobs.c.lease_token, jobs.c.due_at)
-    .where(jobs.c.due_at.is_not(None))
-    .order_by(jobs.c.due_at)
-    .limit(literal_column(str(MOST)))
-    .offset(literal_column("0"))
-    .subquery("first")
-)
-_STATE: Final = case(
-    (
-        (_FIRST.c.lease_token.is_not(None)) & (_FIRST.c.due_at > bindparam("now")),
-        sql("'running'"),
-    ),
-    (_FIRST.c.due_at > bindparam("now"), sql("'waiting'")),
-    else_=sql("'due'"),
-)
-_UNFINISHED: Final = Statement(
-    select(_FIRST.c.kind, _STATE.label("stage"), func.count(), func.min(_FIRST.c.due_at)).group_by(
-        _FIRST.c.kind, sql("stage")
-    )
-)
-_CHORES: Final = Statement(select(schedules.c.name, schedules.c.ended_at, schedules.c.fault))
-
-
-class JobFigure(NamedTuple):
-    """The unfinished jobs of one kind and stage."""
-
-    kind: str
-    stage: str
-    """*due*: it could run now; *running*: a worker has it; *waiting*: for its time."""
-    jobs: int
-    first_due_at: int
-
-
-class ChoreFigure(NamedTuple):
-    """A periodic chore: when its last turn ended, and whether it failed."""
-
-    name: str
-    ended_at: int | None
-    is_failed: bool
-
-
-def unfinished_jobs(tx: Connection, now: int) -> list[JobFigure]:
-    """Count the unfinished jobs, at most `MOST`."""
-    return [JobFigure(*row) for row in tx.rows(_UNFINISHED, now=now)]
-
-
-def chores(tx: Connection) -> list[ChoreFigure]:
-    """Return every chore that has had a turn; there are about ten."""
-    return [ChoreFigure(row[0], row[1], row[2] is not None) for row in tx.rows(_CHORES)]

@@ -19,7 +19,7 @@ from cloudcore.clock import MICROSECONDS, Clock, system_clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Unavailable
 from cloudcore.jobs import queue
-from cloudcore.jobs.background import BackgroundTask, hold
+from cloudcore.jobs.background import BackgroundTask, run_under_lease
 from cloudcore.jobs.kinds import Committed, Done, JobKind, Next, StepFailed
 from cloudcore.jobs.queue import Job, LeaseLost
 
@@ -72,17 +72,17 @@ class JobWorker(BackgroundTask):
         clock: Clock = system_clock,
         new_id: Callable[[], str] = uuid7,
         chance: Callable[[], float] = random.random,
-        ended: Callable[[str], None] = lambda _state: None,
+        note_end: Callable[[str], None] = lambda _state: None,
         holder: str | None = None,
     ) -> None:
-        """Run jobs of `kinds`; call `ended` with the state of each that has ended.
+        """Run jobs of `kinds`; call `note_end` with the state of each that has ended.
 
         `holder` is the id of this process, if others can detect its death.
         """
         super().__init__()
         self._database = database
         self._holder = holder
-        self._note_end = ended
+        self._note_end = note_end
         self._kinds = {kind.name: kind for kind in kinds}
         self._pace = pace or JobPace()
         self._clock = clock
@@ -130,9 +130,9 @@ class JobWorker(BackgroundTask):
             _log.warning("no jobs can be leased: %s", error)
             return poll
         for job in () if self._gave_up else leased:
-            task = asyncio.create_task(self._hold(job), name=f"job {job.kind} {job.id}")
+            task = asyncio.create_task(self._run_job(job), name=f"job {job.kind} {job.id}")
             self._under_way.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._forget_task)
         return 0 if leased else self._pace.blocked_seconds
 
     async def _lease(self, free: int) -> Sequence[Job]:
@@ -151,18 +151,18 @@ class JobWorker(BackgroundTask):
         self._was_blocked = not leased
         return leased
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
         self._woken.set()
 
-    async def _hold(self, job: Job) -> None:
+    async def _run_job(self, job: Job) -> None:
         """Run a job's steps; cancel them when its lease is lost."""
 
         async def renew() -> bool:
             return await self._database.write_relaxed(queue.renew, job, self._lease_end())
 
         work = self._end_or_run(job)
-        await hold(f"job {job.id}", work, renew, self._pace.lease_seconds / 3)
+        await run_under_lease(f"job {job.id}", work, renew, self._pace.lease_seconds / 3)
 
     async def _end_or_run(self, job: Job) -> None:
         """Run a job's steps, or fail it if its worker died in the last attempt."""
@@ -190,12 +190,14 @@ class JobWorker(BackgroundTask):
                 return
             if isinstance(outcome, Done):
                 self._note_end("succeeded")
-            _tell(current, outcome.committed, result)
+            _call_after_commit(current, outcome.committed, result)
             current = moved
 
     async def _record_failure(self, kind: JobKind, job: Job, error: Exception) -> None:
         try:
-            fail = partial(_fail, kind, job, described(job, error), self._chance(), self._clock())
+            fail = partial(
+                _count_failure, kind, job, described(job, error), self._chance(), self._clock()
+            )
             failed, result = await self._database.write(fail)
         except LeaseLost:
             _log.warning("job %s was taken over while it failed", job.id)
@@ -206,7 +208,7 @@ class JobWorker(BackgroundTask):
         else:
             if failed:
                 self._note_end("failed")
-                _tell(job, kind.gave_up_committed, result)
+                _call_after_commit(job, kind.gave_up_committed, result)
 
     def _lease_end(self) -> int:
         return queue.later(self._clock(), self._pace.lease_seconds)
@@ -219,19 +221,21 @@ def _commit(
 
     Advance the job first: its row must be locked before the change reads anything.
     """
+    moved = None
     if isinstance(outcome, Done):
         queue.succeed(tx, job, now)
-        moved = None
     elif keep and not outcome.delay_seconds:
-        moved = queue.advance(tx, job, outcome.cursor, lease_end, now, keep=True)
+        moved = queue.advance(tx, job, outcome.cursor, lease_end, now)
     else:
         due_at = queue.later(now, outcome.delay_seconds)
-        queue.advance(tx, job, outcome.cursor, due_at, now, keep=False)
-        moved = None
-    return moved, None if outcome.change is None else outcome.change(tx)
+        queue.pause(tx, job, outcome.cursor, due_at, now)
+    result = None if outcome.change is None else outcome.change(tx)
+    if moved is not None:
+        queue.begin_step(tx, moved)
+    return moved, result
 
 
-def _tell(job: Job, committed: Committed | None, result: object) -> None:
+def _call_after_commit(job: Job, committed: Committed | None, result: object) -> None:
     """Call what follows a commit; log its exception, because the commit stands."""
     if committed is not None:
         try:
@@ -240,7 +244,7 @@ def _tell(job: Job, committed: Committed | None, result: object) -> None:
             _log.exception("what follows a commit of job %s (%s) failed", job.id, job.kind)
 
 
-def _fail(
+def _count_failure(
     kind: JobKind, job: Job, fault: tuple[str, str, bool], spread: float, now: int, tx: Connection
 ) -> tuple[bool, object]:
     """Count a failed attempt; return True if it was the last, and the result of `gave_up`."""

@@ -64,7 +64,7 @@ def target_name(target: TargetPlan) -> str:
 
 
 def backend_name(name: str) -> str:
-    """Return a proxy's name of a backend."""
+    """Return the name of a backend in the configuration of a proxy."""
     return f"backend_{_digest(name)}"
 
 

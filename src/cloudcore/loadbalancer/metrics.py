@@ -17,7 +17,7 @@ from cloudcore.wire import ResponseBody
 CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 
-class Counters(Struct, frozen=True, omit_defaults=True):
+class ProxyCounters(Struct, frozen=True, omit_defaults=True):
     """Counters of a replica or of a load balancer."""
 
     bytes_in: int = 0
@@ -52,9 +52,9 @@ class OneMetrics(ResponseBody):
     metrics: MetricsRecord
 
 
-def counters_of(metrics: ReplicaMetrics) -> Counters:
+def counters_of(metrics: ReplicaMetrics) -> ProxyCounters:
     """Return the counters that a replica reports."""
-    return Counters(
+    return ProxyCounters(
         metrics.bytes_in,
         metrics.bytes_out,
         metrics.connections,
@@ -63,7 +63,9 @@ def counters_of(metrics: ReplicaMetrics) -> Counters:
     )
 
 
-def note_served(tx: Connection, found: LoadBalancer, new: Mapping[int, Counters], now: int) -> None:
+def note_served(
+    tx: Connection, found: LoadBalancer, new: Mapping[int, ProxyCounters], now: int
+) -> None:
     """Add what replicas have counted since the last call, by their numbers."""
     known = rows.metrics_of(tx, found.account_id, found.id)
     for number, counts in new.items():
@@ -72,15 +74,15 @@ def note_served(tx: Connection, found: LoadBalancer, new: Mapping[int, Counters]
         rows.put_metrics(tx, found, number, _encode(total), _encode(counts), now)
 
 
-def served(tx: Connection, account_id: str, balancer_id: str) -> Counters:
+def served(tx: Connection, account_id: str, balancer_id: str) -> ProxyCounters:
     """Return the sum over all replicas of a load balancer."""
-    total = Counters()
+    total = ProxyCounters()
     for text, _ in rows.metrics_of(tx, account_id, balancer_id).values():
         total = added(total, _decode(text))
     return total
 
 
-def shown(total: Counters) -> OneMetrics:
+def shown(total: ProxyCounters) -> OneMetrics:
     """Return the answer for counters."""
     responses = {each: getattr(total, f"responses_{each}") for each in CLASSES}
     return OneMetrics(
@@ -94,23 +96,23 @@ def shown(total: Counters) -> OneMetrics:
     )
 
 
-def since(last: Counters, now: Counters) -> Counters:
+def since(last: ProxyCounters, now: ProxyCounters) -> ProxyCounters:
     """Return the difference of two readings; a lower one means that the replica was restarted."""
     pairs = list(zip(structs.astuple(last), structs.astuple(now), strict=True))
     if any(new < old for old, new in pairs):
         return now
-    return Counters(*(new - old for old, new in pairs))
+    return ProxyCounters(*(new - old for old, new in pairs))
 
 
-def added(one: Counters, other: Counters) -> Counters:
+def added(one: ProxyCounters, other: ProxyCounters) -> ProxyCounters:
     """Return the sum."""
     pairs = zip(structs.astuple(one), structs.astuple(other), strict=True)
-    return Counters(*(a + b for a, b in pairs))
+    return ProxyCounters(*(a + b for a, b in pairs))
 
 
-def _encode(counters: Counters) -> str:
+def _encode(counters: ProxyCounters) -> str:
     return msgspec.json.encode(counters).decode()
 
 
-def _decode(text: str) -> Counters:
-    return msgspec.json.decode(text, type=Counters)
+def _decode(text: str) -> ProxyCounters:
+    return msgspec.json.decode(text, type=ProxyCounters)

@@ -95,7 +95,7 @@ machine's own network then, and a VPC may have any private range."""
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What load balancers are made of besides themselves."""
+    """What a load balancer needs of other families: addresses, certificates and instance pools."""
 
     interfaces: Interfaces
     certificates: Certificates

@@ -26,7 +26,7 @@ OUTSIDE = "TARGET_OUTSIDE"
 NO_POOL = "POOL_DELETED"
 
 
-class Rendered(NamedTuple):
+class RenderedPlan(NamedTuple):
     """A plan, and the targets in it."""
 
     plan: ProxyPlan
@@ -62,7 +62,9 @@ def subnet_ranges(tx: Connection, of: LoadBalancer) -> Ranges:
     return [ip_network(text) for each in found for text in (each.cidr_ipv4, each.cidr_ipv6) if text]
 
 
-def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None) -> Rendered:
+def render(
+    tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | None
+) -> RenderedPlan:
     """Return the present plan of a load balancer's proxies."""
     reach = _reach(tx, found, dialled)
     before = {(each.backend, each.id): each for each in found.targets}
@@ -84,7 +86,7 @@ def render(tx: Connection, found: LoadBalancer, parts: Parts, dialled: Ranges | 
         health = HealthPlan(**structs.asdict(backend.health_check))
         backends.append(BackendPlan(backend.name, backend.protocol, health, tuple(plans)))
     whole = ProxyPlan(found.id, found.vip, _listeners(found), tuple(backends))
-    return Rendered(whole, tuple(targets), tuple(problems))
+    return RenderedPlan(whole, tuple(targets), tuple(problems))
 
 
 def has_moved(tx: Connection, found: LoadBalancer, dialled: Ranges | None) -> bool:

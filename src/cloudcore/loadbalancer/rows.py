@@ -76,7 +76,7 @@ replica_metrics = Table(
     Column("load_balancer_id", Id, primary_key=True),
     Column("replica", Integer, primary_key=True),
     Column("account_id", Id, nullable=False),
-    Column("served", Text, nullable=False),  # JSON: `Counters`
+    Column("served", Text, nullable=False),  # JSON: `ProxyCounters`
     Column("last", Text, nullable=False),
     Column("updated_at", Moment, nullable=False),
     _of_balancer("load_balancer_metrics"),

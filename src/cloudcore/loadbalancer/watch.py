@@ -17,7 +17,7 @@ from cloudcore.db.base import Connection
 from cloudcore.loadbalancer import rows
 from cloudcore.loadbalancer.driver import ReplicaSeen
 from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, MOST_REPLICAS, LoadBalancer
-from cloudcore.loadbalancer.metrics import Counters, counters_of, note_served
+from cloudcore.loadbalancer.metrics import ProxyCounters, counters_of, note_served
 from cloudcore.loadbalancer.planning import has_moved
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.loadbalancer.workflow import REPLICA_DIED, WORK, observed
@@ -37,7 +37,7 @@ class ProxyWatch:
     """The watch of the proxies of a machine."""
 
     needs: LoadBalancerNeeds
-    known: dict[tuple[str, int], Counters] = field(default_factory=dict)
+    known: dict[tuple[str, int], ProxyCounters] = field(default_factory=dict)
     """What replicas had served when it was stored last, by load balancer and number."""
     stored_at: int = 0
 
@@ -85,7 +85,7 @@ class ProxyWatch:
         new = {
             number: each
             for number, each in counts.items()
-            if each != self.known.get((found.id, number), Counters())
+            if each != self.known.get((found.id, number), ProxyCounters())
         }
         if new:
             await self.needs.database.write_relaxed(note_served, found, new, now)

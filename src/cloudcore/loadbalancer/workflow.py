@@ -24,7 +24,7 @@ from cloudcore.loadbalancer.load_balancer import (
     LoadBalancer,
     Replica,
 )
-from cloudcore.loadbalancer.planning import Rendered, certificate_file, render
+from cloudcore.loadbalancer.planning import RenderedPlan, certificate_file, render
 from cloudcore.loadbalancer.rows import ROWS
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.resources.resource import DELETING
@@ -166,7 +166,10 @@ async def _replicas(found: LoadBalancer, needs: LoadBalancerNeeds, attempt: Step
 
 
 def _applied(
-    needs: LoadBalancerNeeds, attempt: StepAttempt, made: Rendered, fingerprints: Mapping[str, str]
+    needs: LoadBalancerNeeds,
+    attempt: StepAttempt,
+    made: RenderedPlan,
+    fingerprints: Mapping[str, str],
 ) -> Outcome:
     """Return the result of a step after which the proxies carry out the plan."""
 

@@ -66,7 +66,7 @@ usage_samples = Table(
 HOUR: Final = 3600 * MICROSECONDS
 KEPT_HOURS: Final = 25 * 31 * 24
 """Hours of which the sums are kept: at least 25 months."""
-MOST: Final = 1 << 53
+MAX_QUANTITY: Final = 1 << 53
 """Largest quantity of one report: 8 PiB for an hour."""
 
 _u = usage_hours.c
@@ -126,7 +126,7 @@ def report(
     transaction, since others that use the same wait for its end.
     """
     hour = at // HOUR
-    if not 0 <= quantity <= MOST:
+    if not 0 <= quantity <= MAX_QUANTITY:
         raise ValueError(f"{quantity} of {sku} in one report")
     if key is not None and not tx.execute(
         _NOTE, account_id=account_id, sku=sku, key=key, hour=hour

@@ -22,8 +22,8 @@ from cloudcore.resources.resource import (
     Filter,
     Record,
     Reference,
+    ReferenceTarget,
     Resource,
-    Target,
     fixed,
     given,
     own,
@@ -108,7 +108,7 @@ INTERNET_GATEWAY: Final = Resource(
     more_actions=("AttachInternetGateway", "DetachInternetGateway"),
     quota=20,
     filters=(Filter("name"),),
-    refers={"vpc": Target(VPC, VPC.action("get"))},
+    refers={"vpc": ReferenceTarget(VPC, VPC.action("get"))},
 )
 """The internet gateways of accounts."""
 
@@ -140,7 +140,7 @@ EGRESS_ONLY_GATEWAY: Final = Resource(
     words="egress-only gateway",
     quota=20,
     filters=(Filter("name"),),
-    refers={"vpc": Target(VPC, VPC.action("get"))},
+    refers={"vpc": ReferenceTarget(VPC, VPC.action("get"))},
     # A VPC has one at most, and an internet gateway is attached to it.
     sample=lambda number: {
         "name": f"egress-only-gateway-{number}",
@@ -187,9 +187,11 @@ ROUTE_TABLE: Final = Resource(
     quota=100,
     filters=(Filter("name"), Filter("vpc_id")),
     refers={
-        "vpc": Target(VPC, VPC.action("get")),
-        "internet_gateway": Target(INTERNET_GATEWAY, INTERNET_GATEWAY.action("get")),
-        "egress_only_gateway": Target(EGRESS_ONLY_GATEWAY, EGRESS_ONLY_GATEWAY.action("get")),
+        "vpc": ReferenceTarget(VPC, VPC.action("get")),
+        "internet_gateway": ReferenceTarget(INTERNET_GATEWAY, INTERNET_GATEWAY.action("get")),
+        "egress_only_gateway": ReferenceTarget(
+            EGRESS_ONLY_GATEWAY, EGRESS_ONLY_GATEWAY.action("get")
+        ),
     },
     sample=lambda number: {"name": f"route-table-{number}", "vpc": "vpc-0"},
 )
@@ -246,8 +248,8 @@ SUBNET: Final = Resource(
     quota=100,
     filters=(Filter("name"), Filter("vpc_id")),
     refers={
-        "vpc": Target(VPC, VPC.action("get")),
-        "route_table": Target(ROUTE_TABLE, ROUTE_TABLE.action("get")),
+        "vpc": ReferenceTarget(VPC, VPC.action("get")),
+        "route_table": ReferenceTarget(ROUTE_TABLE, ROUTE_TABLE.action("get")),
     },
     sample=lambda number: {
         "name": f"subnet-{number}",
@@ -304,7 +306,7 @@ SECURITY_GROUP: Final = Resource(
     many="security_groups",
     quota=200,
     filters=(Filter("name"), Filter("vpc_id")),
-    refers={"vpc": Target(VPC, VPC.action("get"))},
+    refers={"vpc": ReferenceTarget(VPC, VPC.action("get"))},
     sample=lambda number: {"name": f"security-group-{number}", "vpc": "vpc-0"},
 )
 """The security groups of accounts."""
@@ -336,8 +338,8 @@ NETWORK_INTERFACE: Final = Resource(
     quota=10_000,
     filters=(Filter("name"), Filter("vpc_id"), Filter("subnet_id")),
     refers={
-        "vpc": Target(VPC, VPC.action("get")),
-        "subnet": Target(SUBNET, SUBNET.action("get")),
+        "vpc": ReferenceTarget(VPC, VPC.action("get")),
+        "subnet": ReferenceTarget(SUBNET, SUBNET.action("get")),
     },
 )
 """The network interfaces of accounts."""

@@ -12,7 +12,7 @@ from cloudcore.network.route_tables import ROUTE_TABLES
 from cloudcore.network.security_groups import SECURITY_GROUPS
 from cloudcore.network.subnets import SUBNETS
 from cloudcore.network.vpcs import VPCS
-from cloudcore.network.workflow import PLACING, RECONCILE_SECONDS, VPC_WORK, Reconciler
+from cloudcore.network.workflow import PLACING, RECONCILE_SECONDS, VPC_WORK, NetworkReconciler
 from cloudcore.nodes.node import Watch
 from cloudcore.ports import known
 from cloudcore.resources.routes import handlers_of
@@ -32,7 +32,7 @@ RUNTIME: Final[Runtime[NetworkNeeds]] = Runtime(
         NETWORK_INTERFACES,
     ),
     job_kinds=lambda needs: (VPC_WORK.job_kind(needs, needs.node.name),),
-    on_node=lambda needs: (Watch("networks", RECONCILE_SECONDS, Reconciler(needs).turn),),
+    on_node=lambda needs: (Watch("networks", RECONCILE_SECONDS, NetworkReconciler(needs).turn),),
     placings=(PLACING,),
     uses=tuple(each.counted for each in rows.ALL),
 )

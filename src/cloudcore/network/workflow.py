@@ -100,7 +100,7 @@ PLACING: Final = Placing(rows.VPCS, VPC_WORK.wake)
 """VPCs are on machines."""
 
 
-class Reconciler:
+class NetworkReconciler:
     """Applies the rows to this machine's kernel: all once, later what is missing."""
 
     def __init__(self, needs: NetworkNeeds) -> None:

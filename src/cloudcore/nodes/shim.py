@@ -59,8 +59,8 @@ class NoAnswer(Exception):
 def is_known() -> bool:
     """Return True if this process's parent is the one that the service has recorded.
 
-    Then the kernel kills this process with its parent; the parent may have died before that was
-    arranged.
+    If not, the service died before the kernel was told to kill this process with its parent, so
+    nothing would end this process.
     """
     parent = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[1]
     return Path("process").read_bytes().split()[0] == parent

@@ -18,7 +18,7 @@ from typing import Final
 from cloudcore.clock import Clock, uuid7
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, PlatformError, Unavailable
-from cloudcore.jobs.background import BackgroundTask, last_turn
+from cloudcore.jobs.background import BackgroundTask, record_before_stop
 from cloudcore.nodes import rows
 from cloudcore.nodes.node import Node, Watch
 
@@ -124,7 +124,7 @@ class NodeWatcher(BackgroundTask):
             if not self._is_stopping:  # there is little time then, and a pause has been woken
                 await self._pause(_RETRY_SECONDS)
         if self._has_name:  # a process of this machine that goes on says that it is there
-            await last_turn(self._note_stopped, "the end of this machine")
+            await record_before_stop(self._note_stopped, "the end of this machine")
 
     async def _note_stopped(self) -> None:
         of = self._node.name, self._identity, self._clock()

@@ -18,7 +18,7 @@ from cloudcore.notifications.needs import Queues
 from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS, current, save_faults
 from cloudcore.notifications.topic import (
     DELIVERIES,
-    Delivery,
+    PendingDelivery,
     Publication,
     Subscription,
     SubscriptionMissing,
@@ -56,7 +56,7 @@ class AttemptOutcome(NamedTuple):
 class Attempted(NamedTuple):
     """An attempt, with what was sent."""
 
-    delivery: Delivery
+    delivery: PendingDelivery
     envelope: Mapping[str, Any]
     outcome: AttemptOutcome | None
     """None until it is tried; a queue is sent to in the transaction that records the attempt."""

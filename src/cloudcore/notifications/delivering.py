@@ -23,7 +23,8 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from cloudcore.db.base import Connection
-from cloudcore.jobs.kinds import Done, Next, StaggeredLooks
+from cloudcore.jobs.backoff import StaggeredRetries
+from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.queue import Job, later
 from cloudcore.notifications import delivery_rows, envelope, subscriptions
 from cloudcore.notifications.attempts import (
@@ -41,7 +42,7 @@ from cloudcore.notifications.sending import mail_of, post
 from cloudcore.notifications.topic import (
     MAX_BACKLOG,
     MAX_BACKLOG_BYTES,
-    Delivery,
+    PendingDelivery,
     Subscription,
     Topic,
 )
@@ -93,7 +94,7 @@ class EndpointTurns:
         self._slow: set[Turn] = set()
         self._remembered: dict[str, _Known] = {}
         """Endpoints that did not answer faster since they were slow; who was so last is last."""
-        self.pause: Final = StaggeredLooks(seconds, slow_seconds).pause
+        self.pause: Final = StaggeredRetries(seconds, slow_seconds).pause
         """Returns the seconds until the next endpoint without room looks again."""
 
     def begin(self, endpoint: str, origin: str, account_id: str | None) -> Turn | None:
@@ -160,7 +161,7 @@ class DueDeliveries(NamedTuple):
 
     subscription: Subscription
     topic: Topic
-    deliveries: list[Delivery]
+    deliveries: list[PendingDelivery]
     is_too_much: bool = False
     """True if too much waits for the endpoint; then these are too many."""
 
@@ -288,7 +289,7 @@ class Deliverer:
     def _unsent(self, due: DueDeliveries) -> list[Attempted]:
         return [Attempted(each, self._envelope(due, each), None) for each in due.deliveries]
 
-    def _envelope(self, due: DueDeliveries, delivery: Delivery) -> dict[str, Any]:
+    def _envelope(self, due: DueDeliveries, delivery: PendingDelivery) -> dict[str, Any]:
         of, links = (
             (due.topic, due.subscription),
             RecipientLinks(self.needs.keyring, self.needs.url),

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from cloudcore.jobs.kinds import doubled
+from cloudcore.jobs.backoff import backoff_seconds
 from cloudcore.wire import RequestBody
 
 MAX_RETRIES: Final = 100
@@ -49,7 +49,7 @@ class Retries:
         """Return the pause after the `attempts`-th failed attempt, in seconds."""
         longest = max(self.min_delay_seconds, self.max_delay_seconds)
         if self.backoff == "exponential":
-            return int(doubled(self.min_delay_seconds, longest, attempts - 1))
+            return int(backoff_seconds(self.min_delay_seconds, longest, attempts - 1))
         factor = attempts if self.backoff == "linear" else 1
         return min(self.min_delay_seconds * factor, longest)
 

@@ -34,7 +34,7 @@ from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS
 from cloudcore.notifications.topic import (
     WAITING_BYTES,
     WAITING_DELIVERIES,
-    Delivery,
+    PendingDelivery,
     Publication,
     encoded,
 )
@@ -221,7 +221,7 @@ def add_delivery(
 
 def list_due(
     tx: Connection, account_id: str, subscription_id: str, now: int, limit: int
-) -> list[Delivery]:
+) -> list[PendingDelivery]:
     """Return the deliveries to a subscription that are due, earliest first."""
     rows = tx.rows(
         _LIST_DUE, account_id=account_id, subscription_id=subscription_id, now=now, limit=limit
@@ -231,7 +231,7 @@ def list_due(
 
 def list_oldest(
     tx: Connection, account_id: str, subscription_id: str, limit: int
-) -> list[Delivery]:
+) -> list[PendingDelivery]:
     """Return the oldest deliveries to a subscription, due or not."""
     rows = tx.rows(
         _LIST_OLDEST, account_id=account_id, subscription_id=subscription_id, limit=limit
@@ -251,7 +251,7 @@ def backlog(tx: Connection, account_id: str, subscription_id: str, most: int) ->
     return Backlog(*map(int, row or (0, 0)))
 
 
-def postpone(tx: Connection, delivery: Delivery, attempts: int, due_at: int) -> None:
+def postpone(tx: Connection, delivery: PendingDelivery, attempts: int, due_at: int) -> None:
     """Let a delivery be tried again."""
     tx.execute(
         _POSTPONE,
@@ -262,7 +262,7 @@ def postpone(tx: Connection, delivery: Delivery, attempts: int, due_at: int) -> 
     )
 
 
-def remove_delivery(tx: Connection, delivery: Delivery) -> bool:
+def remove_delivery(tx: Connection, delivery: PendingDelivery) -> bool:
     """End a delivery; return False if it has ended, or its subscription is gone."""
     return tx.execute(_REMOVE, id=delivery.id, account_id=delivery.account_id) == 1
 
@@ -284,14 +284,16 @@ def drop_publications(tx: Connection, account_id: str, topic_id: str) -> bool:
     return tx.execute(_DROP_PUBLICATIONS, **ids, limit=DROPPED_AT_ONCE) == DROPPED_AT_ONCE
 
 
-def _delivery(row: Row) -> Delivery:
+def _delivery(row: Row) -> PendingDelivery:
     publication = None
     if row[5] is not None:
         found = dict(zip(Publication._fields, row[5:], strict=True))
         found["attributes"] = msgspec.json.decode(found["attributes"])
         publication = Publication(**found)
     delivery_id, subscription_id, account_id, attempts, created_at = row[:5]
-    return Delivery(delivery_id, subscription_id, account_id, attempts, created_at, publication)
+    return PendingDelivery(
+        delivery_id, subscription_id, account_id, attempts, created_at, publication
+    )
 
 
 DELIVER: Final = "notifications.deliver"

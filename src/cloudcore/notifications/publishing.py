@@ -53,8 +53,8 @@ _COUNTED: Final = {
 async def drop_messages(database: Database, topic: Topic) -> None:
     """Drop the messages and deliveries of a topic that is to be deleted.
 
-    It owns several transactions, between which others have their turn: to drop all in that of the
-    deletion would take many seconds, in which nothing else could write to SQLite.
+    It uses many short transactions, between which others can write. A single one could take many
+    seconds, in which nothing else could write to SQLite.
     """
     for drop in (delivery_rows.drop_deliveries, delivery_rows.drop_publications):
         while await database.write(drop, topic.account_id, topic.id):
@@ -85,8 +85,8 @@ def publish(
 ) -> str:
     """Publish a message to a topic; return its id.
 
-    Raise `TopicMissing` if it was deleted, `QuotaExceeded` if too many messages of the account
-    wait, if it `checks_room`.
+    Raise `TopicMissing` if it was deleted; with `checks_room`, raise `QuotaExceeded` if too many
+    messages of the account wait.
     """
     if TOPICS.hold(tx, topic.account_id, topic.id) is None:
         raise TopicMissing

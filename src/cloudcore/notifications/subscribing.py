@@ -19,7 +19,7 @@ from cloudcore.notifications.subscriptions import SUBSCRIPTION_ROWS as ROWS
 from cloudcore.notifications.topic import SUBSCRIPTIONS, Subscription, SubscriptionMissing, Topic
 from cloudcore.notifications.topics import ROWS as TOPICS
 from cloudcore.quotas.limits import check_limit
-from cloudcore.web.ratelimit import Budget, count_request
+from cloudcore.web.rate_limits import Budget, count_request
 
 _HOUR: Final = 3600
 OF_ENDPOINT: Final = Budget(limit=10, window_seconds=_HOUR, is_extended=False)

@@ -43,7 +43,7 @@ class Publication(NamedTuple):
     """Media type of the message, if one was published with it."""
 
 
-class Delivery(NamedTuple):
+class PendingDelivery(NamedTuple):
     """A message that an endpoint has not received yet."""
 
     id: str

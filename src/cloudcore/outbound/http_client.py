@@ -29,7 +29,7 @@ from cloudcore.outbound.http_connection import (
     AnswerTooLong,
     HttpConnection,
     RequestFailed,
-    Stage,
+    RequestStage,
     Unreachable,
 )
 
@@ -211,8 +211,9 @@ class HttpClient:
 
         A name that cannot be resolved now is accepted: each connection checks again.
 
-        A name that cannot be resolved now passes: each connection checks again. Raise `NotAllowed`
-        if the URL or one of its addresses may not be asked.
+        Raises:
+            NotAllowed: the URL or one of its addresses may not be asked.
+
         """
         destination = check_url(url, self.allowed)
         try:
@@ -278,7 +279,7 @@ class HttpClient:
             raise
 
     async def _connect(self, destination: Destination) -> HttpConnection:
-        stage: Stage = "dns"
+        stage: RequestStage = "dns"
         try:
             async with asyncio.timeout(self._limits.connect):
                 addresses = await self._addresses(destination)

@@ -14,7 +14,7 @@ from typing import Final, Literal, cast
 
 import httptools
 
-Stage = Literal["dns", "connect", "tls", "answer"]
+RequestStage = Literal["dns", "connect", "tls", "answer"]
 
 
 class RequestFailed(Exception):
@@ -24,9 +24,9 @@ class RequestFailed(Exception):
 class Unreachable(RequestFailed):
     """The host could not be asked, or stopped in the middle of its answer."""
 
-    def __init__(self, message: str, stage: Stage) -> None:
+    def __init__(self, message: str, stage: RequestStage) -> None:
         super().__init__(message)
-        self.stage: Stage = stage
+        self.stage: RequestStage = stage
         """How far the request came."""
 
 

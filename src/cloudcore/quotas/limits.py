@@ -112,7 +112,7 @@ def tell_level(
 
 EVERY_ACCOUNT: Final = ""
 """Instead of an account's id: the limits of those that have none of their own."""
-MOST: Final = 2**62
+MAX_QUOTA: Final = 2**62
 """The largest limit."""
 
 _AT_LEAST_NONE: Final = "maximum >= 0"

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from cloudcore.account_rows import find_account, handle_of
 from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, InvalidInput, NotFound
-from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
+from cloudcore.quotas.limits import EVERY_ACCOUNT, MAX_QUOTA
 from cloudcore.quotas.needs import Allowance, QuotaNeeds
 from cloudcore.resource_names import Crn
 from cloudcore.web.app import Context, Needs
@@ -81,7 +81,7 @@ class QuotaPage(PageQuery, kw_only=True):
 class SetQuota(RequestBody):
     """A limit that holds from the next request on; what there is already stays."""
 
-    limit: Annotated[int, Meta(ge=0, le=MOST)]
+    limit: Annotated[int, Meta(ge=0, le=MAX_QUOTA)]
     """Number, or bytes; 0 for nothing more."""
     account: Handle | None = None
     """Handle or id of the account; without it, of all accounts that have no limit of their own."""

@@ -234,7 +234,7 @@ class Filter(NamedTuple):
     """What the column has in those that are listed only if the parameter asks for them."""
 
 
-class Target(NamedTuple):
+class ReferenceTarget(NamedTuple):
     """The resource that a field refers to."""
 
     resource: Resource[Any]
@@ -267,7 +267,7 @@ class Resource(Generic[R]):
     quota: int = 1000
     """Most that an account has, where no operator has set another limit."""
     filters: tuple[Filter, ...] = ()
-    refers: Mapping[str, Target] = field(default_factory=dict, hash=False)
+    refers: Mapping[str, ReferenceTarget] = field(default_factory=dict, hash=False)
     """What the fields of other resources mean; a field that is not here means one of this kind."""
     methods: tuple[Verb, ...] = VERBS
     """The standard methods it has; a family writes the others by hand."""

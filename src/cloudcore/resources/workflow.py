@@ -25,8 +25,9 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict, Unavailable
 from cloudcore.events import Events
+from cloudcore.jobs.backoff import backoff_seconds
 from cloudcore.jobs.faults import Fault, add_fault
-from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, doubled
+from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next
 from cloudcore.jobs.queue import Job, NewJob, enqueue
 from cloudcore.jobs.worker import described
 from cloudcore.resources.resource import DELETING, Worked
@@ -238,7 +239,7 @@ class Work(Generic[R, N]):
             )
         if result.seconds is not None:
             return Next(attempt, store, delay_seconds=result.seconds)
-        pause = doubled(step.first_retry_seconds, step.longest_retry_seconds, attempt.tries)
+        pause = backoff_seconds(step.first_retry_seconds, step.longest_retry_seconds, attempt.tries)
         return Next(attempt._replace(tries=attempt.tries + 1), store, delay_seconds=pause)
 
     def _attempt(self, cursor: object, first: StepAttempt) -> StepAttempt:

@@ -29,7 +29,7 @@ MOST_TOGETHER: Final = 64
 """Most answers that are proved by one read."""
 
 
-class Proof(NamedTuple):
+class AnswerProof(NamedTuple):
     """The proof of an answer: it is unchanged while `look` with `given` returns `found`.
 
     The application read `found` before, or in the same statement as, the content of its answer. A
@@ -99,7 +99,7 @@ class KeepTerms(NamedTuple):
 
     until: int
     """By the clock, in microseconds."""
-    proof: Proof | None = None
+    proof: AnswerProof | None = None
     """None if it depends on nothing but the request."""
     noted: Callable[[], None] | None = None
     """Called each time that it is given again."""
@@ -187,7 +187,7 @@ class KeptEntry:
         return tuple.__new__(RequestRecord, fields)  # at half the cost of `_make`
 
 
-AnswerKey = tuple[Proof | None, bytes, bytes, bytes]
+AnswerKey = tuple[AnswerProof | None, bytes, bytes, bytes]
 
 
 class KeptAnswers:
@@ -345,7 +345,7 @@ class KeptAnswers:
             if answer.siblings is not None:
                 answer.siblings.drop(answer)
 
-    def _siblings_of(self, proof: Proof | None) -> Siblings | None:
+    def _siblings_of(self, proof: AnswerProof | None) -> Siblings | None:
         if proof is None or (proof.revision is None and proof.look_at_many is None):
             return None
         key = (proof.revision, proof.look_at_many, proof.given[:-1])

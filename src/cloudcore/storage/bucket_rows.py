@@ -108,7 +108,7 @@ def keep_bucket(tx: Connection, account_id: str, bucket_id: str) -> Bucket | Non
 def list_buckets(
     tx: Connection, account_id: str, region: str, asked: Sequence[str], after: str, limit: int
 ) -> list[Bucket]:
-    """Return buckets of an account by name; `asked` is empty, or the only name."""
+    """Return buckets of an account, sorted by name; `asked` is one name, or empty for all."""
     (name,) = asked
     rows = tx.rows(_LIST, account_id=account_id, region=region, name=name, after=after, limit=limit)
     return [BUCKET_ROWS.record_of(row) for row in rows]

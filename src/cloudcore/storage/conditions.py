@@ -14,7 +14,7 @@ from cloudcore.storage.errors import ConditionFailed, InvalidRange, NoSuchKey
 Outcome = Literal["send", "not_modified"]
 
 
-class Conditions(NamedTuple):
+class RequestConditions(NamedTuple):
     """The conditions of a request; None if absent. ETags are without quotes."""
 
     if_match: tuple[str, ...] | None = None
@@ -27,7 +27,7 @@ class Conditions(NamedTuple):
     """As given, with quotes."""
 
 
-NO_CONDITIONS: Final = Conditions()
+NO_CONDITIONS: Final = RequestConditions()
 
 
 def etags(header: str) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def etags(header: str) -> tuple[str, ...]:
     return tuple(each for each in listed if each)
 
 
-def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
+def check_read(conditions: RequestConditions, etag: str, created_at: int) -> Outcome:
     """Evaluate the conditions of a read (RFC 9110, 13.2.2).
 
     Raise `ConditionFailed` if the object must not be sent.
@@ -54,7 +54,7 @@ def check_read(conditions: Conditions, etag: str, created_at: int) -> Outcome:
     return "send"
 
 
-def range_applies(conditions: Conditions, etag: str) -> bool:
+def range_applies(conditions: RequestConditions, etag: str) -> bool:
     """Return True if the ``Range`` of a download applies to this object (RFC 9110, 13.1.5).
 
     A date is never enough: another object may have been stored in the same second.
@@ -62,7 +62,7 @@ def range_applies(conditions: Conditions, etag: str) -> bool:
     return conditions.if_range is None or conditions.if_range.strip() == f'"{etag}"'
 
 
-def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
+def check_copy(conditions: RequestConditions, etag: str, created_at: int) -> None:
     """Evaluate the conditions of a copy; an unmodified object is refused too.
 
     Raise `ConditionFailed` if it must not be copied.
@@ -72,7 +72,7 @@ def check_copy(conditions: Conditions, etag: str, created_at: int) -> None:
         raise ConditionFailed("If-None-Match" if given else "If-Modified-Since")
 
 
-def check_write(conditions: Conditions, etag: str | None) -> None:
+def check_write(conditions: RequestConditions, etag: str | None) -> None:
     """Evaluate the conditions of a write over an object with `etag`, or over none.
 
     Raise `ConditionFailed` if the existing object forbids it, `NoSuchKey` if there must be one, and

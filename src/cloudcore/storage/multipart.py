@@ -20,7 +20,7 @@ from cloudcore.storage import upload_rows as rows
 from cloudcore.storage.bucket import OBJECT_CREATED, Bucket, check_size
 from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
 from cloudcore.storage.checksums import Algorithm
-from cloudcore.storage.conditions import NO_CONDITIONS, Conditions
+from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions
 from cloudcore.storage.errors import (
     BadDigest,
     EntityTooSmall,
@@ -32,7 +32,7 @@ from cloudcore.storage.errors import (
     UnknownChecksum,
 )
 from cloudcore.storage.needs import BucketBytes
-from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
 from cloudcore.storage.objects import hold, put_in_place, tell
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import Piece
@@ -66,7 +66,7 @@ class Completion(NamedTuple):
     parts: Sequence[GivenPart]
     object_id: str
     """A new id."""
-    conditions: Conditions = NO_CONDITIONS
+    conditions: RequestConditions = NO_CONDITIONS
     checksum: tuple[str, str] | None = None
     """Algorithm and value of the whole object, if the client says it."""
     checksum_type: str | None = None
@@ -254,7 +254,9 @@ def _known_checksum(upload: Upload, piece: Piece, name: str) -> str:
     raise UnknownChecksum(upload.checksum_algorithm, name)
 
 
-def _check_whole(upload: Upload, asked: Completion, whole: Checksum | None, size: int) -> None:
+def _check_whole(
+    upload: Upload, asked: Completion, whole: ObjectChecksum | None, size: int
+) -> None:
     """Compare the assembled object with the size and checksum of the request."""
     if asked.checksum is not None:
         name, value = asked.checksum
@@ -293,7 +295,7 @@ def _assembled(
     )
 
 
-def _checksum(upload: Upload, chosen: Sequence[Piece]) -> Checksum | None:
+def _checksum(upload: Upload, chosen: Sequence[Piece]) -> ObjectChecksum | None:
     """Return the checksum of the whole from those of the parts."""
     if upload.checksum_algorithm is None:
         return None
@@ -305,8 +307,8 @@ def _checksum(upload: Upload, chosen: Sequence[Piece]) -> Checksum | None:
         parts.append(checksums.Part(digest, piece.stored.size))
     if upload.checksum_type == "FULL_OBJECT":
         value = checksums.encode(checksums.combine(algorithm, parts))
-        return Checksum(algorithm.value, value, "FULL_OBJECT")
-    return Checksum(algorithm.value, checksums.composite(algorithm, parts), "COMPOSITE")
+        return ObjectChecksum(algorithm.value, value, "FULL_OBJECT")
+    return ObjectChecksum(algorithm.value, checksums.composite(algorithm, parts), "COMPOSITE")
 
 
 def _fingerprint(parts: Sequence[GivenPart]) -> str:

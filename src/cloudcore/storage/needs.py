@@ -147,9 +147,9 @@ class OpenBytes(Protocol):
         ...
 
 
-UsableKeys = object
-"""The KMS keys that a transaction has found usable, for the call that follows it. Only the store
-knows what it is."""
+KeyAccess = object
+"""What the store found out in a transaction about the KMS keys of some pieces; it is given back to
+the store in the call that follows. Its type is the store's own."""
 
 
 class BucketBytes(Protocol):
@@ -164,22 +164,22 @@ class BucketBytes(Protocol):
         """Return True if new pieces are sealed."""
         ...
 
-    def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> UsableKeys:
+    def key_to_write(self, tx: Connection, account_id: str, kms_key_id: str | None) -> KeyAccess:
         """Check that a KMS key is usable, for `stage`; None is the account's platform key."""
         ...
 
     def keys_to_read(
         self, tx: Connection, account_id: str, pieces: Sequence[StoredPiece]
-    ) -> UsableKeys:
+    ) -> KeyAccess:
         """Check that the KMS keys of pieces are usable, for `open`."""
         ...
 
-    async def stage(self, account_id: str, usable: UsableKeys) -> StagedPiece:
+    async def stage(self, account_id: str, usable: KeyAccess) -> StagedPiece:
         """Begin a new piece. Nothing is stored before its first bytes are written."""
         ...
 
     async def open(
-        self, account_id: str, pieces: Sequence[StoredPiece], usable: UsableKeys
+        self, account_id: str, pieces: Sequence[StoredPiece], usable: KeyAccess
     ) -> OpenBytes:
         """Open pieces of one account, in this order.
 

@@ -12,15 +12,15 @@ from cloudcore.storage import objects
 from cloudcore.storage.bucket import TRANSFER, Bucket
 from cloudcore.storage.conditions import (
     NO_CONDITIONS,
-    Conditions,
     Outcome,
+    RequestConditions,
     check_copy,
     check_read,
     range_applies,
 )
 from cloudcore.storage.errors import BytesDamaged, InvalidPartNumber, NoSuchPart
-from cloudcore.storage.needs import OpenBytes, StorageNeeds, StoredPiece, UsableKeys
-from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.needs import KeyAccess, OpenBytes, StorageNeeds, StoredPiece
+from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
 from cloudcore.storage.pieces import rows as piece_rows
 from cloudcore.storage.pieces.rows import ListedPiece, Piece
 
@@ -34,7 +34,7 @@ it asks for all. Raises `InvalidRange`."""
 class FoundPart(NamedTuple):
     """A part of an object."""
 
-    checksum: Checksum | None
+    checksum: ObjectChecksum | None
     """By the algorithm of the object's."""
     total: int
     """How many parts the object has."""
@@ -55,7 +55,7 @@ class FoundObject(NamedTuple):
     """Those that hold the range; none if no byte will be read."""
     skipped: int
     """Bytes of the first of them before the range."""
-    usable: UsableKeys | None
+    usable: KeyAccess | None
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ async def find_object(
     needs: StorageNeeds,
     bucket: Bucket,
     key: str,
-    conditions: Conditions = NO_CONDITIONS,
+    conditions: RequestConditions = NO_CONDITIONS,
     ranged: Ranged | None = None,
     part_number: int | None = None,
     *,

@@ -22,7 +22,7 @@ from cloudcore.storage.tables import storage_objects
 _o = storage_objects.c
 
 
-class Checksum(NamedTuple):
+class ObjectChecksum(NamedTuple):
     """The checksum of an object or a part by the client's algorithm."""
 
     algorithm: str
@@ -56,7 +56,7 @@ class StoredObject(NamedTuple):
     etag: str
     """Without quotes."""
     attributes: ObjectAttributes
-    checksum: Checksum | None
+    checksum: ObjectChecksum | None
     created_at: int
 
     @property
@@ -65,14 +65,14 @@ class StoredObject(NamedTuple):
         return "-" in self.etag
 
 
-class Entry(NamedTuple):
+class ObjectEntry(NamedTuple):
     """An object in a listing."""
 
     key: str
     size: int
     etag: str
     storage_class: str
-    checksum: Checksum | None
+    checksum: ObjectChecksum | None
     created_at: int
 
 
@@ -157,7 +157,7 @@ def erase_object(tx: Connection, found: StoredObject) -> None:
 
 def list_keys(
     tx: Connection, account_id: str, bucket_id: str, first: bytes, end: bytes, limit: int
-) -> list[Entry]:
+) -> list[ObjectEntry]:
     """Return objects by key, from `first` to before `end`."""
     rows = tx.rows(
         _LIST, account_id=account_id, bucket_id=bucket_id, first=first, end=end, limit=limit
@@ -188,8 +188,8 @@ def _decoded_map(text: str) -> dict[str, str]:
     return {} if text == "{}" else msgspec.json.decode(text, type=dict[str, str])
 
 
-def _checksum(text: str | None) -> Checksum | None:
-    return None if text is None else msgspec.json.decode(text, type=Checksum)
+def _checksum(text: str | None) -> ObjectChecksum | None:
+    return None if text is None else msgspec.json.decode(text, type=ObjectChecksum)
 
 
 def _object(row: Row | None) -> StoredObject | None:
@@ -201,9 +201,11 @@ def _object(row: Row | None) -> StoredObject | None:
     return StoredObject._make((*ids, key, size, etag, attributes, _checksum(checksum), created_at))
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: Row) -> ObjectEntry:
     key, size, etag, storage_class, checksum, created_at = row
-    return Entry(bytes(key).decode(), size, etag, storage_class, _checksum(checksum), created_at)
+    return ObjectEntry(
+        bytes(key).decode(), size, etag, storage_class, _checksum(checksum), created_at
+    )
 
 
 _FIRST_READ: Final = 16
@@ -214,7 +216,7 @@ _BEHIND_ALL: Final = b"\xff"
 class Listing(NamedTuple):
     """A page of a listing."""
 
-    entries: list[Entry]
+    entries: list[ObjectEntry]
     prefixes: list[str]
     """Common prefixes: each ends in the delimiter."""
     next_after: str | None
@@ -237,7 +239,7 @@ def list_page(
     while (row := walk.next(limit - len(found.entries) - len(found.prefixes) + 1)) is not None:
         if len(found.entries) + len(found.prefixes) == limit:
             return found._replace(next_after=last)
-        if isinstance(row, Entry):
+        if isinstance(row, ObjectEntry):
             found.entries.append(row)
             last = row.key
         else:
@@ -264,11 +266,11 @@ class _Walk:
         self._delimiter = delimiter
         first, self._end = span_of(prefix)
         self._first = max(first, self._start(after))
-        self._read: list[Entry] = []
+        self._read: list[ObjectEntry] = []
         self._is_last = False
         self._count = _FIRST_READ
 
-    def next(self, wanted: int) -> Entry | str | None:
+    def next(self, wanted: int) -> ObjectEntry | str | None:
         """Return the next object or common prefix; about `wanted` more calls will follow."""
         if not self._read and not self._fill(wanted):
             return None

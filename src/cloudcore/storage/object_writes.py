@@ -22,11 +22,16 @@ from cloudcore.storage import checksums, multipart, objects
 from cloudcore.storage.bucket import Bucket, check_size, key_bytes
 from cloudcore.storage.bucket_rows import check_room
 from cloudcore.storage.checksums import Algorithm
-from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
+from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import IncompleteBody
-from cloudcore.storage.needs import SealedPiece, StagedPiece, StorageNeeds, StoredPiece, UsableKeys
+from cloudcore.storage.needs import KeyAccess, SealedPiece, StagedPiece, StorageNeeds, StoredPiece
 from cloudcore.storage.object_reads import OpenRange
-from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject, find_object
+from cloudcore.storage.object_rows import (
+    ObjectAttributes,
+    ObjectChecksum,
+    StoredObject,
+    find_object,
+)
 from cloudcore.storage.pieces.rows import Piece
 
 T = TypeVar("T")
@@ -79,7 +84,7 @@ async def store_object(
     attributes: ObjectAttributes,
     body: Body,
     terms: Terms = Terms(),  # noqa: B008 - immutable
-    conditions: Conditions = NO_CONDITIONS,
+    conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject:
     """Store a body as the object of a key; publish to `events`. It replaces the existing one.
 
@@ -98,7 +103,7 @@ async def store_object(
     check_size(terms.declared or 0)
     of = bucket.account_id, bucket.id
 
-    def look(tx: Connection) -> UsableKeys:
+    def look(tx: Connection) -> KeyAccess:
         if conditions != NO_CONDITIONS or terms.declared:
             before = find_object(tx, *of, key)
             check_write(conditions, before and before.etag)
@@ -150,7 +155,7 @@ async def store_part(
     multipart.check_part_number(number)
     check_size(terms.declared or 0)
 
-    def look(tx: Connection) -> tuple[Algorithm | None, UsableKeys]:
+    def look(tx: Connection) -> tuple[Algorithm | None, KeyAccess]:
         upload = multipart.find_upload(tx, bucket, upload_id)
         check_room(tx, bucket.account_id, terms.declared or 0, needs.account_bytes)
         name = upload.checksum_algorithm
@@ -198,7 +203,7 @@ class _Staging:
 
     needs: StorageNeeds
     account_id: str
-    usable: UsableKeys
+    usable: KeyAccess
     staged: StagedPiece | None = None
     may_be_recorded: bool = False
 
@@ -291,10 +296,10 @@ class _Staging:
         return piece._replace(stored=stored)
 
 
-def _checksum(algorithm: Algorithm | None, digests: Digests) -> Checksum | None:
+def _checksum(algorithm: Algorithm | None, digests: Digests) -> ObjectChecksum | None:
     if algorithm is None or digests.checksum is None:
         return None
-    return Checksum(algorithm.value, digests.checksum)
+    return ObjectChecksum(algorithm.value, digests.checksum)
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

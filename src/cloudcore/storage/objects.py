@@ -17,7 +17,7 @@ from cloudcore.storage.bucket import (
     object_crn,
 )
 from cloudcore.storage.bucket_rows import Held, change_held, check_room, tell_bytes
-from cloudcore.storage.conditions import NO_CONDITIONS, Conditions, check_write
+from cloudcore.storage.conditions import NO_CONDITIONS, RequestConditions, check_write
 from cloudcore.storage.errors import ConditionFailed, NoSuchBucket, NoSuchKey
 from cloudcore.storage.object_rows import StoredObject
 from cloudcore.storage.pieces.rows import Piece, add_piece, condemn_object
@@ -40,7 +40,7 @@ def record_object(
     piece: Piece,
     most: int,
     events: Events,
-    conditions: Conditions = NO_CONDITIONS,
+    conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject:
     """Insert an object of one piece; it replaces the existing one.
 
@@ -86,7 +86,7 @@ def tell(
 
 
 def put_in_place(
-    tx: Connection, bucket: Bucket, made: StoredObject, conditions: Conditions
+    tx: Connection, bucket: Bucket, made: StoredObject, conditions: RequestConditions
 ) -> Held:
     """Write the row of an object; return the former object, whose pieces are condemned.
 
@@ -127,7 +127,7 @@ def delete_object(
     key: str,
     now: int,
     events: Events,
-    conditions: Conditions = NO_CONDITIONS,
+    conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject | None:
     """Delete an object; return it, or None if there was none.
 
@@ -155,7 +155,7 @@ def delete_objects(
     gone: list[StoredObject] = []
     refused: dict[str, PlatformError] = {}
     for key in sorted(set(keys)):
-        conditions = Conditions(if_match=(etags[key],)) if key in etags else NO_CONDITIONS
+        conditions = RequestConditions(if_match=(etags[key],)) if key in etags else NO_CONDITIONS
         try:
             found = _take(tx, bucket, key, now, conditions)
         except (ConditionFailed, NoSuchKey) as error:  # before anything was changed
@@ -168,7 +168,11 @@ def delete_objects(
 
 
 def _take(
-    tx: Connection, bucket: Bucket, key: str, now: int, conditions: Conditions = NO_CONDITIONS
+    tx: Connection,
+    bucket: Bucket,
+    key: str,
+    now: int,
+    conditions: RequestConditions = NO_CONDITIONS,
 ) -> StoredObject | None:
     """Delete an object, as `delete_object`, but count nothing."""
     key_bytes(key)

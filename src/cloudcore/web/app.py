@@ -34,15 +34,14 @@ from cloudcore.web import idempotency
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
+from cloudcore.web.path_tails import PLACEHOLDER, is_crooked
 from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import (
-    PLACEHOLDER,
     RouteError,
     RouteSpec,
     allowed,
     documented_actions,
-    is_crooked,
     router_of,
     routes_of,
     tails_of,

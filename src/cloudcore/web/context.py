@@ -33,7 +33,7 @@ from cloudcore.web import idempotency
 from cloudcore.web.audit import AuditedDatabase
 from cloudcore.web.pagination import PageQuery, Pager, UuidPage
 from cloudcore.web.query import parse_query
-from cloudcore.web.ratelimit import DEFAULT_BUDGET, Budget
+from cloudcore.web.rate_limits import DEFAULT_BUDGET, Budget
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -109,11 +109,11 @@ class Authenticator(Protocol):
 AUTHENTICATOR: Final[Port[Authenticator]] = Port("platform.authenticator")
 
 
-CountRequest = Callable[[str, str], None]
+MeterRequest = Callable[[str, str], None]
 """Counts a request of an account, to the family that answered it."""
 
 
-def _count_nothing(_account_id: str, _family: str) -> None:
+def _meter_nothing(_account_id: str, _family: str) -> None:
     pass
 
 
@@ -131,7 +131,7 @@ class Platform:
     proxy_watch: ProxyWatch = field(default_factory=ProxyWatch)
     auditor: Auditor | None = None
     """Records every change, or None to record nothing."""
-    count_request: CountRequest = _count_nothing
+    meter_request: MeterRequest = _meter_nothing
     """Counts a request that was answered; it must be quick."""
 
 
@@ -186,7 +186,7 @@ class RequestContext:
         self.keyring: Keyring = platform.keyring
         self.settings: ControlSettings = platform.settings
         self.passwords: PasswordChecks = platform.passwords
-        self._count_request = platform.count_request
+        self._meter_request = platform.meter_request
         self.vocabulary: Vocabulary = vocabulary or Vocabulary()
         """What policies can name."""
         self.request_id = request_id
@@ -432,7 +432,7 @@ class RequestContext:
     def note_answered(self, family: str) -> None:
         """Count this request, which was not refused, as one of the caller's account."""
         if self.caller is not None and self.caller.account_id is not None:
-            self._count_request(self.caller.account_id, family)
+            self._meter_request(self.caller.account_id, family)
 
     def check_authorized(self) -> None:
         """Raise RuntimeError if the route has an action and `authorize` was not called."""

@@ -25,11 +25,12 @@ from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.resource_names import parse_uuid
-from cloudcore.serving.clients import rate_subject, source_address
+from cloudcore.serving.clients import source_address
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
-from cloudcore.web.ratelimit import count_request
+from cloudcore.web.path_tails import PLACEHOLDER
+from cloudcore.web.rate_limits import limit_operation
 from cloudcore.web.request_state import RequestState, request_state_of
-from cloudcore.web.route_spec import PLACEHOLDER, RouteSpec
+from cloudcore.web.route_spec import RouteSpec
 
 _BEARER: Final = re.compile(rb"bearer +([A-Za-z0-9._~+/-]{1,8192}=*) *", re.IGNORECASE)
 
@@ -115,7 +116,7 @@ class Guard:
         if spec.action is not None:
             await self._check_action(platform, state, context, spec.action)
         if spec.rate_limited:
-            await _count(state, context, spec)
+            await _limit(state, context, spec)
 
     async def _check_action(
         self, platform: Platform, state: RequestState, context: RequestContext, action: str
@@ -152,13 +153,14 @@ async def _authenticate(
     return await platform.authenticator.authenticate(bearer[1].decode("ascii"), origin)
 
 
-async def _count(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
-    if context.caller is not None:
-        subject = f"principal:{context.caller.id}"
-    else:
-        subject = f"address:{rate_subject(context.source_ip)}"
-    state.rate_limit = await context.database.write_relaxed(
-        count_request, spec.operation, subject, context.settings.budget, context.clock()
+async def _limit(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
+    state.rate_limit = await limit_operation(
+        context.database,
+        spec.operation,
+        None if context.caller is None else context.caller.id,
+        context.source_ip,
+        context.settings.budget,
+        context.clock(),
     )
     if state.rate_limit.is_refused:
         raise RateLimited("too many requests", retry_after=state.rate_limit.reset)

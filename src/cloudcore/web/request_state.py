@@ -25,7 +25,7 @@ from cloudcore.errors import PlatformError
 from cloudcore.web import idempotency
 from cloudcore.web.context import RequestContext
 from cloudcore.web.envelope import render
-from cloudcore.web.ratelimit import RateLimitStatus
+from cloudcore.web.rate_limits import RateLimitStatus, rate_limit_headers
 from cloudcore.web.route_spec import RouteSpec
 
 _log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class RequestState:
         self.hides_absence = False
         """True if a 404 must be replaced by a 403: the caller may not learn what exists."""
         self.tail: str | None = None
-        """The decoded tail of the path (see `cloudcore.web.route_spec`), or None."""
+        """The decoded tail of the path (see `cloudcore.web.path_tails`), or None."""
         self.is_head = scope["method"] == "HEAD"
         self.receive = receive
         """The server's `receive`; it does not count against the memory budget of bodies."""
@@ -91,7 +91,7 @@ class RequestState:
             context.note_answered(spec.family or "")
         headers = [*start["headers"], (b"x-request-id", self.request_id.encode())]
         if self.rate_limit is not None and (start["status"] < 300 or start["status"] == 429):
-            headers.extend(_rate_headers(self.rate_limit))
+            headers.extend(rate_limit_headers(self.rate_limit))
         if 200 <= start["status"] < 300 and self._is_private(headers):
             headers.append((b"cache-control", b"no-store"))
         start["headers"] = headers
@@ -163,11 +163,3 @@ def request_state_of(scope: Any) -> RequestState:  # noqa: ANN401 - any of the f
     """Return the state of the request that a scope belongs to."""
     found: RequestState = scope["state"][_STATE]
     return found
-
-
-def _rate_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
-    return [
-        (b"x-ratelimit-limit", b"%d" % status.limit),
-        (b"x-ratelimit-remaining", b"%d" % status.remaining),
-        (b"x-ratelimit-reset", b"%d" % status.reset),
-    ]

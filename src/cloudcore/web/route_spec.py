@@ -1,20 +1,14 @@
-"""Declarations of routes, and the tail of a path: a last parameter that takes the rest of it.
-
-The framework splits a path into segments and normalises it, so ``a%2Fb``, ``a//b`` and ``a/`` would
-become other keys. Here the tail is cut from the path as it was sent and percent-decoded once; the
-framework gets `PLACEHOLDER` instead.
-"""
+"""Declarations of routes: what `opt` of a handler may say, and its check at startup."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from http import HTTPStatus
 from inspect import cleandoc
-from typing import Any, Final, NamedTuple
-from urllib.parse import unquote
+from typing import Any, Final
 
 import msgspec
 from litestar import Litestar, Router
@@ -24,95 +18,10 @@ from litestar.handlers import HTTPRouteHandler
 from litestar.params import BodyKwarg
 from litestar.routes import HTTPRoute
 
-from cloudcore.errors import InvalidInput
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.vocabulary import ActionOperation
 from cloudcore.web.context import ChangeCheck, Reply, RequestContext
-from cloudcore.web.query import decode_text
-
-PLACEHOLDER: Final = "-"
-
-
-class TailedPath(NamedTuple):
-    """A path that ends in a tail."""
-
-    head: str
-    """The path before the tail, decoded; it ends in a slash."""
-    tail: str | None
-    """The tail; None if it is not UTF-8, or has a malformed escape or a null character."""
-
-
-class Tails:
-    """Finds the tails of paths, by the templates of the routes that declare one."""
-
-    def __init__(self, templates: Iterable[str] = ()) -> None:
-        self._heads = [_segments(template)[:-1] for template in templates]
-
-    def find(self, path: bytes) -> TailedPath | None:
-        """Split a path as it was sent; return None if it has no tail or an empty one."""
-        for head in self._heads:
-            *before, tail = path.split(b"/", len(head))
-            if tail and len(before) == len(head) and all(map(_fits, head, before)):
-                shown = unquote(b"/".join(before).decode("utf-8", "replace"))
-                return TailedPath(f"{shown}/", _decoded(tail))
-        return None
-
-
-def collision(template: str, others: Iterable[str]) -> str | None:
-    """Return one of `others` that matches a path that `template`, with a tail, also matches."""
-    head = _segments(template)[:-1]
-    for other in others:
-        if other != template and _collide(head, _segments(other)):
-            return other
-    return None
-
-
-def is_crooked(path: bytes) -> bool:
-    """Return True if a path has an empty segment, an encoded slash or a null character.
-
-    The framework would read the first two differently, and a database refuses the last.
-    """
-    lowered = path.lower()
-    return (
-        b"//" in path
-        or (len(path) > 1 and path.endswith(b"/"))
-        or b"%2f" in lowered
-        or b"%00" in lowered
-    )
-
-
-def _segments(template: str) -> list[str]:
-    return template.split("/")
-
-
-def _fits(expected: str, segment: bytes) -> bool:
-    if not expected:  # before the first slash
-        return not segment
-    if not segment or is_crooked(segment):
-        return False
-    return expected.startswith("{") or unquote(segment.decode("utf-8", "replace")) == expected
-
-
-def _decoded(tail: bytes) -> str | None:
-    try:
-        return decode_text(tail, plus_is_blank=False, unambiguous=True)
-    except InvalidInput:
-        return None
-
-
-def _collide(head: Sequence[str], other: Sequence[str]) -> bool:
-    """Return True if a path with a tail after `head` can match `other`, or the reverse.
-
-    The framework does not backtrack from a literal segment to a parameter. So a literal segment
-    hides a parameter at the same place even if the paths differ later.
-    """
-    for mine, theirs in zip(head, other, strict=False):
-        if mine.startswith("{") != theirs.startswith("{"):
-            return True
-        if not mine.startswith("{") and mine != theirs:
-            return False
-    return len(other) > len(head)
-
+from cloudcore.web.path_tails import Tails, collision
 
 _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
 _OPTIONAL: Final[dict[str, type]] = {

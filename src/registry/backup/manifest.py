@@ -77,7 +77,7 @@ class Damage(msgspec.Struct, frozen=True):
     problem: str
 
 
-class Manifest(msgspec.Struct, frozen=True):
+class BackupManifest(msgspec.Struct, frozen=True):
     """The contents of a backup."""
 
     format: int
@@ -107,7 +107,7 @@ class _Format(msgspec.Struct):
     format: int
 
 
-def read_manifest(folder: Path) -> Manifest | None:
+def read_manifest(folder: Path) -> BackupManifest | None:
     """Return the manifest of a backup, or None if there is none.
 
     Raise `BackupUnusable` if it is damaged, or of a later version of the program.
@@ -123,12 +123,12 @@ def read_manifest(folder: Path) -> Manifest | None:
                 f"{folder} has the format {found}, and this program reads {FORMAT}: use the"
                 " version that took the backup, or a later one"
             )
-        return msgspec.json.decode(document, type=Manifest)
+        return msgspec.json.decode(document, type=BackupManifest)
     except msgspec.DecodeError as error:
         raise BackupUnusable(f"{folder / NAME} is damaged: {error}") from None
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
+def write_manifest(folder: Path, manifest: BackupManifest) -> None:
     """Replace the manifest atomically and durably; all it names is durable already."""
     new = folder / f"{NAME}.new"
     with new.open("wb") as file:

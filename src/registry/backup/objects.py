@@ -23,7 +23,7 @@ from registry.oci.digest import digest_of
 _PAGE: Final = 500
 
 
-class Progress(NamedTuple):
+class CopyProgress(NamedTuple):
     """Progress of the copying: the kind of objects, how many of how many, and bytes written."""
 
     stage: str
@@ -42,14 +42,14 @@ class Copied(NamedTuple):
     damaged: list[Damage]
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[CopyProgress], None]
 
 
 class Names(NamedTuple):
     """The objects of one store that a database names."""
 
     stage: str
-    """Their kind, for `Progress`."""
+    """Their kind, for `CopyProgress`."""
     rows: StoredRows
 
 
@@ -88,7 +88,7 @@ def copy_objects(
                     new_objects, new_bytes = new_objects + 1, new_bytes + row.stored_size
                 if problem:
                     damaged.append(Damage(row.stored_id, row.digest, problem))
-                report(Progress(names.stage, done, total, new_bytes))
+                report(CopyProgress(names.stage, done, total, new_bytes))
     finally:
         threads.shutdown(cancel_futures=True)
     copier.flush()

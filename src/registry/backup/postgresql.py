@@ -27,8 +27,8 @@ from cloudcore.errors import Unavailable
 from registry.backup.catalog import write_catalog
 from registry.backup.errors import DumpRefused
 from registry.backup.files import sha256_of, size_of
-from registry.backup.manifest import Damage, DatabaseFile, Dump, Manifest
-from registry.backup.objects import Progress, Report, damaged_inline
+from registry.backup.manifest import BackupManifest, Damage, DatabaseFile, Dump
+from registry.backup.objects import CopyProgress, Report, damaged_inline
 from registry.backup.programs import environment_of, feed, find_program, reading_from
 from registry.composition.unfinished_restoration import MARK
 from registry.metadata.collector.generations import first_account
@@ -100,7 +100,7 @@ def dump_database(
             (schema,) = _values(raw, "SELECT current_schema()")
             others = [name for name in _values(raw, _RELATIONS) if name not in ours]
             functions = _values(raw, _FUNCTIONS, ours)
-            report(Progress("database", 0, 1))
+            report(CopyProgress("database", 0, 1))
             write_catalog(raw, catalog)
             damaged = damaged_inline(PostgresqlConnection(raw), verifies=verifies)
             command = [
@@ -115,7 +115,7 @@ def dump_database(
     return DatabaseFile(file.name, size_of(file) or 0, sha256, dump), damaged
 
 
-def check_empty(url: str, manifest: Manifest, *, is_continued: bool) -> None:
+def check_empty(url: str, manifest: BackupManifest, *, is_continued: bool) -> None:
     """Check that a dump can be restored into a database: it has no tables in its schema.
 
     If the restoration `is_continued`, it may have those that this backup brought.
@@ -146,7 +146,7 @@ def check_empty(url: str, manifest: Manifest, *, is_continued: bool) -> None:
             raise _refusal(found)
 
 
-def mark_database(url: str, manifest: Manifest) -> None:
+def mark_database(url: str, manifest: BackupManifest) -> None:
     """Mark a database as one that is restored, so that no program of ours makes tables in it.
 
     Raise `DumpRefused` if it has tables of others, `Unavailable` if it cannot be reached.
@@ -167,7 +167,7 @@ def _refusal(found: Sequence[str]) -> DumpRefused:
     )
 
 
-def restore_dump(url: str, folder: Path, manifest: Manifest, report: Report) -> None:
+def restore_dump(url: str, folder: Path, manifest: BackupManifest, report: Report) -> None:
     """Restore the dump of a backup in `folder`, in one transaction, unless it is there already.
 
     The database was marked, and stays so until `forget_mark` is called.
@@ -286,7 +286,7 @@ def _mark(raw: psycopg.Connection, backup_id: str) -> None:
         raw.execute(sql.SQL("INSERT INTO {} VALUES (%s)").format(table), [backup_id])
 
 
-def _dump_of(manifest: Manifest) -> Dump:
+def _dump_of(manifest: BackupManifest) -> Dump:
     assert manifest.database.dump is not None
     return manifest.database.dump
 
@@ -300,7 +300,7 @@ def _write(read: Any, file: Path, report: Report) -> str:  # noqa: ANN401 - of a
             copy.write(chunk)
             digest.update(chunk)
             written += len(chunk)
-            report(Progress("database", 0, 1, written))
+            report(CopyProgress("database", 0, 1, written))
         copy.flush()
         os.fsync(descriptor)
     return digest.hexdigest()
@@ -312,4 +312,4 @@ def _chunks(file: Path, report: Report) -> Iterator[bytes]:
         while chunk := dump.read(_CHUNK):
             yield chunk
             done += len(chunk)
-            report(Progress("database", 0, 1, done))
+            report(CopyProgress("database", 0, 1, done))

@@ -28,14 +28,14 @@ _KEPT: Final = ("PATH", "HOME", "TMPDIR")
 _LAST_LINES: Final = 5
 
 
-class Program(NamedTuple):
+class InstalledProgram(NamedTuple):
     """An installed program."""
 
     path: str
     major: int
 
 
-def find_program(name: str, at_least: int) -> Program:
+def find_program(name: str, at_least: int) -> InstalledProgram:
     """Return the installed program of the lowest major version that is at least `at_least`.
 
     What a later version writes may need a later server to be restored.
@@ -46,7 +46,9 @@ def find_program(name: str, at_least: int) -> Program:
     places = [on_path] if on_path else []
     for folder, pattern in _FOLDERS:
         places += [str(each) for each in sorted(Path(folder).glob(f"{pattern}/{name}"))]
-    found = [Program(place, major) for place in places if (major := _major(place)) is not None]
+    found = [
+        InstalledProgram(place, major) for place in places if (major := _major(place)) is not None
+    ]
     usable = [each for each in found if each.major >= at_least]
     if usable:
         return min(usable, key=lambda each: each.major)

@@ -21,11 +21,11 @@ from registry.backup.manifest import (
     OBJECTS,
     PIECES_FOLDER,
     ROOT_KEY,
+    BackupManifest,
     BackupUnusable,
-    Manifest,
     read_manifest,
 )
-from registry.backup.objects import BLOBS, PIECES, Progress, Report, copy_objects
+from registry.backup.objects import BLOBS, PIECES, CopyProgress, Report, copy_objects
 from registry.backup.stores import open_object_stores
 from registry.blobstore.disk.disk_io import flush_folder, make_folder
 from registry.composition.main import Registry, prepare
@@ -44,7 +44,7 @@ class RestoreRefused(Exception):
 
 def restore_backup(
     settings: Settings, source: Path, root_key: Path | None, report: Report
-) -> Manifest:
+) -> BackupManifest:
     """Restore the backup in `source` into the data folder, which must be absent or empty. Blocks.
 
     With a bucket in the settings, the objects go there, also those of a registry on disk.
@@ -76,7 +76,7 @@ def restore_backup(
             return manifest
         is_continued = _check_empty(settings, manifest)
         copy = source / manifest.database.readable
-        report(Progress("database", 0, 1))
+        report(CopyProgress("database", 0, 1))
         for name, sha256 in manifest.database.files.items():
             if sha256_of(source / name) != sha256:
                 raise BackupUnusable(
@@ -110,7 +110,7 @@ def restore_backup(
     return manifest
 
 
-def _end(settings: Settings, manifest: Manifest) -> None:
+def _end(settings: Settings, manifest: BackupManifest) -> None:
     """Remove the marks of a finished restoration."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import forget_mark  # noqa: PLC0415 - the driver
@@ -121,14 +121,16 @@ def _end(settings: Settings, manifest: Manifest) -> None:
     flush_folder(str(settings.data))
 
 
-def _has_ended(settings: Settings, manifest: Manifest) -> bool:
+def _has_ended(settings: Settings, manifest: BackupManifest) -> bool:
     """Return True if all of this restoration is done but the removal of its marks."""
     with suppress(FileNotFoundError):
         return (settings.data / UNDER_WAY).read_text() == _mark(settings, manifest) + _ENDED
     return False
 
 
-def _restore_database(settings: Settings, source: Path, manifest: Manifest, report: Report) -> None:
+def _restore_database(
+    settings: Settings, source: Path, manifest: BackupManifest, report: Report
+) -> None:
     """Restore the database durably, without migrating it."""
     if is_postgresql(settings.database):
         from registry.backup.postgresql import restore_dump  # noqa: PLC0415 - the driver
@@ -159,7 +161,7 @@ def place_of(settings: Settings) -> str:
     return f"the bucket {store.store_s3_bucket}{below}"
 
 
-def _check_empty(settings: Settings, manifest: Manifest) -> bool:
+def _check_empty(settings: Settings, manifest: BackupManifest) -> bool:
     """Refuse unless data folder and database are absent, empty, or of this restoration.
 
     Return True if they are of this restoration.
@@ -190,7 +192,7 @@ def _check_empty(settings: Settings, manifest: Manifest) -> bool:
 
 
 def _root_key(
-    settings: Settings, source: Path, manifest: Manifest, given: Path | None
+    settings: Settings, source: Path, manifest: BackupManifest, given: Path | None
 ) -> Path | None:
     """Return the file of the root key, or None if the registry has none.
 
@@ -231,7 +233,7 @@ def _check_root_key(copy: Path, key: Path | None) -> None:
         raise RestoreRefused(f"{key} is not the root key of this backup")
 
 
-def _mark(settings: Settings, manifest: Manifest) -> str:
+def _mark(settings: Settings, manifest: BackupManifest) -> str:
     """Return the text of the mark of this restoration."""
     if not settings.store.store_s3_bucket:
         return manifest.id

@@ -40,10 +40,10 @@ from registry.backup.manifest import (
     OBJECTS,
     PIECES_FOLDER,
     ROOT_KEY,
+    BackupManifest,
     BackupUnusable,
     Damage,
     DatabaseFile,
-    Manifest,
     read_manifest,
     write_manifest,
 )
@@ -51,7 +51,7 @@ from registry.backup.objects import (
     BLOBS,
     PIECES,
     Copied,
-    Progress,
+    CopyProgress,
     Report,
     copy_objects,
     damaged_inline,
@@ -91,7 +91,7 @@ class BackupOptions:
 
 def take_backup(
     settings: Settings, target: Path, report: Report, options: BackupOptions
-) -> tuple[Manifest, Copied]:
+) -> tuple[BackupManifest, Copied]:
     """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
 
     Blobs that it has are not copied again. The earlier backup stays whole until the new manifest is
@@ -152,7 +152,7 @@ def take_backup(
                         if database.dump is not None or is_needed(tx, each.id)
                     )
                 check_held()
-            manifest = Manifest(
+            manifest = BackupManifest(
                 format=FORMAT,
                 id=backup_id,
                 registry=registry,
@@ -238,7 +238,7 @@ def _copy_database(
     copy_database(
         sqlite_path(settings.database),
         copy,
-        lambda done, total: report(Progress("database pages", done, total)),
+        lambda done, total: report(CopyProgress("database pages", done, total)),
     )
     with reading(copy) as tx:
         damaged = damaged_inline(tx, verifies=verifies)
@@ -266,7 +266,7 @@ def _kept_if_complete(target: Path) -> Iterator[None]:
         raise
 
 
-def _remove_strays(target: Path, manifest: Manifest | None) -> None:
+def _remove_strays(target: Path, manifest: BackupManifest | None) -> None:
     """Delete copies of databases and root keys that no manifest names.
 
     They are of earlier backups, or of interrupted ones. Files of other names stay; `target` must be
@@ -282,7 +282,7 @@ def _remove_strays(target: Path, manifest: Manifest | None) -> None:
             path.unlink()
 
 
-def _remove_rest(target: Path, manifest: Manifest) -> None:
+def _remove_rest(target: Path, manifest: BackupManifest) -> None:
     """Delete files that only earlier or interrupted backups needed."""
     _remove_strays(target, manifest)
     with reading(target / manifest.database.readable) as tx:

@@ -85,7 +85,7 @@ class BackupTimes(NamedTuple):
 def noted_backup(
     root: Path, clock: Callable[[], int] = system_clock
 ) -> Iterator[Callable[[], None]]:
-    """Note that a backup of the store at `root` runs during the block; yields what completes it.
+    """Note in the store at `root` that a backup runs during the block; yield a call to complete it.
 
     A failure to write the note, as on a full disk, is ignored: a backup matters more than its note.
     A second backup at the same time is not noted.

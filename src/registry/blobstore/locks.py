@@ -77,7 +77,7 @@ class FleetLocks:
 
     @contextmanager
     def deletions_held(self, patience_seconds: float) -> Iterator[HeldLock]:
-        """Hold the deletions of all nodes and stores in the block; give the lock, to be checked.
+        """Hold the deletions of all nodes and stores during the block; yield the lock.
 
         Raise `HeldByAnother` if another process holds them, `Unavailable` if the database cannot be
         reached.

@@ -65,14 +65,14 @@ class StoredBytes(BlockingObject):
         """Prepare to read a large range in order."""
 
 
-class Growth(NamedTuple):
+class StagedGrowth(NamedTuple):
     """The size of staged bytes, and whether it is final."""
 
     size: int
     is_committed: bool
 
 
-class Seen(NamedTuple):
+class StagedLook(NamedTuple):
     """The result of a look at staged bytes."""
 
     part: bytes
@@ -85,16 +85,16 @@ class Seen(NamedTuple):
 class BlockingGrowing:
     """Staged bytes open for reading while they grow."""
 
-    def look(self, offset: int, count: int) -> Seen:
+    def look(self, offset: int, count: int) -> StagedLook:
         """Return the bytes at an offset, at most `count`, as far as there are any.
 
         Raise `StagedDropped` if they were cut off, or the upload is neither staged nor an object.
         """
         size, is_committed = self.growth()
         part = self.read(offset, min(count, size - offset)) if offset < size else b""
-        return Seen(part, size, is_committed)
+        return StagedLook(part, size, is_committed)
 
-    def growth(self) -> Growth:
+    def growth(self) -> StagedGrowth:
         """Return the number of bytes, and whether they are committed; raise as `look` does."""
         raise NotImplementedError
 

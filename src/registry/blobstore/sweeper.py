@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from registry.errors import StoreUnavailable
 
 
-class StoredObject(NamedTuple):
+class ListedBytes(NamedTuple):
     """An object or staged bytes in a listing."""
 
     object_id: str
@@ -49,7 +49,7 @@ class BlobSweeper(Protocol):
         """
         ...
 
-    def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> AsyncIterator[ListedBytes]:
         """Yield every object, or those of a partition, in no particular order."""
         ...
 
@@ -57,7 +57,7 @@ class BlobSweeper(Protocol):
         """Yield the ids of a partition's objects; cheaper than `list_objects`."""
         ...
 
-    def list_staged(self) -> AsyncIterator[StoredObject]:
+    def list_staged(self) -> AsyncIterator[ListedBytes]:
         """Yield all staged bytes by upload id."""
         ...
 

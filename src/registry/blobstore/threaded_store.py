@@ -16,7 +16,7 @@ from registry.blobstore.reading import (
     GrowthSignals,
     ThreadedObject,
 )
-from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
+from registry.blobstore.sweeper import Deleted, ListedBytes, Orphan
 from registry.blobstore.threads import Runner, each_of
 from registry.errors import StoreUnavailable
 from registry.oci.digest import Digest
@@ -141,7 +141,7 @@ class ThreadedStore:
         """Return the names of the partitions by which objects are listed."""
         return self._blocking.partitions()
 
-    def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> AsyncIterator[ListedBytes]:
         """Yield every object, or those of a partition."""
         return each_of(self._run, self._blocking.list_objects(partition))
 
@@ -149,7 +149,7 @@ class ThreadedStore:
         """Yield the ids of a partition's objects."""
         return each_of(self._run, self._blocking.list_ids(partition))
 
-    def list_staged(self) -> AsyncIterator[StoredObject]:
+    def list_staged(self) -> AsyncIterator[ListedBytes]:
         """Yield all staged bytes by upload id."""
         return each_of(self._run, self._blocking.list_staged())
 
@@ -175,7 +175,7 @@ class ThreadedStore:
 
     @asynccontextmanager
     async def scan_alone(self) -> AsyncIterator[bool]:
-        """Hold the lock of orphan scans in the block; give False if another process has it."""
+        """Hold the lock of orphan scans during the block; yield False if another process has it."""
         lock = self._blocking.scan_alone()
 
         def leave() -> None:

@@ -38,7 +38,7 @@ from registry import errors
 from registry.blobstore.base import PLAIN, BlobStore, DataKey, ObjectDamaged, ObjectUnknown
 from registry.blobstore.opening import FileStore
 from registry.buckets.pieces import OpenPieces, StagedPiece, open_piece
-from registry.gc.orphans import RECENT, SETTLED, Found, Tenant, begun_at, due_places
+from registry.gc.orphans import RECENT, SETTLED, FoundOrphans, Tenant, begun_at, due_places
 from registry.metadata.blobs.wraps import hold_enabled
 from registry.services.blobs.sealing import key_of
 from registry.services.blobs.writing_keys import Seal
@@ -91,14 +91,14 @@ class BucketOrphans:
             _log.warning("set aside %d %s that belonged to no row", moved, what)
         return moved
 
-    async def _find(self, tenant: Tenant, places: Sequence[str], since: int) -> Found:
+    async def _find(self, tenant: Tenant, places: Sequence[str], since: int) -> FoundOrphans:
         """Return what some places hold that was begun `since`."""
         files, orphans = 0, list[str]()
         for place in places:
             count, unowned = await tenant.find(place, since)
             files += count
             orphans += [each for each in unowned if begun_at(each) + SETTLED <= self.clock()]
-        return Found(files, files - len(orphans), orphans)
+        return FoundOrphans(files, files - len(orphans), orphans)
 
 
 class Sealing(NamedTuple):

@@ -18,12 +18,12 @@ from typing import Final
 from cloudcore.command_failures import FAILED, MISUSE, CommandFailure
 from cloudcore.commands.client import Product
 from cloudcore.commands.noun_parsers import CommandTable
-from cloudcore.commands.parser import CommandParser, Group, Version
+from cloudcore.commands.parser import CommandParser, Group, VersionOption
 from cloudcore.db.refusals import NO_ROOM, DiskFull
 from cloudcore.errors import PlatformError
 from cloudcore.family import CommandGroup
 from registry.cli.client.api import StoredSignIn, open_client, send_public
-from registry.cli.client.references import crn_of
+from registry.cli.client.references import find_repository_crn
 from registry.cli.commands.container_login import log_in
 from registry.composition.families import FAMILIES
 from registry.settings.texts import SettingsError
@@ -44,7 +44,7 @@ examples:
 
 'entrepot COMMAND --help' tells more of each.
 """
-_PRODUCT: Final = Product(open_client, StoredSignIn, send_public, crn_of, log_in)
+_PRODUCT: Final = Product(open_client, StoredSignIn, send_public, find_repository_crn, log_in)
 _INTERRUPTED: Final = 130  # 128 and the number of SIGINT, as shells have it
 
 
@@ -107,7 +107,9 @@ def make_parser(modules: Container[str] | None = None) -> CommandParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=Version, nargs=0, help="show the version and exit")
+    parser.add_argument(
+        "--version", action=VersionOption, nargs=0, help="show the version and exit"
+    )
     parser.set_defaults(product=_PRODUCT)
     commands = parser.add_commands(CommandTable)
     assert isinstance(commands, CommandTable)

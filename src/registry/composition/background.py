@@ -18,13 +18,13 @@ from registry.metadata import event_rules, logins, quotas
 from registry.metadata.blobs import upload_quota
 from registry.metadata.images import relations
 from registry.metadata.pull_through import lookups, rules
-from registry.metadata.repositories import daily_usage
+from registry.metadata.repositories.daily_usage import forget_account_days, forget_days
 from registry.metadata.storage_usage import stored_by_account
 from registry.services import collector_runs
 from registry.services.blobs.rewrapping import rewrap_kind
 from registry.services.lifecycle import runs
 from registry.services.pull_through import retention
-from registry.services.repositories import days, search
+from registry.services.repositories import daily_usage, search
 from registry.services.resource_kinds import STORAGE
 
 _HOUR: Final = 3600
@@ -40,7 +40,7 @@ _CHORES: Final = scheduled(
     ("registry.deleted_keys", _PURGE_SECONDS, shred_deleted_keys),
     ("registry.lifecycle", _PURGE_SECONDS, runs.start_due_runs),
     ("registry.garbage_collection", _COLLECT_SECONDS, collector_runs.start_due_collections),
-    ("registry.repository_days", days.EVERY_SECONDS, days.measure_repositories),
+    ("registry.repository_days", daily_usage.EVERY_SECONDS, daily_usage.measure_repositories),
     ("registry.cached_images", retention.EVERY_SECONDS, retention.expire_cached_images),
     ("registry.search_index", search.EVERY_SECONDS, search.index_names),
     ("registry.stored_bytes", fsck.RECOUNT_EVERY_SECONDS, fsck.recount_bytes),
@@ -72,8 +72,8 @@ BACKGROUND: Final[Runtime[RegistryStores]] = Runtime(
     expiry=(
         logins.forget_expired,
         relations.forget_expired,
-        daily_usage.forget_days,
-        daily_usage.forget_account_days,
+        forget_days,
+        forget_account_days,
         lookups.forget_lookups,
         lookups.forget_referrers,
         lookups.forget_tags,

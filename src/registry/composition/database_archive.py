@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudcore.databases.archive.bucket_archive import BucketArchive
 from cloudcore.databases.archive.driver import BackupTarget
 from cloudcore.databases.archive.pgbackrest import ServerPlace
-from cloudcore.databases.archive.s3_bridge import Bridge, S3Endpoint
+from cloudcore.databases.archive.s3_bridge import Bridge, S3Address
 from cloudcore.databases.servers.driver import ServerSpec
 from cloudcore.iam.service_roles import ServiceRoles
 from cloudcore.nodes.node import Node
@@ -40,13 +40,13 @@ def archive_of(
     return BucketArchive(storage, roles, bridge, node.folder / "archive", place, networks), bridge
 
 
-def s3_endpoint(settings: Settings) -> S3Endpoint | None:
+def s3_endpoint(settings: Settings) -> S3Address | None:
     """Return where this machine reaches the S3 endpoint that it serves; None if it serves none."""
     port = settings.s3_port or (settings.port if settings.s3_host else 0)
     if not port:
         return None
     files = settings.tls_files
-    return S3Endpoint(
+    return S3Address(
         "127.0.0.1" if is_every_address(settings.host) else settings.host,
         port,
         settings.s3_host or "localhost",

@@ -24,7 +24,7 @@ from cloudcore.db.statement import compile_all
 from cloudcore.errors import Conflict, PlatformError
 from cloudcore.events import TOLD_CHANGES
 from cloudcore.family import Family, skus_of
-from cloudcore.jobs.background import last_turn, repeated, running
+from cloudcore.jobs.background import record_before_stop, repeated, running
 from cloudcore.jobs.dead_holders import DeadHolders, WorkerLocks, noticing_deaths
 from cloudcore.jobs.schedule import Scheduled, Scheduler
 from cloudcore.jobs.worker import JobPace, JobWorker, divide_by_slots
@@ -195,7 +195,7 @@ class Registry:
             resources.push_async_callback(ctx.referrer_fetches.aclose)
             resources.push_async_callback(ctx.tag_list_fetches.aclose)
             yield RegistryStores(settings=settings, ctx=ctx, store=store)
-            await last_turn(pulls.flush, "pulls")
+            await record_before_stop(pulls.flush, "pulls")
 
     @asynccontextmanager
     async def open_planes(self) -> AsyncIterator[tuple[Opening, PlaneApplications]]:
@@ -264,7 +264,7 @@ class Registry:
         assert self._edition is not None
         enter, families = resources.enter_async_context, self._edition.families
         locks, worker_id = WorkerLocks(self._settings.data / "workers"), uuid7()
-        resources.enter_context(locks.hold(worker_id))
+        resources.enter_context(locks.locked(worker_id))
         own_database = not is_postgresql(self._settings.database)
         leases = Leases(worker_id, locks.is_dead, has_own_database=own_database)
         stores = await enter(self.open(leases))
@@ -290,7 +290,7 @@ class Registry:
                 clock=ctx.clock,
                 new_id=ctx.new_id,
                 pace=pace,
-                ended=lambda state: self.count(f"{JOBS}.{state}", 1),
+                note_end=lambda state: self.count(f"{JOBS}.{state}", 1),
                 holder=worker_id,
             )
             for chosen, pace in divided

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.opening import is_postgresql, sqlite_path
-from cloudcore.jobs.tables import ChoreFigure, JobFigure, chores, unfinished_jobs
+from cloudcore.jobs.metrics import ChoreStatus, UnfinishedJobs, chores, unfinished_jobs
 from cloudcore.nodes.rows import NodeRow, list_nodes
 from cloudcore.own_certificate.paths import ORDER_EVENTS
 from cloudcore.serving.counters import QUOTAS, ApplicationEvents, CountedEvent, Gauge
@@ -82,7 +82,7 @@ class FolderSize:
                         yield found.st_blocks * _BLOCK
 
 
-class Folders(NamedTuple):
+class MeasuredFolders(NamedTuple):
     """The folders whose sizes are counted."""
 
     data: FolderSize
@@ -99,7 +99,7 @@ class ChorePeriods(NamedTuple):
 
 
 async def measure(
-    settings: Settings, ctx: ServiceContext, folders: Folders, periods: ChorePeriods
+    settings: Settings, ctx: ServiceContext, folders: MeasuredFolders, periods: ChorePeriods
 ) -> Sequence[Gauge]:
     """Return the gauges of a registry.
 
@@ -153,11 +153,11 @@ async def measure(
     return gauges
 
 
-def folders_of(settings: Settings) -> Folders:
+def folders_of(settings: Settings) -> MeasuredFolders:
     """Return the data folder, with the blobs if a link leads to another place, and the cache."""
     data, blobs = settings.data.resolve(), settings.blobs.resolve()
     all_data = FolderSize([data] if blobs.is_relative_to(data) else [data, blobs])
-    return Folders(all_data, FolderSize([settings.cache]))
+    return MeasuredFolders(all_data, FolderSize([settings.cache]))
 
 
 def _disk_cache(settings: Settings, size: int | None) -> Iterator[Gauge]:
@@ -232,7 +232,7 @@ def _cache(totals: Totals) -> Iterator[Gauge]:
         yield Gauge(f"entrepot_cache_{metric}", documentation, value)
 
 
-def _jobs(figures: Sequence[JobFigure], now: int) -> Iterator[Gauge]:
+def _jobs(figures: Sequence[UnfinishedJobs], now: int) -> Iterator[Gauge]:
     for figure in figures:
         yield Gauge(
             "entrepot_jobs_unfinished",
@@ -276,7 +276,7 @@ def _backups(times: BackupTimes, now: int) -> Iterator[Gauge]:
         )
 
 
-def _chores(figures: Sequence[ChoreFigure], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
+def _chores(figures: Sequence[ChoreStatus], periods: ChorePeriods, now: int) -> Iterator[Gauge]:
     for figure in figures:
         if figure.ended_at is not None:
             yield Gauge(

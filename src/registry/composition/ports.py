@@ -162,7 +162,7 @@ async def _platform(opening: Opening) -> Platform:
         authenticator=await opening.get(AUTHENTICATOR),
         auditor=await opening.get(AUDITOR),
         settings=await opening.get(CONTROL_SETTINGS),
-        count_request=requests_counter(await opening.get(METER), await opening.get(SKUS)),
+        meter_request=requests_counter(await opening.get(METER), await opening.get(SKUS)),
     )
 
 

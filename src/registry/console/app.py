@@ -31,7 +31,7 @@ from registry.console.addresses import CONSOLE, page_of_reference
 from registry.console.admission import admit
 from registry.console.error_pages import EXCEPTION_HANDLERS
 from registry.console.menu import nouns_of
-from registry.console.nouns.handlers import handlers_of
+from registry.console.nouns.handlers import noun_handlers
 from registry.console.page_request import ConsoleApp, ConsoleSettings, PageRequest, page_of
 from registry.console.rendering import template_engine
 from registry.console.sessions import CookieJar, Once, Sessions
@@ -42,7 +42,7 @@ def routes_of(families: tuple[Family[Any], ...]) -> Sequence[HTTPRouteHandler]:
     found = walk_packages(pages.__path__, f"{pages.__name__}.")
     modules = (assets, *(import_module(each.name) for each in found))
     own = (each for module in modules for each in vars(module).values())
-    described = (each for noun in nouns_of(families) for each in handlers_of(noun))
+    described = (each for noun in nouns_of(families) for each in noun_handlers(noun))
     return [*(each for each in own if isinstance(each, HTTPRouteHandler)), *described]
 
 

@@ -223,7 +223,7 @@ class PageRequest:
         return self._rights
 
     async def require(self, action: str, crn: str = "") -> None:
-        """Check that the role may do `action`; without a `crn`, as `may` of templates does.
+        """Check that the role may do `action` on the resource `crn`, else on the page's repository.
 
         Raise `Refused` if it may not.
         """

@@ -43,7 +43,7 @@ class RightsQuestions:
                     self._actions[kind] = tuple(dict.fromkeys((*known, *each.actions)))
 
     def all_resources(self, account_id: str, action: str, type_: str = "") -> Sequence[str]:
-        """Return the CRNs that stand for all resources, of a type, on which there is `action`."""
+        """Return the CRNs of all resources of the kinds that have `action`, or of `type_` alone."""
         found = [kind for kind, actions in self._actions.items() if action in actions]
         assert found, f"no page asks about {action}"
         return [self._every(each, account_id) for each in found if type_ in ("", each[1])]

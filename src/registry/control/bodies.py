@@ -24,10 +24,10 @@ B = TypeVar("B", bound=ResponseBody)
 
 
 def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
-    """Return an answer with `more` fields, and of the others those that a row has.
+    """Return an answer of this kind, with the fields in `more` and those that `row` has.
 
-    Moments are written as RFC 3339, who acted as stored is read, and where a field may be absent
-    but not null, None leaves it out.
+    Moments are written as RFC 3339. A stored `ActingSource` is decoded. None leaves out a field
+    that may be absent but not null.
     """
     forms = _forms(kind)
     shared = (name for name in forms if name not in more and hasattr(row, name))
@@ -70,7 +70,7 @@ R = TypeVar("R", bound=RunRecord)
 
 
 def run_record(kind: Callable[..., R], run: Run) -> R:
-    """Return the record of a run: with its counts by their names."""
+    """Return the record of a run, with its counts by name."""
     named = {"status": run.state, "started_by": run.started_by or None}
     return answer_of(kind, run, **named, **run.counts)
 

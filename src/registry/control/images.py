@@ -1,93 +1,122 @@
-"""``/v1/repositories/{id}/images``: bodies of images, referrers and deletion, with children too."""
+"""``/v1/repositories/{id}/images``: list and show images, their referrers and contents."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Literal
 
 import msgspec
-from litestar import delete, get, post
-from litestar.params import FromPath, JSONBody
-from msgspec import UNSET, Meta, UnsetType, field
+from litestar import Response, get
+from litestar.params import FromPath
+from msgspec import Meta, structs
 
 from cloudcore.db.base import Large
-from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers
-from cloudcore.web.app import Context
-from cloudcore.web.context import Reply
-from cloudcore.web.envelope import rendering
+from cloudcore.web.app import Context, Needs
 from cloudcore.web.pagination import UuidPage
 from cloudcore.web.query import PLUS
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.control.bodies import answer_of
-from registry.control.visible_repositories import (
-    PATH,
-    authorized_own,
-    authorized_visible_repository,
-    change_of,
+from cloudcore.wire import ResponseBody
+from registry.control.image_bodies import (
+    IMAGE,
+    IMAGES,
+    ImageAnswer,
+    ManyImages,
+    configuration_answer,
+    image_answer,
 )
-from registry.metadata.images.details import NEWEST, ImageRow
-from registry.oci.image_contents import Configuration, Execution
+from registry.control.visible_repositories import authorized_visible_repository
+from registry.metadata.images.details import NEWEST, TagStatus
+from registry.oci.media_types import MANIFEST_TYPES
+from registry.oci.reference import Name
+from registry.services.context import ServiceContext
 from registry.services.images import details as images
-from registry.services.images import index_deletion
-from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
-from registry.services.images.index_deletion import MAX_MEMBERS, KeptReason, TreeOutcome
+from registry.services.images.image_contents import (
+    read_attachment,
+    read_configuration,
+    read_platforms,
+)
+from registry.services.images.referrers import read_relations
 
 
-class BuildStep(ResponseBody):
-    """A step of the build that made an image."""
+class ImageListQuery(UuidPage):
+    """The filter of a list of images."""
 
-    created: str | None
-    created_by: str
-    comment: str
-    empty_layer: bool
-    """True if the step made no layer."""
+    tag_status: Literal["tagged", "untagged", "any"] = "any"
+    tag_prefix: str | None = None
+    """Only images with a tag that begins with this text; there are no wildcards."""
+    include: Literal["platforms", "relations"] | None = None
+    """Add the platforms of each image, which are read from the image itself; with `relations` also
+    what is attached to it, whether it is pinned, and which indexes list it."""
 
 
-class ImageConfiguration(ResponseBody):
-    """The configuration of an image (OCI image-spec, "Image Configuration"), as it was pushed.
+class ImageQuery(msgspec.Struct):
+    """What is shown of an image."""
 
-    The registry checks none of its values: `created` may be no date.
+    include: Literal["configuration", "relations"] | None = None
+    """Add the image's configuration and the indexes that list it; or, as in a list, its relations.
     """
 
-    platform: str
-    """The platform the image runs on, such as ``linux/arm/v7``."""
-    created: str | None
-    author: str
-    user: str
-    working_dir: str
-    entrypoint: Sequence[str]
-    cmd: Sequence[str]
-    env: Sequence[str]
-    """As ``NAME=value``."""
-    exposed_ports: Sequence[str]
-    """Such as ``8080/tcp``."""
-    labels: Mapping[str, str]
-    history: Sequence[BuildStep]
-    """Build steps, oldest first."""
+
+class OneImage(ResponseBody):
+    """The body of an answer: an image."""
+
+    image: ImageAnswer
 
 
-def configuration_answer(found: Configuration) -> ImageConfiguration:
-    """Return the answer for a configuration."""
-    execution = found.config or Execution()
-    return answer_of(
-        ImageConfiguration,
-        execution,
-        platform=found.platform,
-        created=found.created,
-        author=found.author,
-        entrypoint=execution.entrypoint or [],
-        cmd=execution.cmd or [],
-        env=execution.env or [],
-        exposed_ports=list(execution.exposed_ports or {}),
-        labels=execution.labels or {},
-        history=[answer_of(BuildStep, step) for step in found.history or []],
+@get(IMAGES, opt={"action": "registry:DescribeImages", "query": ImageListQuery})
+async def list_images(
+    repository_id: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
+) -> ManyImages:
+    """List a repository's images with their tags, newest first."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    query = ctx.query(ImageListQuery)
+    pager = ctx.pager(query)
+    (before,) = pager.position or (NEWEST,)
+    rows, total = await ctx.database.read(
+        Large(found.repository.account_id, images.list_images),
+        found,
+        TagStatus(query.tag_status),
+        query.tag_prefix,
+        before,
+        pager.wanted,
     )
+    cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
+    if query.include is None:
+        return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
+    answers = [
+        structs.replace(image_answer(row), platforms=await read_platforms(needs, found, row))
+        for row in cut
+    ]
+    if query.include == "relations":
+        relations = await ctx.database.read(read_relations, found, cut, ctx.clock())
+        answers = [structs.replace(each, **relations[each.id]._asdict()) for each in answers]
+    return ManyImages(images=answers, meta=meta)
 
 
-IMAGES: Final = f"{PATH}/images"
-IMAGE: Final = f"{IMAGES}/{{digest:str}}"
+@get(IMAGE, opt={"action": "registry:DescribeImages", "query": ImageQuery})
+async def get_image(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
+) -> OneImage:
+    """Return an image, by any digest of its manifest, by its id, or by a short digest.
+
+    A short digest is the beginning of the sha256, 6 hex digits or more, with or without `sha256:`.
+    If several images of the repository have it, the answer is 400, `ambiguous`.
+    """
+    found = await authorized_visible_repository(ctx, repository_id)
+    query = ctx.query(ImageQuery)
+    read = Large(found.repository.account_id, images.get_image)
+    row = await ctx.database.read(read, found, digest)
+    answer = image_answer(row)
+    if query.include is None:
+        return OneImage(image=answer)
+    relations = (await ctx.database.read(read_relations, found, [row], ctx.clock()))[row.id]
+    if query.include == "relations":
+        answer = structs.replace(answer, **relations._asdict())
+    else:
+        answer.listed_by = relations.listed_by
+        configuration = await read_configuration(needs, found, row)
+        answer.configuration = (
+            None if configuration is None else configuration_answer(configuration)
+        )
+    return OneImage(image=answer)
 
 
 class ReferrerQuery(UuidPage):
@@ -96,157 +125,10 @@ class ReferrerQuery(UuidPage):
     artifact_type: Annotated[str, PLUS] = ""
 
 
-class DeleteImageQuery(msgspec.Struct):
-    """Options of a deletion."""
-
-    force: bool = False
-    """Delete pinned images too, and images that an index lists, which lacks them then."""
-
-
-class BatchDelete(RequestBody):
-    """Images to delete, each with all its tags, and tags to delete without their images."""
-
-    digests: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
-    tags: Annotated[list[str], Meta(max_length=100)] = field(default_factory=list)
-
-
-class ImageAnswer(ResponseBody):
-    """An image: a manifest with its tags."""
-
-    id: Uuid
-    digest: str
-    """The sha256 of the manifest's bytes."""
-    media_type: str
-    tags: Sequence[str]
-    manifest_size_bytes: int
-    size_bytes: int
-    """The sum of the distinct blobs that it references."""
-    is_index: bool
-    pushed_at: RFC3339
-    last_pulled_at: RFC3339 | None
-    """To the minute. A HEAD does not count; clients that have the image may send nothing else."""
-    artifact_type: str | UnsetType = UNSET
-    config_digest: str | UnsetType = UNSET
-    """Absent on a multi-platform index."""
-    subject: str | UnsetType = UNSET
-    """Digest of the image that this one refers to (`subject` of its manifest)."""
-    platforms: Sequence[str] | UnsetType = UNSET
-    """Platforms such as ``linux/amd64``; only in a list with `include`."""
-    attached_types: Sequence[str] | UnsetType = UNSET
-    """Artifact types of what is attached to it, of the newest 20. It and the next three are there
-    only with ``include=relations``."""
-    attached_tags: Sequence[str] | UnsetType = UNSET
-    """Tags made of its digest, by which older clients attach artifacts: ``sha256-….sig``."""
-    is_pinned: bool | UnsetType = UNSET
-    listed_by: Sequence[str] | UnsetType = UNSET
-    """Digests of indexes that list it, 20 at most. Also with ``include=configuration``."""
-    configuration: ImageConfiguration | UnsetType | None = UNSET
-    """Only with ``include=configuration``; null if there is none that can be read."""
-
-
-class IncompleteIndex(ResponseBody):
-    """An index that lists an image which was deleted by force: a pull of its platform fails."""
-
-    digest: str
-    tags: Sequence[str]
-    """The first 20."""
-
-
-class DeletedImage(ResponseBody):
-    """An image or tag that was deleted."""
-
-    digest: str
-    tags: Sequence[str]
-    incomplete_indexes: Sequence[IncompleteIndex] | UnsetType = UNSET
-    """Indexes that stay and lack the image now, by digest; the first 20. Restoring the image, or
-    pushing it again, makes them whole. Absent if there are none."""
-
-
-class OneDeletedImage(ResponseBody):
-    """The body of an answer: a deleted image."""
-
-    deleted: DeletedImage
-
-
-class FailedDeletion(ResponseBody):
-    """An item of a batch that was not deleted, and why."""
-
-    digest: str | None
-    tag: str | None
-    code: str
-    message: str
-    params: dict[str, Any] | UnsetType = UNSET
-    """As in the error of a single deletion: the pins or the indexes that hold an image."""
-
-
-class BatchDeletion(ResponseBody):
-    """The outcome of each item of a batch."""
-
-    deleted: Sequence[DeletedImage]
-    failures: Sequence[FailedDeletion]
-
-
-class KeptImage(ResponseBody):
-    """An image under an index that stays when the index is deleted."""
-
-    image: ImageAnswer
-    reason: KeptReason
-    """It has a tag or a pin, another index lists it, or a referrer of it stays."""
-
-
-class DeletionPreview(ResponseBody):
-    """What deleting an image with its children would do now."""
-
-    deleted: Sequence[ImageAnswer]
-    """The image, then the children that nothing else needs, each after the indexes that list it."""
-    kept: Sequence[KeptImage]
-    """Images under it that would stay."""
-    listed_by: Sequence[str]
-    """Digests of indexes in the repository that list the image, at most 20; delete them first."""
-    freed_bytes: int
-    """Bytes freed once none of the deleted images can be restored."""
-
-
-class OneDeletionPreview(ResponseBody):
-    """The body of an answer: a preview."""
-
-    deletion: DeletionPreview
-
-
-class DeleteWithChildren(RequestBody):
-    """The children that may be deleted with an index."""
-
-    digests: Annotated[list[str], Meta(max_length=MAX_MEMBERS)] | None = None
-    """sha256 digests of the children to delete; null: all that nothing else needs."""
-
-
-class KeptDigest(ResponseBody):
-    """A child that stayed."""
-
-    digest: str
-    reason: KeptReason
-
-
-class IndexDeletion(BatchDeletion):
-    """The outcome for the index, and for each child that was to be deleted."""
-
-    kept: Sequence[KeptDigest]
-    """Children that stayed because something else needs them."""
-
-
-def image_answer(image: ImageRow) -> ImageAnswer:
-    """Return the answer for an image."""
-    subject = or_absent(image.subject_digest)
-    return answer_of(ImageAnswer, image, subject=subject, is_index=bool(image.is_index))
-
-
-IMAGE_ANSWERS: Final = RecordAnswers(ImageAnswer, "image", image_answer)
-
-
-@IMAGE_ANSWERS.lists(f"{IMAGE}/referrers", "registry:DescribeImages", ReferrerQuery)
+@get(f"{IMAGE}/referrers", opt={"action": "registry:DescribeImages", "query": ReferrerQuery})
 async def list_image_referrers(
     repository_id: FromPath[str], digest: FromPath[str], ctx: Context
-) -> ResponseBody:
+) -> ManyImages:
     """List the referrers of an image (signatures, SBOMs, attestations), newest first."""
     found = await authorized_visible_repository(ctx, repository_id)
     query = ctx.query(ReferrerQuery)
@@ -261,126 +143,50 @@ async def list_image_referrers(
         pager.wanted,
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.id,))
-    return IMAGE_ANSWERS.many([image_answer(row) for row in cut], meta)
+    return ManyImages(images=[image_answer(row) for row in cut], meta=meta)
 
 
-@delete(
-    IMAGE,
-    status_code=200,
-    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "statuses": (204, 409)},
+@get(
+    f"{IMAGE}/manifest",
+    opt={"action": "registry:DescribeImages", "media_types": tuple(sorted(MANIFEST_TYPES))},
 )
-async def delete_image(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
-) -> Reply[OneDeletedImage]:
-    """Delete an image and every tag that points to it.
+async def get_image_manifest(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
+) -> Response[bytes]:
+    """Return the bytes of an image's manifest, in the type they were pushed with."""
+    found = await authorized_visible_repository(ctx, repository_id)
+    read = Large(found.repository.account_id, images.get_document)
+    document = await ctx.database.read(read, found, digest)
+    name = Name(found.handle, found.repository.name)
+    await needs.manifest_damage.check(document.body, document.digest, name, needs.on_damage)
+    return Response(document.body, media_type=document.media_type)
 
-    The answer is 204, without a body. Only if indexes lack the image now, which `force` allows, it
-    is 200 and names them.
+
+class AttachmentQuery(msgspec.Struct):
+    """Which layer of the artifact to return."""
+
+    layer: Annotated[int, Meta(ge=0, le=100)] = 0
+    """Its place in the manifest."""
+
+
+@get(
+    f"{IMAGE}/attachment",
+    opt={
+        "action": "registry:PullImage",
+        "query": AttachmentQuery,
+        "media_types": ("application/octet-stream",),
+    },
+)
+async def get_image_attachment(
+    repository_id: FromPath[str], digest: FromPath[str], ctx: Context, needs: Needs[ServiceContext]
+) -> Response[bytes]:
+    """Return a layer of an SBOM, an attestation or another artifact, of 2 MB at most.
+
+    It is what a pull of the layer returns, for pages that show it; larger ones are only pulled.
     """
     found = await authorized_visible_repository(ctx, repository_id)
-    force = ctx.query(DeleteImageQuery).force
-    change = change_of(ctx)
-    item = await ctx.database.write(images.delete_image, found, digest, change, force=force)
-    if not item.incomplete:
-        return Reply(204, b"")
-    return Reply(200, msgspec.json.encode(OneDeletedImage(deleted=_deleted_answer(item))))
-
-
-@post(
-    f"{IMAGES}/batch-delete",
-    status_code=200,
-    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
-)
-async def batch_delete_images(
-    repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: Context
-) -> Reply[BatchDeletion]:
-    """Delete images and tags; return each item that could not be deleted, and why."""
-    found = await authorized_visible_repository(ctx, repository_id)
-    force = ctx.query(DeleteImageQuery).force
-    change = partial(images.delete_batch, force=force)
-    return await ctx.commit(
-        change,
-        found,
-        data.digests,
-        data.tags,
-        change_of(ctx),
-        wrap=_batch_answer,
-        told=_batch_counts,
-    )
-
-
-def _batch_answer(outcome: BatchOutcome) -> BatchDeletion:
-    """Return the answer for a batch."""
-    return BatchDeletion(
-        deleted=[_deleted_answer(each) for each in outcome.deleted],
-        failures=[_failure_answer(each) for each in outcome.failures],
-    )
-
-
-def _deleted_answer(item: DeletedItem) -> DeletedImage:
-    incomplete = [answer_of(IncompleteIndex, each) for each in item.incomplete]
-    return answer_of(DeletedImage, item, incomplete_indexes=incomplete or UNSET)
-
-
-def _batch_counts(outcome: BatchOutcome) -> dict[str, object] | None:
-    """Return the counts of a batch for the audit log, or None if nothing was deleted."""
-    if not outcome.deleted:
-        return None
-    return {"deleted_count": len(outcome.deleted), "not_deleted_count": len(outcome.failures)}
-
-
-def _failure_answer(failure: BatchFailure) -> FailedDeletion:
-    error = failure.error
-    shown = {"code": rendering(type(error))[1], "message": error.message}
-    return answer_of(FailedDeletion, failure, **shown, params=error.params or UNSET)
-
-
-@get(f"{IMAGE}/deletion-preview", opt={"action": "registry:DescribeImages", "statuses": (409,)})
-async def preview_image_deletion(
-    repository_id: FromPath[str], digest: FromPath[str], ctx: Context
-) -> OneDeletionPreview:
-    """Return what would be deleted with an image, and which images under it would stay."""
-    found = await authorized_own(ctx, repository_id)
-    preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
-    return OneDeletionPreview(
-        deletion=answer_of(
-            DeletionPreview,
-            preview,
-            deleted=[image_answer(each) for each in preview.deleted],
-            kept=[
-                KeptImage(image=image_answer(each), reason=reason) for each, reason in preview.kept
-            ],
-        )
-    )
-
-
-@post(
-    f"{IMAGE}/delete-with-children",
-    status_code=200,
-    opt={"action": "registry:DeleteImage", "query": DeleteImageQuery, "idempotent": True},
-)
-async def delete_image_with_children(
-    repository_id: FromPath[str],
-    digest: FromPath[str],
-    data: JSONBody[DeleteWithChildren],
-    ctx: Context,
-) -> Reply[IndexDeletion]:
-    """Delete an index with the children that nothing else needs; return what stayed, and why."""
-    found = await authorized_visible_repository(ctx, repository_id)
-    force = ctx.query(DeleteImageQuery).force
-    only = None if data.digests is None else frozenset(data.digests)
-    change = partial(index_deletion.delete_with_children, force=force)
-    return await ctx.commit(
-        change,
-        found,
-        digest,
-        only,
-        change_of(ctx),
-        wrap=_tree_answer,
-        told=lambda outcome: _batch_counts(outcome.batch),
-    )
-
-
-def _tree_answer(outcome: TreeOutcome) -> IndexDeletion:
-    kept = [KeptDigest(digest=each.digest, reason=reason) for each, reason in outcome.kept]
-    return answer_of(IndexDeletion, _batch_answer(outcome.batch), kept=kept)
+    read = Large(found.repository.account_id, images.get_image)
+    row = await ctx.database.read(read, found, digest)
+    layer = ctx.query(AttachmentQuery).layer
+    content = await read_attachment(needs, found, row, layer)
+    return Response(content, media_type="application/octet-stream")

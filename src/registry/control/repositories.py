@@ -151,7 +151,7 @@ class RepositoryAnswer(ResponseBody):
     updated_at: RFC3339
 
 
-def crn_of(ctx: RequestContext, repository: RepositoryDetails) -> str:
+def crn_of_repository(ctx: RequestContext, repository: RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
@@ -181,7 +181,7 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
     found = await ctx.database.read(
         repository_details.get_repository, account_of(ctx), repository_id
     )
-    ctx.authorize(crn_of(ctx, found))
+    ctx.authorize(crn_of_repository(ctx, found))
     return found
 
 
@@ -189,7 +189,7 @@ def _answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
     return answer_of(
         RepositoryAnswer,
         found,
-        crn=crn_of(ctx, found),
+        crn=crn_of_repository(ctx, found),
         uri=uri_of(ctx, found.handle, found.name),
         encryption=Encryption(
             source=found.key_source,

@@ -13,7 +13,7 @@ from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import ResponseBody
 from registry.control.repositories import authorized_for_all, reference_of
-from registry.metadata.repositories.search_index import IndexedName, Position
+from registry.metadata.repositories.search_index import IndexedName, MatchPosition
 from registry.services.access.decisions import repository_crn
 from registry.services.repositories.search import search_names
 
@@ -67,7 +67,7 @@ async def search_repositories(ctx: Context) -> SearchAnswer:
     every = repository_crn(ctx.settings.region, account_id, "*")
     ctx.authorize(every, action="registry:DescribeImages")
     pager = ctx.pager(query)
-    after = None if pager.position is None else Position(*pager.position)
+    after = None if pager.position is None else MatchPosition(*pager.position)
     found = await ctx.database.read(search_names, account_id, query.text, after, query.limit)
     last = found.continue_after
 

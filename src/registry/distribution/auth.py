@@ -37,7 +37,7 @@ DELETE = Need("delete", "delete")
 CATALOG = Need("*", "*")
 
 
-class Listing(NamedTuple):
+class VisibleCatalog(NamedTuple):
     """The part of the catalog that a caller may see."""
 
     account: str
@@ -58,7 +58,7 @@ class Grant(Rights, Protocol):
         """Return when the credential ends; None if there is none."""
         ...
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> VisibleCatalog:
         """Return the caller's account, and which of its repositories the catalog lists."""
         ...
 
@@ -101,9 +101,9 @@ class OpenAccess:
         del target, source
         return self._is_own
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> VisibleCatalog:
         """Grant the whole catalog."""
-        return Listing(self._account, self._may_describe)
+        return VisibleCatalog(self._account, self._may_describe)
 
     async def _may_describe(self, name: Name) -> bool:
         return self._is_own(name)

@@ -12,7 +12,7 @@ from typing import Final
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.serving.asgi import Scope
-from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, KeepTerms, Proof
+from cloudcore.serving.kept_answers import EXTENSION, MOST_ANSWER_BYTES, AnswerProof, KeepTerms
 from registry.distribution.request import DataPlaneRequest
 from registry.errors import TokenRequired
 from registry.metadata.blobs.link_states import link_state_of
@@ -46,7 +46,7 @@ def kept_manifest(
     # is fresh; for a digest of another algorithm, those by which the account knows the content.
     by_tag = not isinstance(reference, Digest) and found.fresh_until is None
     revision = look_at_tags if by_tag or reference == found.digest else None
-    proof = Proof(manifests.look_at_manifest, given, seen, revision)
+    proof = AnswerProof(manifests.look_at_manifest, given, seen, revision)
     counts = not request.is_head and request.grant.counts_pulls
     return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)
 
@@ -60,7 +60,7 @@ def kept_blob(
         return None
     many = reading.look_at_blobs if digest == link.digest else None
     given, seen = (request.name, digest), link_state_of(link)
-    proof = Proof(reading.look_at_blob, given, seen, look_at_many=many)
+    proof = AnswerProof(reading.look_at_blob, given, seen, look_at_many=many)
     until = reading.kept_until(ctx, found, keep=is_head)
     ends = _until(ctx, request)
     return KeepTerms(ends if until is None else min(ends, until), proof)
@@ -73,7 +73,7 @@ async def kept_list(
     if not request.may_keep:
         return None
     found = await ctx.database.read(look, request.name, *given)
-    return KeepTerms(_until(ctx, request), Proof(look, (request.name, *given), found))
+    return KeepTerms(_until(ctx, request), AnswerProof(look, (request.name, *given), found))
 
 
 def kept_greeting(ctx: ServiceContext, request: DataPlaneRequest) -> KeepTerms | None:

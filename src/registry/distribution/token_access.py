@@ -14,7 +14,7 @@ from cloudcore.iam.principal import SourceIdentity
 from cloudcore.identity.tokens.jws import split_token
 from cloudcore.serving.asgi import Scope
 from cloudcore.serving.clients import Address, Network, source_address
-from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Listing, Need
+from registry.distribution.auth import PULL, PUSH, Challenges, Grant, Need, VisibleCatalog
 from registry.distribution.request import mount_source
 from registry.errors import TokenDenied, TokenRequired
 from registry.oci.reference import Name
@@ -349,7 +349,7 @@ class BearerGrant:
         pullable = [name for name in names if name in access and "pull" in access[name].granted]
         return (await self._allowed(PERMISSIONS["pull"], pullable)).__contains__
 
-    async def listing(self) -> Listing:
+    async def listing(self) -> VisibleCatalog:
         """Return the caller's account, and which of its repositories it may describe now.
 
         Raise `TokenRequired` if the login behind the token has ended.
@@ -361,7 +361,7 @@ class BearerGrant:
             challenge = self._access.challenges.bearer(self._scope, error="invalid_token")
             raise TokenRequired("sign in again", challenge)
         budget = DecisionBudget(LISTING_STEPS)
-        return Listing(login.handle, partial(tokens.may_describe, subject, login, budget))
+        return VisibleCatalog(login.handle, partial(tokens.may_describe, subject, login, budget))
 
     async def _allowed(self, action: str, names: Sequence[Name]) -> frozenset[Name]:
         source_ip = self._access.source_ip(self._scope)

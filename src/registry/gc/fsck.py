@@ -75,7 +75,7 @@ class Finding(NamedTuple):
 
 
 @dataclass
-class Report:
+class FsckReport:
     """The result of a check."""
 
     violations: list[Finding] = field(default_factory=list)
@@ -105,7 +105,7 @@ async def check(
     readers: int = READERS,
     data_keys: DataKeys | None = None,
     buckets: BlobReader | None = None,
-) -> Report:
+) -> FsckReport:
     """Compare `store` with `database`; return all findings.
 
     `readers` is how many objects are read at once.
@@ -117,7 +117,7 @@ async def check(
     Without `read_objects`, check only presence and size of objects, and do not hash their bytes.
     Call `tell` after each blob and manifest.
     """
-    report = Report()
+    report = FsckReport()
     total_objects, total_manifests = await database.read(audit.totals)
 
     of, add = (database, store, clock, BLOBS), partial(_add, report)
@@ -157,7 +157,7 @@ async def check(
     return report
 
 
-def _add_piece(report: Report, found: DamagedPiece) -> None:
+def _add_piece(report: FsckReport, found: DamagedPiece) -> None:
     report.violations.append(Finding("B1", str(found), found.problem))
 
 
@@ -168,20 +168,20 @@ async def _miscounts(database: Database) -> list[Finding]:
     return [Finding("B2", each.what, each.problem) for each in again if each in first]
 
 
-def _add(report: Report, found: FoundDamage) -> None:
+def _add(report: FsckReport, found: FoundDamage) -> None:
     report.violations.append(Finding("I1, I5", f"blob {found.digest}", found.problem))
     report.damaged_count += 1
     report.damaged_images += [f"image {image} needs blob {found.digest}" for image in found.images]
 
 
-async def _check_pointers(database: Database, report: Report) -> None:
+async def _check_pointers(database: Database, report: FsckReport) -> None:
     for name, manifest_id in await database.read(audit.dangling_tags):
         report.violations.append(Finding("I4", f"tag {name}", f"no manifest {manifest_id}"))
     for digest, object_id in await database.read(audit.dangling_links):
         report.violations.append(Finding("I4", f"blob {digest}", f"no object {object_id}"))
 
 
-async def _check_counts(database: Database, report: Report) -> None:
+async def _check_counts(database: Database, report: FsckReport) -> None:
     wrong = await database.read(audit.miscounted_references)
     after: str | None = ""
     while after is not None:
@@ -192,7 +192,7 @@ async def _check_counts(database: Database, report: Report) -> None:
 
 
 async def _check_keys(
-    database: Database, store: BlobStore, data_keys: DataKeys | None, report: Report
+    database: Database, store: BlobStore, data_keys: DataKeys | None, report: FsckReport
 ) -> None:
     faults = await find_key_faults(database)
     if data_keys is not None:
@@ -211,7 +211,9 @@ async def _check_keys(
     report.unerased_count = len(await database.read(unerased_wraps, _PAGE))
 
 
-async def _check_staged(database: Database, store: BlobStore, clock: Clock, report: Report) -> None:
+async def _check_staged(
+    database: Database, store: BlobStore, clock: Clock, report: FsckReport
+) -> None:
     """Check the staged bytes of upload sessions; report staged bytes and objects without a row."""
     lost = await _lost_bytes(database, store, clock)
     if lost:  # a request may have changed or ended a session after its row was read
@@ -229,7 +231,7 @@ async def _check_staged(database: Database, store: BlobStore, clock: Clock, repo
             report.orphans.append(Finding("I6", subject, f"{found.stored_size} bytes of no blob"))
 
 
-async def _check_strays(database: Database, report: Report) -> None:
+async def _check_strays(database: Database, report: FsckReport) -> None:
     """Report inline bytes without an object: no scan looks for them, since none should exist."""
     for stray in await database.read(inline.stray_bodies, _PAGE):
         problem = f"{stray.stored_size} bytes of no blob"

@@ -17,7 +17,7 @@ from registry.errors import ManifestInvalid
 from registry.gc.object_check import Pace
 from registry.metadata.collector import audit, scrub
 from registry.metadata.collector.audit import ManifestBody
-from registry.metadata.collector.scrub import ManifestUse, StoredManifest
+from registry.metadata.collector.scrub import AccountManifest, ManifestUse
 from registry.oci.digest import digest_of
 from registry.oci.manifest import parse_manifest
 from registry.oci.media_types import is_foreign_layer
@@ -80,7 +80,7 @@ _IMAGES: Final = 500
 class FoundManifest(NamedTuple):
     """A damaged manifest, and the images that have it."""
 
-    manifest: StoredManifest
+    manifest: AccountManifest
     problem: str
     images: Sequence[ManifestUse]
     """The first 500; none if all are deleted."""
@@ -100,7 +100,7 @@ class ManifestCheck:
         self.read_bytes = 0
 
     async def run(
-        self, pages: AsyncIterator[Sequence[StoredManifest]]
+        self, pages: AsyncIterator[Sequence[AccountManifest]]
     ) -> AsyncIterator[FoundManifest]:
         """Check the manifests of all pages; yield the damaged ones.
 
@@ -117,7 +117,7 @@ class ManifestCheck:
             self._tell()
 
 
-def _problems(page: Sequence[StoredManifest], pace: Pace) -> list[tuple[StoredManifest, str]]:
+def _problems(page: Sequence[AccountManifest], pace: Pace) -> list[tuple[AccountManifest, str]]:
     """Return the damaged manifests with their problems. Blocks."""
     found = []
     for manifest in page:
@@ -128,7 +128,7 @@ def _problems(page: Sequence[StoredManifest], pace: Pace) -> list[tuple[StoredMa
     return found
 
 
-async def all_manifests(database: Database) -> AsyncIterator[Sequence[StoredManifest]]:
+async def all_manifests(database: Database) -> AsyncIterator[Sequence[AccountManifest]]:
     """Yield pages of the manifests of all accounts, of deleted images too."""
     after = ("", "")
     while page := await database.read(scrub.stored_manifests, after, PAGE):
@@ -138,7 +138,7 @@ async def all_manifests(database: Database) -> AsyncIterator[Sequence[StoredMani
 
 async def manifests_of(
     database: Database, repository_id: str
-) -> AsyncIterator[Sequence[StoredManifest]]:
+) -> AsyncIterator[Sequence[AccountManifest]]:
     """Yield pages of the manifests of a repository."""
     after = ""
     while page := await database.read(scrub.manifests_of_repository, repository_id, after, PAGE):

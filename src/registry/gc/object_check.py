@@ -23,7 +23,7 @@ from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.objects import damage
 from cloudcore.objects.stored_rows import ObjectRow, StoredRows
-from cloudcore.storage.pieces.rows import PIECE_ROWS, DamagedObject, damaged_object
+from cloudcore.storage.pieces.rows import PIECE_ROWS, PieceOwner, find_piece_owner
 from registry.blobstore.base import BlobReader, ObjectDamaged, ObjectUnknown
 from registry.blobstore.threads import Threads
 from registry.counters import SCRUBBED_DAMAGED
@@ -62,13 +62,13 @@ class FoundDamage(NamedTuple):
 
 
 class DamagedPiece(NamedTuple):
-    """A damaged piece, and the object that needs it."""
+    """A damaged piece, and the object or upload that it is a part of."""
 
     piece_id: str
     problem: str
     is_new: bool
     """False if it was known before."""
-    hit: DamagedObject | None
+    hit: PieceOwner | None
     """None if it was deleted or overwritten meanwhile."""
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ F = TypeVar("F")
 
 
 @dataclass(frozen=True)
-class Checked(Generic[F]):
+class CheckedObjects(Generic[F]):
     """The objects of one tenant of the check: blobs, or pieces of buckets."""
 
     what: str
@@ -100,11 +100,11 @@ def _blob(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> FoundDa
 
 
 def _piece(tx: Connection, row: ObjectRow, problem: str, is_new: bool) -> DamagedPiece:  # noqa: FBT001
-    return DamagedPiece(row.id, problem, is_new, damaged_object(tx, row.id))
+    return DamagedPiece(row.id, problem, is_new, find_piece_owner(tx, row.id))
 
 
-BLOBS: Final = Checked("blobs", BLOB_ROWS, _blob)
-PIECES: Final = Checked("pieces of buckets", PIECE_ROWS, _piece)
+BLOBS: Final = CheckedObjects("blobs", BLOB_ROWS, _blob)
+PIECES: Final = CheckedObjects("pieces of buckets", PIECE_ROWS, _piece)
 
 
 def tell_damage(ctx: ServiceContext, found: FoundDamage | DamagedPiece) -> None:
@@ -233,7 +233,7 @@ class ObjectCheck(Generic[F]):
         database: Database,
         store: BlobReader,
         clock: Clock,
-        checked: Checked[F],
+        checked: CheckedObjects[F],
         found: Callable[[F], None],
         tell: Callable[[CheckProgress], None] = lambda _: None,
         *,

@@ -50,7 +50,7 @@ _NEW: Final = 3
 _log = logging.getLogger("registry.gc.orphans")  # the name by which operators filter
 
 
-class Found(NamedTuple):
+class FoundOrphans(NamedTuple):
     """The numbers and orphans of one place, or of several."""
 
     files: int
@@ -89,10 +89,10 @@ class TooNew(Exception):
         )
 
 
-def together(places: Iterable[Found]) -> Found:
+def together(places: Iterable[FoundOrphans]) -> FoundOrphans:
     """Return the sums over several places."""
     each = list(places)
-    return Found(
+    return FoundOrphans(
         sum(found.files for found in each),
         sum(found.owned for found in each),
         [orphan for found in each for orphan in found.orphans],
@@ -317,7 +317,7 @@ async def set_orphans_aside(
 
 async def find_orphans(
     ctx: ServiceContext, sweeper: BlobSweeper, place: str, *, since: int = 0
-) -> Found:
+) -> FoundOrphans:
     """Count the files of a place, and find orphans among them; change nothing.
 
     Skip uploads begun before `since`, in microseconds since the epoch.
@@ -328,7 +328,7 @@ async def find_orphans(
     orphans = [each for each in settled if not await is_held(ctx.writer, each)]
     accepted_at = await ctx.database.read(generations.accepted_at) if orphans else 0
     accepted = sum(begun_at(each) < accepted_at for each in orphans)
-    return Found(files, files - len(unowned), orphans, accepted)
+    return FoundOrphans(files, files - len(unowned), orphans, accepted)
 
 
 async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Sequence[str]) -> None:
@@ -389,7 +389,7 @@ def _other_partitions(
     return (other for other in every if other not in places)
 
 
-def _refuse(found: Found) -> None:
+def _refuse(found: FoundOrphans) -> None:
     _log.error(
         "%d of %d stored files belong to no row; none is removed. Is this the database of these"
         " blobs? 'entrepot fsck' lists them",

@@ -21,8 +21,8 @@ from typing import Any, Final, NamedTuple
 from cloudcore.clock import Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import NotFound
+from cloudcore.jobs.metrics import chores
 from cloudcore.jobs.schedule import Scheduled
-from cloudcore.jobs.tables import chores
 from cloudcore.objects.stored_rows import FIRST, ObjectRow, StoredRows, StoredTotals
 from registry.blobstore.base import BlobReader, BlobStore, DeletionsHeld
 from registry.counters import SCRUBBED_BYTES, SCRUBBED_DAMAGED, SCRUBBED_OBJECTS
@@ -32,7 +32,7 @@ from registry.gc.manifest_check import FoundManifest, ManifestCheck, all_manifes
 from registry.gc.object_check import (
     BLOBS,
     PIECES,
-    Checked,
+    CheckedObjects,
     CheckProgress,
     DamagedPiece,
     FoundDamage,
@@ -99,7 +99,7 @@ class ObjectScrub:
         self._scrubbing = scrubbing
         self._monotonic = monotonic
         self._new_pace = pace
-        self._reads: list[tuple[Checked[Any], BlobStore]] = [(BLOBS, store)]
+        self._reads: list[tuple[CheckedObjects[Any], BlobStore]] = [(BLOBS, store)]
         if buckets is not None:
             self._reads.append((PIECES, buckets))
 
@@ -122,7 +122,7 @@ class ObjectScrub:
         return sum([await self._read(*each, ends_at, pace) for each in order])
 
     async def _read(
-        self, checked: Checked[Any], store: BlobStore, ends_at: float, pace: Pace
+        self, checked: CheckedObjects[Any], store: BlobStore, ends_at: float, pace: Pace
     ) -> int:
         turn = _Turn(self._ctx)
         check: ObjectCheck[Any] = ObjectCheck(

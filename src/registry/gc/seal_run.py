@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
+from cloudcore.jobs.metrics import chores
 from cloudcore.jobs.schedule import Scheduled
-from cloudcore.jobs.tables import chores
 from cloudcore.objects.stored_rows import ObjectRow
 from registry.blobstore.base import BlobStore, DeletionsHeld
 from registry.counters import SEALED_BYTES, SEALED_OBJECTS

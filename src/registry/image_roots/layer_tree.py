@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from cloudcore.compute.images import IDS
-from registry.image_roots.tar_entries import Entry, LayerRefused, Path, shown
+from registry.image_roots.tar_entries import LayerRefused, Path, TarEntry, shown
 
 _WHITEOUT: Final = b".wh."
 _META: Final = b".wh..wh."
@@ -45,7 +45,7 @@ class LayerTree:
         """Close the open folder."""
         os.close(self._parent[1])
 
-    def add(self, entry: Entry, data: Iterator[bytes]) -> None:
+    def add(self, entry: TarEntry, data: Iterator[bytes]) -> None:
         """Write one entry.
 
         Raise `LayerRefused` if it cannot be part of this layer, `OSError` if the disk is full, or
@@ -76,7 +76,7 @@ class LayerTree:
             case "hardlink":
                 self._link(parent, name, entry)
 
-    def _add_folder(self, parent: int, name: bytes, entry: Entry) -> None:
+    def _add_folder(self, parent: int, name: bytes, entry: TarEntry) -> None:
         was = _mode(parent, name)
         if was is None or not stat.S_ISDIR(was):
             self._clear(parent, name, entry.path)
@@ -89,7 +89,7 @@ class LayerTree:
         finally:
             os.close(made)
 
-    def _add_file(self, parent: int, name: bytes, entry: Entry, data: Iterator[bytes]) -> None:
+    def _add_file(self, parent: int, name: bytes, entry: TarEntry, data: Iterator[bytes]) -> None:
         self._clear(parent, name, entry.path)
         made = os.open(name, _NEW_FILE, 0o600, dir_fd=parent)
         try:
@@ -104,7 +104,7 @@ class LayerTree:
         finally:
             os.close(made)
 
-    def _link(self, parent: int, name: bytes, entry: Entry) -> None:
+    def _link(self, parent: int, name: bytes, entry: TarEntry) -> None:
         """Add another name of a file that this layer has already."""
         linked = entry.linked
         missing = LayerRefused(
@@ -126,7 +126,7 @@ class LayerTree:
         finally:
             os.close(source)
 
-    def _hide(self, parent: int, name: bytes, entry: Entry) -> None:
+    def _hide(self, parent: int, name: bytes, entry: TarEntry) -> None:
         """Hide a name of the layers below, or all that they have in this folder (whiteouts).
 
         What this layer itself has stays, whichever comes first (image-spec, "Whiteouts").
@@ -210,7 +210,7 @@ class LayerTree:
             self._hide_below(made)
         return made
 
-    def _own(self, parent: int, name: bytes, entry: Entry) -> None:
+    def _own(self, parent: int, name: bytes, entry: TarEntry) -> None:
         if self._first is not None:
             ids = self._first + entry.uid, self._first + entry.gid
             os.chown(name, *ids, dir_fd=parent, follow_symlinks=False)

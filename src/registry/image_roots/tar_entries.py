@@ -43,7 +43,7 @@ class Readable(Protocol):
         ...
 
 
-class Entry(NamedTuple):
+class TarEntry(NamedTuple):
     """An entry of a layer."""
 
     kind: Kind
@@ -79,7 +79,7 @@ class TarEntries:
         self.count = 0
         """Headers read so far, those that only extend others included."""
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[TarEntry]:
         """Yield the entries in order.
 
         Raise `LayerRefused` if the tar is broken or cut, or has what no layer may have.
@@ -138,7 +138,7 @@ class TarEntries:
         elif not _PAX_KEYS.isdisjoint(found):
             raise LayerRefused("the tar has a global header that changes all entries after it")
 
-    def _entry(self, header: bytes, kind: bytes, extended: dict[bytes, bytes]) -> Entry:
+    def _entry(self, header: bytes, kind: bytes, extended: dict[bytes, bytes]) -> TarEntry:
         is_ustar = header[257:263] == b"ustar\0"
         name, prefix = _text(header[:100]), _text(header[345:500])
         if is_ustar and prefix:
@@ -153,7 +153,7 @@ class TarEntries:
         self._padding = -self._left % BLOCK
         if found == "symlink" and not 0 < len(target) <= MOST_PATH:
             raise LayerRefused(f"the symbolic link {shown(name)} names nothing, or too long a path")
-        return Entry(
+        return TarEntry(
             kind=found,
             path=_path(name),
             mode=_number(header[100:108], "mode"),

@@ -53,7 +53,7 @@ class NotCounted(Exception):
     """The account has a limit of bytes, and is not counted yet; see `begin_counting`."""
 
 
-class Allowance(NamedTuple):
+class StorageAllowance(NamedTuple):
     """The stored bytes of an account and their limit, as a statement has read them."""
 
     limit: int | None
@@ -96,7 +96,7 @@ def read_use(row: Row) -> QuotaUse | None:
 
 _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
 ALLOWANCE: Final = (limit_set(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
-"""The columns of `Allowance` for ``:account_id``."""
+"""The columns of `StorageAllowance` for ``:account_id``."""
 IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
 """``:account_id`` has no limit, and is not counted."""
 _LIMIT, _USED = use_of(_ACCOUNT)
@@ -164,7 +164,9 @@ def begin_counting(tx: Connection, account_id: str) -> None:
     tx.execute(_COUNT, account_id=account_id)
 
 
-def count_new(tx: Connection, account_id: str, size: int, found: Allowance, now: int) -> None:
+def count_new(
+    tx: Connection, account_id: str, size: int, found: StorageAllowance, now: int
+) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
 
     Notify the account if it has most or all of its bytes now. Raise `QuotaExceeded` if the account

@@ -66,7 +66,7 @@ class MeasuredObject(NamedTuple):
     """Bytes on disk."""
 
 
-class Use(NamedTuple):
+class ObjectUse(NamedTuple):
     """An object in a live repository whose manifests reference it."""
 
     object_id: str
@@ -266,10 +266,10 @@ def list_replaced_objects(
     )
 
 
-def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[Use]:
+def uses_of(tx: Connection, account_id: str, object_ids: Sequence[str]) -> list[ObjectUse]:
     """Return the live repositories that use these objects."""
     # No join with the list of ids: PostgreSQL would read all links of all accounts.
-    return find_all(tx, Use, _USES, account_id=account_id, ids=text_list(object_ids))
+    return find_all(tx, ObjectUse, _USES, account_id=account_id, ids=text_list(object_ids))
 
 
 def restorable_of(tx: Connection, account_id: str, object_ids: Sequence[str], now: int) -> set[str]:

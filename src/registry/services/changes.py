@@ -14,7 +14,7 @@ from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditClient, AuditEvent
 from cloudcore.iam.principal import SourceIdentity, stored_source
 from registry.metadata.repositories.repository import Repository
-from registry.metadata.tags.deleted import Deletion
+from registry.metadata.tags.deleted import SoftDeletion
 from registry.services.access.decisions import repository_crn
 
 
@@ -59,9 +59,9 @@ class Change(NamedTuple):
         """Return the source as rows hold it."""
         return stored_source(self.source)
 
-    def deletion(self, restorable_until: int) -> Deletion:
+    def deletion(self, restorable_until: int) -> SoftDeletion:
         """Return a deletion by this change."""
-        return Deletion(self.principal, self.stored_source, self.now, restorable_until)
+        return SoftDeletion(self.principal, self.stored_source, self.now, restorable_until)
 
 
 def record_change(

@@ -56,9 +56,9 @@ def status(tx: Connection, account_id: str) -> Status:
     """Return the collector's status; costs a step for each object to be collected."""
     (last,) = runs.list_runs(tx, KIND, account_id, "", 1) or (None,)
     return Status(
-        unreferenced=collection.measure(tx, account_id, "unreferenced"),
-        condemned=collection.measure(tx, account_id, "condemned"),
-        quarantined=collection.measure(tx, account_id, "quarantined"),
+        unreferenced=collection.measure_stage(tx, account_id, "unreferenced"),
+        condemned=collection.measure_stage(tx, account_id, "condemned"),
+        quarantined=collection.measure_stage(tx, account_id, "quarantined"),
         is_running=runs.find_running(tx, KIND, account_id) is not None,
         last_run=last,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from cloudcore.iam.grammar import Form
+from cloudcore.iam.grammar import StringForm
 from cloudcore.iam.policy import ResourceRules
 from cloudcore.iam.templates import PolicyTemplate, TemplateStatement
 from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
@@ -54,7 +54,7 @@ TOPIC: Final = ResourceKind(
     actions=(PUBLISH,),
     summaries={PUBLISH: "Publish to a topic; to create an event rule for it."},
 )
-_NAMES: Final = Form(
+_NAMES: Final = StringForm(
     re.compile(rf"(?=.{{1,213}}\Z)(?:(?:[a-z0-9][a-z0-9._/-]*)?\*|{REPOSITORY_PATTERN})"),
     "names of repositories without the account, such as web/frontend; with * at the end, all that "
     "begin so: web/* for all below web, * for all",
@@ -66,10 +66,10 @@ _SIGN_IN: Final = TemplateStatement("SignIn", AUTHORIZATION_TOKEN.actions, AUTHO
 
 def _repository_policy(tx: Connection, crn: Crn) -> StoredPolicy | None:
     from cloudcore.identity.rows.accounts import find_account  # noqa: PLC0415 - SQLAlchemy
-    from registry.metadata.repositories.policies import find_target  # noqa: PLC0415
+    from registry.metadata.repositories.policies import find_repository_access  # noqa: PLC0415
 
     account = find_account(tx, crn.account)
-    target = account and find_target(tx, account.handle, crn.name)
+    target = account and find_repository_access(tx, account.handle, crn.name)
     if not target or target.document is None:
         return None
     return StoredPolicy(target.document, target.principal_ids or "{}")

@@ -70,22 +70,22 @@ class RegistryRuns(NamedTuple):
         return runs.start_run(tx, new, change.now)
 
     def job_kind(
-        self, ctx: ServiceContext, step: RunStep, ended: Callable[[Run], None] | None = None
+        self, ctx: ServiceContext, step: RunStep, on_end: Callable[[Run], None] | None = None
     ) -> JobKind:
-        """Return the kind of job of these runs; `ended` is called with one after its end."""
+        """Return the kind of job of these runs; call `on_end` with each, after its end commits."""
 
-        def tell(run: Run) -> None:
+        def on_end_committed(run: Run) -> None:
             self._log_end(ctx, run)
-            if ended is not None:
-                ended(run)
+            if on_end is not None:
+                on_end(run)
 
         return run_kind(
             self.kind,
             step,
             database=ctx.database,
             clock=ctx.clock,
-            ended=tell,
-            ending=partial(self._record_end, ctx),
+            on_end=partial(self._record_end, ctx),
+            on_end_committed=on_end_committed,
         )
 
     def crn_of(self, ctx: ServiceContext, run: Run) -> str:

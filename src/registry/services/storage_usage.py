@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
 from registry.metadata import storage_usage as storage
-from registry.metadata.collector.collection import measure
+from registry.metadata.collector.collection import measure_stage
 from registry.metadata.repositories.repository import VisibleRepository
-from registry.metadata.storage_usage import MeasuredObject, NamedRepository, Use
+from registry.metadata.storage_usage import MeasuredObject, NamedRepository, ObjectUse
 from registry.services.images.details import get_manifest_row
 from registry.services.images.index_deletion import read_division
 
@@ -205,7 +205,7 @@ async def measure_account(database: Database, account_id: str, now: int) -> Stor
         (each, RepositoryStorage(*sums.repositories.get(each.id, ())))
         async for each in _repositories(database, account_id)
     ]
-    quarantined = await database.read(measure, account_id, "quarantined")
+    quarantined = await database.read(measure_stage, account_id, "quarantined")
     return StorageUsage(
         logical_bytes=sum(each.logical_bytes for _, each in measured),
         unique_bytes=sums.unique_bytes,
@@ -221,7 +221,7 @@ class _Slice(NamedTuple):
     """Some of an account's objects, with their links."""
 
     objects: Sequence[MeasuredObject]
-    uses: Sequence[Use]
+    uses: Sequence[ObjectUse]
     restorable: Collection[str]
     """The ids of those without a use that a restorable image or repository needs."""
 

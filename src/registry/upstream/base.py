@@ -12,14 +12,14 @@ from typing import Literal, NamedTuple, Protocol
 
 from registry.oci.digest import Digest
 
-Stage = Literal["dns", "tls", "auth", "manifest"]
+UpstreamStage = Literal["dns", "tls", "auth", "manifest"]
 """The stage that a request reached: its address, its connection, its token, or its answer."""
 
 
 class UpstreamFailed(Exception):
     """An upstream gave no usable answer; the message says why, as a sentence without secrets."""
 
-    stage: Stage = "manifest"
+    stage: UpstreamStage = "manifest"
     """Where it failed."""
     http_status: int | None = None
     """The status of the answer, or None if there was none."""
@@ -28,13 +28,13 @@ class UpstreamFailed(Exception):
 class UpstreamUnreachable(UpstreamFailed):
     """The request failed by DNS, address, TLS or connection, or timed out."""
 
-    stage: Stage = "tls"
+    stage: UpstreamStage = "tls"
 
 
 class UpstreamRefused(UpstreamFailed):
     """The upstream refused the credential (401, 403)."""
 
-    stage: Stage = "auth"
+    stage: UpstreamStage = "auth"
     is_of_repository: bool = False
     """True if it may have refused the repository alone, and taken the credential."""
 
@@ -175,7 +175,7 @@ class RateLimit(NamedTuple):
     window_seconds: int | None
 
 
-class Watch(Protocol):
+class UpstreamObserver(Protocol):
     """Records how upstreams answer; all workers share its state."""
 
     async def check(self, remote: Remote) -> None:
@@ -187,11 +187,11 @@ class Watch(Protocol):
         ...
 
     async def succeeded(self, remote: Remote, rate: RateLimit | None) -> None:
-        """Record that it answered as a registry does."""
+        """Record that an upstream answered as a registry does."""
         ...
 
     async def failed(self, remote: Remote, failure: UpstreamFailed) -> None:
-        """Record that it did not."""
+        """Record that an upstream did not answer as a registry does."""
         ...
 
     def is_accepted(self, remote: Remote, *, elsewhere: bool) -> bool:

@@ -29,9 +29,9 @@ from registry.upstream.base import (
     Remote,
     UpstreamBroken,
     UpstreamFailed,
+    UpstreamObserver,
     UpstreamRefused,
     UpstreamUnreachable,
-    Watch,
 )
 from registry.upstream.lists import (
     PAGE_SIZE,
@@ -68,7 +68,11 @@ class RegistryClient:
     """Asks upstream registries (`Upstream`); one per process."""
 
     def __init__(
-        self, http: HttpClient, clock: Clock, watch: Watch, answer_seconds: float = ANSWER_SECONDS
+        self,
+        http: HttpClient,
+        clock: Clock,
+        watch: UpstreamObserver,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self._exchange = Exchange(http, clock, answer_seconds)
         self._watch = watch

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from cloudcore.compute.metadata_server import MAX_CONNECTIONS, Conversation, MetadataService
+from cloudcore.compute.metadata_server import MAX_CONNECTIONS, MetadataConversation, MetadataService
 from cloudcore.compute.shim import namespaces
 from cloudcore.compute.shim.namespaces import USERS_FD, Users, bound_share, hold_users
 from cloudcore.compute.shim.root import Root, mount_root
@@ -72,7 +72,7 @@ class _Answering:
         self._loop = loop
         self._socket = accepted
         self._gate = gate
-        self._conversation = Conversation(service)
+        self._conversation = MetadataConversation(service)
         self._to_send = b""
 
     def begin(self) -> None:

@@ -25,12 +25,12 @@ from cloudcore.databases.archive.driver import (
     BackupFailed,
     BackupProgramMissing,
     BackupTarget,
-    Listed,
+    ListedBackup,
     RegisteredEndpoint,
 )
 from cloudcore.databases.clusters.endpoints import EndpointUnreachable, addresses_of, conninfo
 from cloudcore.databases.servers import postgres
-from cloudcore.databases.servers.confinement import Run, User, ended_by, run, started
+from cloudcore.databases.servers.confinement import ConfinedProgram, User, ended_by, run, started
 from cloudcore.errors import PlatformError
 from cloudcore.outbound.destinations import Network
 from cloudcore.storage.needs import StorageNeeds
@@ -63,7 +63,7 @@ class BaseBackups:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, tell: Callable[[int], None]
-    ) -> Listed:
+    ) -> ListedBackup:
         """Back up a server."""
         assert target.endpoint is not None
         needs, begun = self.storage, self.storage.clock()
@@ -81,7 +81,7 @@ class BaseBackups:
             raise BackupFailed(f"the bucket does not take the backup: {error.message}") from None
         return _listed(backup_id, note)
 
-    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+    async def listed(self, target: BackupTarget) -> Sequence[ListedBackup]:
         """Return the backups that have notes, oldest first."""
         bucket = await bucket_files.find_bucket(self.storage, target)
         found = []
@@ -110,7 +110,7 @@ class BaseBackups:
         """Unpack a backup into an empty folder, and check it against its manifest."""
         bucket = await bucket_files.find_bucket(self.storage, target)
         script = "/unpacking.py"
-        unpack = Run(
+        unpack = ConfinedProgram(
             argv=(_python(), "-I", "-S", script, "/data", str(most)),
             user=user,
             readable={Path(unpacking.__file__): script, **_interpreter()},
@@ -139,11 +139,13 @@ class BaseBackups:
             words = said.strip()[-500:] or ended_by(status)
             raise BackupFailed(f"the backup cannot be unpacked: {words}")
         verify = program(target.version, "pg_verifybackup")
-        ended = await run(Run(argv=(verify, "/data"), user=user, readable={into: "/data"}))
+        ended = await run(
+            ConfinedProgram(argv=(verify, "/data"), user=user, readable={into: "/data"})
+        )
         if ended.status != 0:
             raise BackupFailed(f"the backup is not what its manifest says: {ended.said}")
 
-    async def _command(self, endpoint: RegisteredEndpoint, program: str) -> Run:
+    async def _command(self, endpoint: RegisteredEndpoint, program: str) -> ConfinedProgram:
         """Return the command of pg_basebackup, which dials checked addresses."""
         try:
             addresses = await addresses_of(endpoint.host, endpoint.port, self.networks)
@@ -156,7 +158,7 @@ class BaseBackups:
             # Nobody knows who it is: it gets no password that it could use elsewhere (libpq 16).
             env["PGREQUIREAUTH"] = "scram-sha-256"
         dsn = " ".join(f"{name}='{_quoted(value)}'" for name, value in words.items())
-        return Run(
+        return ConfinedProgram(
             argv=(
                 *(program, "--dbname", dsn, "--no-password", "--pgdata=-", "--format=tar"),
                 *("--wal-method=fetch", "--compress=client-gzip:1", "--checkpoint=fast"),
@@ -245,5 +247,5 @@ def _quoted(value: str) -> str:
     return value.replace("\\", "\\\\").replace("'", "\\'")
 
 
-def _listed(label: str, note: _Note) -> Listed:
-    return Listed(label, "base", label, None, **msgspec.structs.asdict(note))
+def _listed(label: str, note: _Note) -> ListedBackup:
+    return ListedBackup(label, "base", label, None, **msgspec.structs.asdict(note))

@@ -24,11 +24,16 @@ from cloudcore.databases.archive.driver import (
     BackupProgramMissing,
     BackupTarget,
     BucketGone,
-    Listed,
+    ListedBackup,
     PushedWal,
     Recovery,
 )
-from cloudcore.databases.archive.pgbackrest import Repositories, Repository, ServerPlace, program
+from cloudcore.databases.archive.pgbackrest import (
+    BackupRepository,
+    Repositories,
+    ServerPlace,
+    program,
+)
 from cloudcore.databases.archive.s3_bridge import Bridge
 from cloudcore.databases.servers.confinement import User
 from cloudcore.databases.servers.data_folders import size_of
@@ -84,7 +89,7 @@ class BucketArchive:
 
     async def back_up(
         self, target: BackupTarget, backup_id: str, kind: BackupKind, tell: Callable[[int], None]
-    ) -> Listed:
+    ) -> ListedBackup:
         """Make a backup, after any run of the cluster that a killed service has left has ended.
 
         Look for `backup_id` in `listed` before calling this again. `tell` is called with the
@@ -100,7 +105,7 @@ class BucketArchive:
         tell(100)
         return made
 
-    async def listed(self, target: BackupTarget) -> Sequence[Listed]:
+    async def listed(self, target: BackupTarget) -> Sequence[ListedBackup]:
         """Return the complete backups, oldest first."""
         if target.type == "registered":
             return await self._base_backups.listed(target)
@@ -181,7 +186,9 @@ class BucketArchive:
             return PushedWal(0, str(error))
         return await wal.push(repository, spool, self._places(target))
 
-    def _for_one_restore(self, target: BackupTarget) -> AbstractAsyncContextManager[Repository]:
+    def _for_one_restore(
+        self, target: BackupTarget
+    ) -> AbstractAsyncContextManager[BackupRepository]:
         """Open a repository under a session name of its own, as others may restore from it at once.
 
         Ending a session ends all sessions of its name.

@@ -23,7 +23,7 @@ from cloudcore.storage import multipart, object_reads, object_writes, objects
 from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
-from cloudcore.storage.object_rows import Entry, ObjectAttributes, list_page
+from cloudcore.storage.object_rows import ObjectAttributes, ObjectEntry, list_page
 from cloudcore.storage.tables import BUCKET_ROWS
 from cloudcore.storage.upload_rows import Upload
 
@@ -34,7 +34,7 @@ PART_BYTES: Final = 64 << 20
 _PAGE: Final = 500
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """A source of bytes, such as the output of a program."""
 
     async def read(self, count: int, /) -> bytes:
@@ -42,7 +42,7 @@ class Source(Protocol):
         ...
 
 
-def text(content: bytes) -> Source:
+def text(content: bytes) -> ByteSource:
     """Return a few bytes as a source."""
     made = asyncio.StreamReader()
     made.feed_data(content)
@@ -63,9 +63,9 @@ async def find_bucket(needs: StorageNeeds, target: BackupTarget) -> Bucket:
     return found
 
 
-async def list_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> Sequence[Entry]:
+async def list_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> Sequence[ObjectEntry]:
     """Return all objects whose keys begin with a prefix."""
-    found: list[Entry] = []
+    found: list[ObjectEntry] = []
     after: str | None = ""
     while after is not None:
         page = await needs.database.read(list_page, bucket, prefix, "", after, _PAGE)
@@ -86,7 +86,7 @@ async def delete_files(needs: StorageNeeds, bucket: Bucket, prefix: str) -> None
         )
 
 
-async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: Source) -> int:
+async def store(needs: StorageNeeds, bucket: Bucket, key: str, source: ByteSource) -> int:
     """Store the bytes of a source as one object, completely or not at all; return its size.
 
     Raise `PlatformError` if the account has no room, the KMS key is closed, or the store failed.
@@ -138,7 +138,7 @@ def _abort(tx: object, bucket: Bucket, upload_id: str, now: int) -> None:
 class _Part:
     """The next `PART_BYTES` of a source, as the body of a part."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: ByteSource) -> None:
         self._source = source
         self.size = 0
         self.is_last = False

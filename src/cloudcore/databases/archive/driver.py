@@ -62,7 +62,7 @@ class BackupTarget(NamedTuple):
     """Of a managed one: `ServerSpec.port`."""
 
 
-class Listed(NamedTuple):
+class ListedBackup(NamedTuple):
     """A complete backup in the bucket."""
 
     label: str

@@ -22,9 +22,15 @@ import msgspec
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.databases.archive.bucket_files import BucketAccess, Keys, delete_files, folder_of
-from cloudcore.databases.archive.driver import BackupFailed, BackupKind, BackupTarget, Listed
+from cloudcore.databases.archive.driver import BackupFailed, BackupKind, BackupTarget, ListedBackup
 from cloudcore.databases.archive.s3_bridge import NAME, Bridge
-from cloudcore.databases.servers.confinement import Ended, Run, User, require, run
+from cloudcore.databases.servers.confinement import (
+    ConfinedProgram,
+    ProgramResult,
+    User,
+    require,
+    run,
+)
 from cloudcore.databases.servers.driver import DATA_INSIDE, SUPERUSER
 from cloudcore.storage.needs import StorageNeeds
 
@@ -126,7 +132,7 @@ _MADE: Final = (0, 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Repository:
+class BackupRepository:
     """The repository of one cluster, with keys to it."""
 
     cluster_id: str
@@ -143,7 +149,7 @@ class Repository:
         writes: bool = False,
         wal: Path | None = None,
         each_line: Callable[[str], None] = lambda _line: None,
-    ) -> Ended:
+    ) -> ProgramResult:
         """Run a command of pgBackRest to its end.
 
         `wal` is a folder that it sees as ``/wal``. It may write there and, with `writes`, into the
@@ -164,7 +170,7 @@ class Repository:
             if place.socket_folder is not None:
                 readable[place.socket_folder] = _SOCKETS
         ended = await run(
-            Run(
+            ConfinedProgram(
                 argv=(program(), f"--config={_CONFIG}", *words),
                 user=None if place is None else place.user,
                 readable=readable,
@@ -194,7 +200,7 @@ class Repository:
             said = said.replace(secret, "…")
         return _S3_ERROR.sub(r"\1: \2", said)[:_MOST_WORDS]
 
-    async def backups(self) -> Sequence[Listed]:
+    async def backups(self) -> Sequence[ListedBackup]:
         """Return the backups of `info`, oldest first; raise `BackupFailed` if it cannot be read."""
         found = [_listed(each) for stanza in await self._info() for each in stanza.backup]
         return sorted((each for each in found if each), key=lambda each: each.completed_at)
@@ -225,7 +231,7 @@ class Repository:
 
     async def back_up(
         self, backup_id: str, kind: BackupKind, place: ServerPlace, tell: Callable[[int], None]
-    ) -> Listed:
+    ) -> ListedBackup:
         """Back up a running server; never make a base in place of an incremental one."""
         stanzas = await self._info()
         if kind == "incremental" and not any(each.backup for each in stanzas):
@@ -296,18 +302,18 @@ class Repositories:
     folder: Path
     """Where it is noted that a repository is being changed."""
 
-    async def shared(self, target: BackupTarget) -> Repository:
+    async def shared(self, target: BackupTarget) -> BackupRepository:
         """Return a repository to read from and to push WAL to."""
         keys = await self.access.shared_keys(target)
-        return Repository(
+        return BackupRepository(
             cluster_id=target.cluster_id, keys=keys, storage=self.access.storage, bridge=self.bridge
         )
 
     @asynccontextmanager
-    async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[Repository]:
+    async def opened(self, target: BackupTarget, name: str) -> AsyncIterator[BackupRepository]:
         """Open a repository with keys of its own, which end with it."""
         async with self.access.keys(target, name, KEYS_SECONDS) as keys:
-            yield Repository(
+            yield BackupRepository(
                 cluster_id=target.cluster_id,
                 keys=keys,
                 storage=self.access.storage,
@@ -315,7 +321,7 @@ class Repositories:
             )
 
     @asynccontextmanager
-    async def changing(self, target: BackupTarget) -> AsyncIterator[Repository]:
+    async def changing(self, target: BackupTarget) -> AsyncIterator[BackupRepository]:
         """Open a repository as the only one that makes or deletes backups.
 
         A run that a killed service has left holds the lock until the kernel has ended it.
@@ -337,7 +343,7 @@ def program() -> str:
     return require("pgbackrest", "pgbackrest")
 
 
-def checked(ended: Ended) -> None:
+def checked(ended: ProgramResult) -> None:
     """Raise `BackupFailed` with the last lines of a run, if it failed."""
     if ended.status != 0:
         words = ended.said or f"its exit status is {ended.status}"
@@ -379,12 +385,12 @@ def _statuses(stanza: _Stanza) -> Sequence[_Status]:
     return [each.status for each in stanza.repo]
 
 
-def _listed(found: _Backup) -> Listed | None:
+def _listed(found: _Backup) -> ListedBackup | None:
     """Return a backup of `info`; None if its label is not pgBackRest's."""
     if not _LABEL.fullmatch(found.label):
         return None
     base, incremental, _ = found.label.partition("_")
-    return Listed(
+    return ListedBackup(
         label=found.label,
         kind="incremental" if incremental else "base",
         backup_id=found.annotation.get(_ANNOTATION),

@@ -27,7 +27,7 @@ _LIFE: Final = timedelta(days=3650)
 """Longer than any process lives; the key is in the memory of one bridge alone."""
 
 
-class S3Endpoint(NamedTuple):
+class S3Address(NamedTuple):
     """The address of the install's S3 endpoint, as this machine reaches it."""
 
     host: str
@@ -41,7 +41,7 @@ class S3Endpoint(NamedTuple):
 class Bridge:
     """One bridge for all runs of this process, started by the first."""
 
-    def __init__(self, endpoint: S3Endpoint) -> None:
+    def __init__(self, endpoint: S3Address) -> None:
         """Take the endpoint; nothing is started."""
         self.endpoint = endpoint
         self.certificate = b""

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive.driver import GIVEN, WANTED, BackupFailed, PushedWal
-from cloudcore.databases.archive.pgbackrest import STANZA, Repository, ServerPlace, checked
-from cloudcore.databases.servers.confinement import Ended, User
+from cloudcore.databases.archive.pgbackrest import STANZA, BackupRepository, ServerPlace, checked
+from cloudcore.databases.servers.confinement import ProgramResult, User
 from cloudcore.databases.servers.data_folders import open_folder
 
 _NAME: Final = re.compile(r"[0-9A-F]{24}(?:\.partial|\.[0-9A-F]{8}\.backup)?|[0-9A-F]{8}\.history")
@@ -42,7 +42,7 @@ class WalMissing(BackupFailed):
     """The bucket has lost WAL that a recovery needs."""
 
 
-async def push(repository: Repository, spool: Path, place: ServerPlace) -> PushedWal:
+async def push(repository: BackupRepository, spool: Path, place: ServerPlace) -> PushedWal:
     """Move files of a spool to the repository, oldest first, until one fails."""
     pushed = 0
     try:
@@ -75,7 +75,7 @@ def has_all_of(data: Path, spool: Path) -> bool:
 
 @asynccontextmanager
 async def serving(
-    repository: Repository, spool: Path, place: ServerPlace, patience_seconds: float
+    repository: BackupRepository, spool: Path, place: ServerPlace, patience_seconds: float
 ) -> AsyncIterator[None]:
     """Serve a recovering server the files that it requests, during the block.
 
@@ -101,8 +101,10 @@ async def serving(
             raise failed.exceptions[0] from None
 
 
-async def _push_file(repository: Repository, staging: Path, name: str, place: ServerPlace) -> None:
-    async def push() -> Ended:
+async def _push_file(
+    repository: BackupRepository, staging: Path, name: str, place: ServerPlace
+) -> None:
+    async def push() -> ProgramResult:
         words = "archive-push", f"--stanza={STANZA}", f"/wal/{name}"
         return await repository.run(*words, place=place, wal=staging)
 
@@ -114,7 +116,7 @@ async def _push_file(repository: Repository, staging: Path, name: str, place: Se
 
 
 async def _give(
-    repository: Repository, spool: Path, folder: int, place: ServerPlace, patience: float
+    repository: BackupRepository, spool: Path, folder: int, place: ServerPlace, patience: float
 ) -> None:
     until: dict[str, float] = {}
     """Until when each segment is waited for, on the monotonic clock."""
@@ -143,7 +145,7 @@ async def _give(
 
 
 async def _give_wanted(
-    repository: Repository,
+    repository: BackupRepository,
     spool: Path,
     folder: int,
     place: ServerPlace,
@@ -178,7 +180,9 @@ async def _give_wanted(
     return is_waiting
 
 
-async def _fetched(repository: Repository, name: str, place: ServerPlace, staging: Path) -> bool:
+async def _fetched(
+    repository: BackupRepository, name: str, place: ServerPlace, staging: Path
+) -> bool:
     """Fetch a file of the repository into a folder; return False if there is no such file."""
     lines: list[str] = []
     words = "archive-get", f"--stanza={STANZA}", name, f"/wal/{name}"
@@ -189,7 +193,7 @@ async def _fetched(repository: Repository, name: str, place: ServerPlace, stagin
     return True
 
 
-async def _newer_than(repository: Repository, name: str) -> str:
+async def _newer_than(repository: BackupRepository, name: str) -> str:
     """Return the newest segment if it is after another one of its timeline; otherwise nothing."""
     if not _SEGMENT.fullmatch(name):
         return ""

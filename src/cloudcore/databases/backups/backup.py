@@ -13,7 +13,7 @@ from cloudcore.databases.servers.driver import Proof
 from cloudcore.errors import invalid_field
 from cloudcore.nodes.node import NODE_LOST
 from cloudcore.nodes.placed import Placed
-from cloudcore.resources.resource import Reference, Resource, Target, own
+from cloudcore.resources.resource import Reference, ReferenceTarget, Resource, own
 
 Status = Literal["pending", "running", "succeeded", "failed", "deleting"]
 Verification = Literal["never", "pending", "running", "succeeded", "failed"]
@@ -82,7 +82,7 @@ BACKUP: Final = Resource(
     key="id",
     methods=(),
     told=(),
-    refers={"cluster": Target(CLUSTER, CLUSTER.action("get"))},
+    refers={"cluster": ReferenceTarget(CLUSTER, CLUSTER.action("get"))},
     warnings=frozenset({NODE_LOST}),
 )
 """The backups of clusters."""

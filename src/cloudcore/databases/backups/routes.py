@@ -225,10 +225,10 @@ async def restore_cluster(
 async def delete_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
 ) -> Response[bytes]:
-    """Let a backup be deleted; it is `deleting` until the bucket has nothing of it, and then 404.
+    """Delete a backup; it is `deleting` until nothing of it is in the bucket, and then 404.
 
-    One that runs goes when it has ended. It is 409 if incremental backups need it, unless `cascade`
-    says that they go too; and while a cluster is being restored from it.
+    A backup that is being made is deleted when it has ended. The answer is 409 while a cluster is
+    being restored from it, and if incremental backups need it, unless `cascade` deletes them too.
     """
     cluster = await METHODS.authorized(ctx, cluster_id)
     found = await ctx.database.read(backups.find, cluster, backup_id)

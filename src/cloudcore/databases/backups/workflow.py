@@ -19,7 +19,7 @@ from cloudcore.databases.archive.driver import (
     BackupProgramMissing,
     BackupTarget,
     BucketGone,
-    Listed,
+    ListedBackup,
 )
 from cloudcore.databases.backups import restore, rows
 from cloudcore.databases.backups.backup import (
@@ -111,7 +111,7 @@ async def _run(found: Backup, needs: DatabaseNeeds, attempt: StepAttempt) -> Out
 
 
 def _succeeded(
-    needs: DatabaseNeeds, cluster: Cluster, made: Listed, base_id: str | None
+    needs: DatabaseNeeds, cluster: Cluster, made: ListedBackup, base_id: str | None
 ) -> Outcome:
     def changed(current: Backup, _now: int) -> Backup:
         return structs.replace(
@@ -249,7 +249,7 @@ async def _of(found: Backup, needs: DatabaseNeeds) -> tuple[Cluster, BackupTarge
     return cluster, target_of(needs.keyring, cluster)
 
 
-async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> Listed | None:
+async def _listed(found: Backup, needs: DatabaseNeeds, target: BackupTarget) -> ListedBackup | None:
     listed = await needs.archive.listed(target)
     return next((each for each in listed if each.backup_id == found.id), None)
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cloudcore.db.base import Connection
 
 Outcome = StepDone[Cluster] | StepRetry[Cluster]
-Act = Callable[[Cluster, Any, StepAttempt], Awaitable[Outcome]]
+StepRun = Callable[[Cluster, Any, StepAttempt], Awaitable[Outcome]]
 CHECK_SECONDS: Final = 300
 """Between two looks at a registered cluster."""
 BACKUP_FAILED: Final = "BACKUP_FAILED"
@@ -68,7 +68,7 @@ def goal(found: Cluster, now: int) -> Goal | None:
 
 def _by_servers(
     act: Callable[[Cluster, DatabaseNeeds, BubblewrapServers], Awaitable[Outcome]],
-) -> Act:
+) -> StepRun:
     """Return a step that needs the servers of this machine, whose failure is told to the owner."""
 
     async def step(found: Cluster, needs: DatabaseNeeds, _attempt: StepAttempt) -> Outcome:

@@ -198,7 +198,7 @@ class BubblewrapServers:
         return await self._programs.alone(server_id, lambda: self._remove(server_id, kept))
 
     async def delete_expired(self) -> None:
-        """Delete data whose day is over."""
+        """Delete the data of clusters that were deleted more than a day ago."""
         await self._programs.run(lambda: data_folders.delete_expired(self._base))
 
     async def set_password(self, spec: ServerSpec, username: str, password: str) -> None:

@@ -120,7 +120,7 @@ _LINKS_OR_FOLDERS: Final = ("/lib", "/lib32", "/lib64", "/bin", "/sbin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ConfinedProgram:
     """A program, and the files that it may see."""
 
     argv: Sequence[str]
@@ -136,7 +136,7 @@ class Run:
     """Descriptors that all processes of the run hold to their end."""
 
 
-class Ended(NamedTuple):
+class ProgramResult(NamedTuple):
     """The result of a run."""
 
     status: int
@@ -154,7 +154,9 @@ def require(program: str, package: str) -> str:
     return found
 
 
-async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None) -> Ended:
+async def run(
+    wanted: ConfinedProgram, each_line: Callable[[str], None] = lambda _line: None
+) -> ProgramResult:
     """Run to the end; both streams are read by line. Cancellation kills the run."""
     async with started(wanted, stderr=asyncio.subprocess.STDOUT) as process:
         assert process.stdout is not None
@@ -168,7 +170,7 @@ async def run(wanted: Run, each_line: Callable[[str], None] = lambda _line: None
         if words := ended_by(status):
             kept.append(words)
             each_line(words)
-        return Ended(status, "\n".join(kept))
+        return ProgramResult(status, "\n".join(kept))
 
 
 def ended_by(status: int) -> str:
@@ -182,7 +184,7 @@ def ended_by(status: int) -> str:
 
 @asynccontextmanager
 async def started(
-    wanted: Run, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
+    wanted: ConfinedProgram, *, stdin: int = asyncio.subprocess.DEVNULL, stderr: int
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """Start a program and yield it; it is killed at the end of the block."""
     with ExitStack() as opened:
@@ -235,7 +237,9 @@ def _in_memory(opened: ExitStack, content: bytes) -> int:
     return descriptor
 
 
-def _confined(wanted: Run, files: Mapping[str, int]) -> tuple[Sequence[str], Sequence[str]]:
+def _confined(
+    wanted: ConfinedProgram, files: Mapping[str, int]
+) -> tuple[Sequence[str], Sequence[str]]:
     """Return the options that confine a program, and the program (bwrap(1), setpriv(1))."""
     options = [
         *("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup"),
@@ -264,7 +268,7 @@ def _system_mounts() -> Iterator[str]:
     yield from ("--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--tmpfs", "/tmp")  # noqa: S108 - the run's own
 
 
-def _mounts(wanted: Run, files: Mapping[str, int]) -> Iterator[str]:
+def _mounts(wanted: ConfinedProgram, files: Mapping[str, int]) -> Iterator[str]:
     """Yield the mounts of the run; folders above would be root's alone if not made first."""
     for there in (*_ETC, *wanted.readable.values(), *wanted.writable.values(), *files):
         for folder in [*Path(there).parents][-2::-1]:

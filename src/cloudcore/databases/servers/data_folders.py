@@ -261,7 +261,7 @@ def keep(folder: Path, kept: Path) -> bool:
 
 
 def delete_expired(base: Path) -> None:
-    """Delete data of deleted clusters whose day is over."""
+    """Delete the data of clusters that were deleted more than a day ago."""
     with suppress(FileNotFoundError):
         for each in (base / DELETED).iterdir():
             since = int(each.name.rpartition("-")[2])

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from cloudcore.databases.archive.driver import Recovery, archive_command, restore_command
-from cloudcore.databases.servers.confinement import Run, run
+from cloudcore.databases.servers.confinement import ConfinedProgram, run
 from cloudcore.databases.servers.driver import (
     DATA_INSIDE,
     DATABASE,
@@ -249,7 +249,7 @@ async def execute(spec: ServerSpec, paths: ServerPaths, text: str) -> None:
     """Run statements as superuser; raise `ServerFailed` if one fails."""
     where = ("-h", SOCKETS_INSIDE, "-p", str(spec.port), "-U", SUPERUSER)
     psql = (program(spec.version, "psql"), "-qAtX", "-v", "ON_ERROR_STOP=1")
-    told = Run(
+    told = ConfinedProgram(
         argv=(*psql, *where, "-d", "postgres", "-f", _STATEMENTS),
         user=paths.user,
         readable={paths.socket_folder: SOCKETS_INSIDE},
@@ -302,7 +302,7 @@ async def _run(
 ) -> None:
     """Run a program to its end, confined like the server and beside it; it cannot write."""
     ended = await run(
-        Run(
+        ConfinedProgram(
             argv=(program(spec.version, name), *words),
             user=paths.user,
             readable={paths.data: DATA_INSIDE, paths.socket_folder: SOCKETS_INSIDE},

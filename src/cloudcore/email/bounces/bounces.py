@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from cloudcore.db.base import Connection
 from cloudcore.email import suppressions
-from cloudcore.email.bounces.reports import Kind, Report
+from cloudcore.email.bounces.reports import DeliveryReport, Kind
 from cloudcore.email.bounces.verp import Returned
 from cloudcore.email.messages import rows
 from cloudcore.email.messages.rows import Recipient
@@ -40,7 +40,7 @@ async def delivery_of(needs: EmailNeeds, returned: Returned) -> Recipient | None
     return await needs.database.read(find_delivery, returned)
 
 
-async def note_report(needs: EmailNeeds, returned: Returned, report: Report) -> bool:
+async def note_report(needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
     """Store a report about a delivery; return False if that changes nothing."""
     return await needs.database.write(note, needs, returned, report)
 
@@ -65,7 +65,7 @@ def find_delivery(tx: Connection, returned: Returned) -> Recipient | None:
     return rows.find_recipient(tx, account_id, *returned)
 
 
-def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: Report) -> bool:
+def note(tx: Connection, needs: EmailNeeds, returned: Returned, report: DeliveryReport) -> bool:
     """Store a report about a delivery; return False if that changes nothing.
 
     A permanent failure (``hard``) and a complaint suppress the address. A delay at another server

@@ -18,7 +18,7 @@ from typing import Final, Protocol, cast
 
 from aiosmtpd.smtp import SMTP, Envelope, Session
 
-from cloudcore.email.bounces.reports import MOST_BYTES, Report, read_report
+from cloudcore.email.bounces.reports import MOST_BYTES, DeliveryReport, read_report
 from cloudcore.email.bounces.verp import ENCODED, PREFIX, Returned, read_return_path
 from cloudcore.errors import Unavailable
 from cloudcore.serving.clients import rate_subject, source_address
@@ -43,7 +43,7 @@ _READING: Final = FairThread("return-mail", niceness=10)
 """Reads mail, of which some takes a second: strangers write it."""
 
 
-class Delivery(Protocol):
+class IncomingMessage(Protocol):
     """A message to one recipient."""
 
     @property
@@ -57,9 +57,9 @@ class Delivery(Protocol):
         ...
 
 
-Find = Callable[[Returned], Awaitable[Delivery | None]]
+Find = Callable[[Returned], Awaitable[IncomingMessage | None]]
 """Returns a delivery, or None if its message is no longer kept."""
-Note = Callable[[Returned, Report], Awaitable[bool]]
+Note = Callable[[Returned, DeliveryReport], Awaitable[bool]]
 """Stores what a report says of a delivery; returns False if that changes nothing."""
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ _REPLY: Final = re.compile(r"(?<![\d.])([45])[0-5]\d(?=[ -])")
 """RFC 5321 §4.2."""
 
 
-class Report(NamedTuple):
+class DeliveryReport(NamedTuple):
     """A report about a delivery."""
 
     kind: Kind
@@ -51,7 +51,7 @@ class _Said(NamedTuple):
     addresses: Sequence[str]
 
 
-def read_report(data: bytes, address: str) -> Report | None:
+def read_report(data: bytes, address: str) -> DeliveryReport | None:
     """Return the report in a mail about a delivery to `address`, or None if there is none."""
     try:
         mail = email.message_from_bytes(data[:MOST_BYTES])
@@ -78,19 +78,19 @@ def _first(parts: Sequence[Any], content_type: str) -> Message | None:
 # Complaints
 
 
-def _complaint(part: Message) -> Report | None:
+def _complaint(part: Message) -> DeliveryReport | None:
     """Parse a feedback report."""
     for fields in _parts(part):
         feedback = _field(fields, "Feedback-Type").lower()
         if feedback in _COMPLAINTS:
-            return Report("complaint", feedback)
+            return DeliveryReport("complaint", feedback)
     return None
 
 
 # Reports of delivery
 
 
-def _delivery(part: Message, address: str) -> Report | None:
+def _delivery(part: Message, address: str) -> DeliveryReport | None:
     """Return the statement about an address, or else the mildest one about all.
 
     Reports name other addresses where an alias or a list passes mail on.
@@ -100,7 +100,7 @@ def _delivery(part: Message, address: str) -> Report | None:
     mildest = min(own or said, key=lambda each: _MILDEST.index(each.kind), default=None)
     if mildest is None or not mildest.kind:
         return None
-    return Report(mildest.kind, mildest.reason)  # type: ignore[arg-type]  # one of `_MILDEST`
+    return DeliveryReport(mildest.kind, mildest.reason)  # type: ignore[arg-type]  # one of `_MILDEST`
 
 
 def _recipient(fields: Message) -> _Said | None:
@@ -137,7 +137,7 @@ def _code(text: str) -> str:
 # Other forms
 
 
-def _guessed(data: bytes, address: str) -> Report | None:
+def _guessed(data: bytes, address: str) -> DeliveryReport | None:
     """Return the report of another form about this very address, by its patterns."""
     from flufl.bounce import all_failures  # noqa: PLC0415 - takes time, and few are such
 
@@ -149,8 +149,8 @@ def _guessed(data: bytes, address: str) -> Report | None:
     )
     if address.lower() in failed:
         words = next(_answers(mail), "")
-        return Report("soft" if _code(words) == "4" else "hard", _line(words))
-    return Report("delayed", "") if address.lower() in delayed else None
+        return DeliveryReport("soft" if _code(words) == "4" else "hard", _line(words))
+    return DeliveryReport("delayed", "") if address.lower() in delayed else None
 
 
 def _answers(mail: Message) -> Iterator[str]:

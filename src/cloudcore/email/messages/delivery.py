@@ -25,7 +25,7 @@ from cloudcore.email.dedicated_ip import DAY
 from cloudcore.email.dkim import open_key, signed
 from cloudcore.email.messages import rows
 from cloudcore.email.messages.bodies import content_of
-from cloudcore.email.messages.mime import Heading, composed, mailbox
+from cloudcore.email.messages.mime import MessageHeading, composed, mailbox
 from cloudcore.email.messages.rows import Recipient
 from cloudcore.email.messages.submission import SEND, SUPPRESSED
 from cloudcore.email.needs import EmailNeeds
@@ -34,7 +34,8 @@ from cloudcore.email.sending_identities import signer_of
 from cloudcore.email.suppressions import Unsubscription, suppressed, unsubscribe_headers
 from cloudcore.email.warm_up import counted_again, note_outcome
 from cloudcore.errors import NotFound
-from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next, StaggeredLooks, doubled
+from cloudcore.jobs.backoff import StaggeredRetries, backoff_seconds
+from cloudcore.jobs.kinds import OUTBOUND_SLOTS, Done, JobKind, Next
 from cloudcore.jobs.queue import Job, later
 from cloudcore.outbound.mail import MailRefused
 from cloudcore.outbound.mail_transfer import ATTEMPT_SECONDS, Envelope
@@ -58,7 +59,7 @@ class DeliverySlots:
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
         self._destinations = Counter[str]()
         self._accounts = Counter[str]()
-        self.pause: Final = StaggeredLooks(seconds, 1).pause
+        self.pause: Final = StaggeredRetries(seconds, 1).pause
         """Returns the seconds until the next delivery without room tries again."""
 
     def begin(self, destination: str, account_id: str) -> bool:
@@ -166,7 +167,7 @@ class Postman:
     def _envelope(self, due: DueMessage) -> Envelope:
         """Return the signed message for one recipient."""
         message, to, keyring = due.message, due.recipient, self.needs.keyring
-        heading = Heading(
+        heading = MessageHeading(
             id=message.id,
             sender=message.sender,
             to=message.to,
@@ -195,7 +196,7 @@ class Postman:
         attempts = due.recipient.attempts + outcome.was_tried
         if outcome.reason is None or outcome.is_final:
             return Done(partial(self._record, due, outcome, None, now))
-        pause = doubled(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, attempts - 1)
+        pause = backoff_seconds(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, attempts - 1)
         due_at = later(now, pause)
         if due_at > due.message.created_at + GIVE_UP_SECONDS * MICROSECONDS:
             given_up = outcome._replace(reason=f"given up: {outcome.reason}", is_final=True)

@@ -56,8 +56,10 @@ class Mailbox(NamedTuple):
 def mailbox(text: str, field: str) -> Mailbox:
     """Parse the mailbox in a request's `field`.
 
-    Raise `InvalidInput` if mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a
-    line break (E8).
+    Raises:
+        InvalidInput: mail cannot be from it or go to it (RFC 5321, RFC 5890), or it has a line
+            break.
+
     """
     from email_validator import EmailNotValidError, validate_email  # noqa: PLC0415 - takes time
 
@@ -115,7 +117,7 @@ class Content(Struct, frozen=True, omit_defaults=True):
     """Those that the template was rendered with."""
 
 
-class Heading(Struct, frozen=True):
+class MessageHeading(Struct, frozen=True):
     """The header fields that are the same for all recipients of a message."""
 
     id: str
@@ -135,7 +137,9 @@ class Heading(Struct, frozen=True):
 def check_headers(headers: Mapping[str, str]) -> None:
     """Check the header fields of a request.
 
-    Raise `InvalidInput` if one is not ``X-…`` or ``List-…``, or its value is not one line (E8).
+    Raises:
+        InvalidInput: one is not ``X-…`` or ``List-…``, or its value is not one line.
+
     """
     if len(headers) > MOST_HEADERS:
         raise invalid_field("headers", f"at most {MOST_HEADERS}", "too_many")
@@ -155,7 +159,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise InvalidInput(words, field=field, reason="malformed")
 
 
-def composed(of: Heading, content: Content, more: Mapping[str, str]) -> bytes:
+def composed(of: MessageHeading, content: Content, more: Mapping[str, str]) -> bytes:
     """Return a message, with ``more`` header fields than its content has; CRLF ends its lines."""
     mail: EmailMessage = EmailMessage(policy=_policy())
     mail["From"] = _address(of.sender)

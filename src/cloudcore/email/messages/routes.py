@@ -18,8 +18,8 @@ from cloudcore.email.messages import rows
 from cloudcore.email.messages.bodies import MESSAGES, content_of, sealed_content, whole
 from cloudcore.email.messages.mime import (
     Content,
-    Heading,
     Mailbox,
+    MessageHeading,
     check_headers,
     check_line,
     composed,
@@ -157,7 +157,7 @@ def _drafted(
     content = Content(said.html, said.text, data.headers, data.variables)
     draft = Draft(*of, sender, to, cc, bcc, said.subject, template, b"")
     check_recipients(draft)
-    heading = Heading(
+    heading = MessageHeading(
         id=draft.id,
         sender=str(sender),
         to=[str(each) for each in to],

@@ -1,4 +1,4 @@
-"""Accept a message: its rows and the jobs that send it are stored in one transaction (E9)."""
+"""Accept a message: its rows and the jobs that send it are stored in one transaction."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_recipients(draft: Draft) -> None:
 def accept(
     tx: Connection, draft: Draft, terms: SendingTerms, now: int, *, checks_room: bool
 ) -> Accepted:
-    """Store a message, and let it be sent to the recipients without a suppression (E4).
+    """Store a message, and let it be sent to the recipients without a suppression.
 
     Raises:
         InvalidInput: the account has no verified identity for the sender.

@@ -25,7 +25,7 @@ from cloudcore.identity.credentials import opened_text, sealed_text
 from cloudcore.identity.rows.users import User
 from cloudcore.serving.clients import rate_subject
 from cloudcore.web.context import RequestContext
-from cloudcore.web.ratelimit import Budget, RateLimitStatus, count_request, give_back
+from cloudcore.web.rate_limits import Budget, RateLimitStatus, count_request, give_back
 
 COOKIE: Final = "entrepot_known_browser"
 LIFETIME_SECONDS: Final = 90 * 24 * 3600

@@ -3,7 +3,7 @@
 The command's code is sent by a redirect to the address where it listens on the browser's machine
 (RFC 8252 §7.3), or shown on the page, for the person to copy. The console's code is sent by a
 redirect to this install's console. Errors are pages, except that errors of the client's request are
-sent to the client by a redirect (`sign_in.RequestRefused`).
+sent to the client by a redirect (`sign_in.AuthorizationRefused`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from cloudcore.identity.oauth.pages import (
     sign_in_page,
 )
 from cloudcore.identity.oauth.sessions import OUT_OF_BAND
-from cloudcore.identity.oauth.sign_in import RequestRefused, SignInForm, read_request
+from cloudcore.identity.oauth.sign_in import AuthorizationRefused, SignInForm, read_request
 from cloudcore.identity.oidc import sign_in as provider_sign_in
 from cloudcore.identity.oidc.flow import PENDING_SECONDS
 from cloudcore.identity.oidc.sign_in import list_choices
@@ -323,7 +323,7 @@ async def _with_error_pages(answer: Callable[[], Awaitable[Answer]]) -> Answer:
     """Return the answer, or an error page if the request is refused."""
     try:
         return await answer()
-    except RequestRefused as error:
+    except AuthorizationRefused as error:
         refusal = _page(303, "")
         refusal.headers["Location"] = error.location
         return refusal

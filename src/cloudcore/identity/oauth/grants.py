@@ -42,11 +42,11 @@ from cloudcore.identity.oauth.errors import (
 from cloudcore.identity.oauth.forms import CLI, PUBLIC, Form, OAuthClient, required
 from cloudcore.identity.oauth.sessions import REFRESH_PREFIX
 from cloudcore.identity.rights.assume_role import SESSION_PREFIX
+from cloudcore.identity.rows import issued_tokens
 from cloudcore.identity.rows import sessions as session_rows
-from cloudcore.identity.rows import sign_ins
+from cloudcore.identity.rows.issued_tokens import lock_refresh_token
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession
-from cloudcore.identity.rows.sign_ins import lock_refresh_token
 from cloudcore.identity.tokens.access_tokens import (
     AccessClaims,
     AccessTokens,
@@ -234,7 +234,7 @@ def _revoke(
     now: int,
 ) -> None:
     if claims is not None:
-        if not sign_ins.is_token_revoked(tx, claims.jti):
+        if not issued_tokens.is_token_revoked(tx, claims.jti):
             _revoke_access_token(ctx, tx, claims, requester, now)
         return
     session = _session_of(tx, token, now)
@@ -243,15 +243,15 @@ def _revoke(
             session_rows.revoke_session(tx, session.id, now)
             record_sign_out(ctx, tx, session, "session")
         return
-    login = sign_ins.find_login(tx, hash_of(token))
+    login = issued_tokens.find_login(tx, hash_of(token))
     if login is not None and requester in (None, _client_of_login(tx, login, now)):
         _revoke_login(ctx, tx, login, now)
 
 
 def _revoke_login(
-    ctx: RequestContext, tx: Connection, login: sign_ins.LoginHolder, now: int
+    ctx: RequestContext, tx: Connection, login: issued_tokens.LoginHolder, now: int
 ) -> None:
-    if not sign_ins.revoke_login(tx, login.id, now):
+    if not issued_tokens.revoke_login(tx, login.id, now):
         return
     if login.service_account_id is not None:
         record_login_end(ctx, tx, login.account_id, login.service_account_id)
@@ -275,7 +275,7 @@ def _revoke_access_token(
         if session.role_id is not None:
             session_rows.revoke_session(tx, session.id, now)
             return
-    sign_ins.revoke_token(tx, claims.jti, claims.exp * MICROSECONDS)
+    issued_tokens.revoke_token(tx, claims.jti, claims.exp * MICROSECONDS)
 
 
 def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
@@ -301,7 +301,7 @@ def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | N
     return None
 
 
-def _client_of_login(tx: Connection, login: sign_ins.LoginHolder, now: int) -> str | None:
+def _client_of_login(tx: Connection, login: issued_tokens.LoginHolder, now: int) -> str | None:
     if login.sid is None:
         return login.service_account_id
     return _client_of(tx, session_rows.find_session_of_login(tx, login.sid, now), now)

@@ -18,12 +18,12 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.audit import record_sign_in
 from cloudcore.identity.credentials import hash_of
 from cloudcore.identity.names import person_crn
+from cloudcore.identity.rows import issued_tokens
 from cloudcore.identity.rows import sessions as rows
-from cloudcore.identity.rows import sign_ins
 from cloudcore.identity.rows.identity_providers import IdentityProvider, find_provider
+from cloudcore.identity.rows.issued_tokens import Code, RefreshToken
 from cloudcore.identity.rows.organizations import lock_if_exists
 from cloudcore.identity.rows.sessions import Session
-from cloudcore.identity.rows.sign_ins import Code, RefreshToken
 from cloudcore.identity.rows.users import find_user
 from cloudcore.web.context import RequestContext
 
@@ -40,7 +40,7 @@ _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
 _DAY: Final = 24 * 3600 * MICROSECONDS
 
 
-class Destination(NamedTuple):
+class CodeDestination(NamedTuple):
     """The client of a code, and its `redirect_uri`."""
 
     client_id: str
@@ -75,7 +75,7 @@ class SignedIn(NamedTuple):
 
 
 def new_code(
-    user_id: str, destination: Destination, code_challenge: str, now: int
+    user_id: str, destination: CodeDestination, code_challenge: str, now: int
 ) -> tuple[str, Code]:
     """Return a new code for a person who has just signed in, and its row."""
     code = _CODE_PREFIX + secrets.token_urlsafe(32)
@@ -93,13 +93,13 @@ async def spend_code(ctx: RequestContext, code: str) -> SpentCode | None:
 
 
 def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
-    is_first = sign_ins.spend_code(tx, code_sha256, sid, now)
-    code = sign_ins.lock_code(tx, code_sha256)
+    is_first = issued_tokens.spend_code(tx, code_sha256, sid, now)
+    code = issued_tokens.lock_code(tx, code_sha256)
     if is_first or code is None:
         return code
     if code.sid is not None:
         rows.revoke_session(tx, code.sid, now)
-        sign_ins.detach_code(tx, code_sha256)  # the first use may not have its session yet
+        issued_tokens.detach_code(tx, code_sha256)  # the first use may not have its session yet
     return None
 
 
@@ -125,7 +125,7 @@ def _begin(
     ctx: RequestContext, tx: Connection, spent: SpentCode, refresh_token: str, now: int
 ) -> SignedIn | None:
     provider = _lock_provider(tx, spent.code.identity_provider_id)
-    code = sign_ins.lock_code(tx, spent.code.code_sha256)
+    code = issued_tokens.lock_code(tx, spent.code.code_sha256)
     if code is None or code.sid != spent.sid:
         return None  # used a second time meanwhile
     user = find_user(tx, code.user_id)
@@ -173,7 +173,7 @@ async def rotate_refresh_token(
 def _rotate(
     tx: Connection, token_sha256: str, client_id: str | None, successor: str, now: int
 ) -> SignedIn | None:
-    found = sign_ins.lock_refresh_token(tx, token_sha256)
+    found = issued_tokens.lock_refresh_token(tx, token_sha256)
     if found is None:
         return None
     if found.spent_at is not None:
@@ -184,7 +184,7 @@ def _rotate(
     session = rows.find_live_session(tx, found.sid, now)
     if session is None or session.user_id is None or now >= found.expires_at:
         return None
-    sign_ins.spend_refresh_token(tx, token_sha256, now)
+    issued_tokens.spend_refresh_token(tx, token_sha256, now)
     until = _renewed(now, session.ends_at)
     _add_refresh_token(tx, successor, session.id, found.client_id, now, until)
     rows.extend_session(tx, session.id, until)
@@ -206,15 +206,15 @@ def _add_refresh_token(
     tx: Connection, token: str, sid: str, client_id: str, now: int, until: int
 ) -> None:
     made = RefreshToken(hash_of(token), sid, client_id, now, until, None)
-    sign_ins.add_refresh_token(tx, made)
+    issued_tokens.add_refresh_token(tx, made)
 
 
 def forget_ended(tx: Connection, now: int) -> int:
     """Delete a batch of codes, sessions and tokens that ended over a day ago; return how many."""
     before = now - _DAY
     return (
-        sign_ins.forget_codes(tx, before)
-        + sign_ins.forget_refresh_tokens(tx, before)
-        + sign_ins.forget_revoked_tokens(tx, before)
+        issued_tokens.forget_codes(tx, before)
+        + issued_tokens.forget_refresh_tokens(tx, before)
+        + issued_tokens.forget_revoked_tokens(tx, before)
         + rows.forget_sessions(tx, before)
     )

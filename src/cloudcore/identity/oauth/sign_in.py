@@ -27,10 +27,10 @@ from cloudcore.identity.audit import note_failed_sign_ins, record_sign_in
 from cloudcore.identity.credentials import hash_of, opened_text, sealed_text
 from cloudcore.identity.oauth.attempts import KnownBrowser, attempt_at, attempt_in, attempt_of
 from cloudcore.identity.oauth.forms import CLI, CONSOLE, MAX_PARAMETERS, Form, parse_parameters
-from cloudcore.identity.oauth.sessions import OUT_OF_BAND, Destination, new_code
-from cloudcore.identity.rows import sign_ins
+from cloudcore.identity.oauth.sessions import OUT_OF_BAND, CodeDestination, new_code
+from cloudcore.identity.rows import issued_tokens
+from cloudcore.identity.rows.issued_tokens import Code
 from cloudcore.identity.rows.sessions import find_last_signed_in
-from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import User, find_user, list_users_by_email, lock_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.keyring import Keyring
@@ -47,15 +47,15 @@ _NOT_UTF8: Final = "\N{REPLACEMENT CHARACTER}"
 class AuthorizationRequest(NamedTuple):
     """The parsed parameters of an authorization request."""
 
-    destination: Destination
+    destination: CodeDestination
     code_challenge: str
     state: str
 
 
-class RequestRefused(InvalidInput):
+class AuthorizationRefused(InvalidInput):
     """A request that is refused by a redirect to `location`."""
 
-    def __init__(self, destination: Destination, state: str, code: str, message: str) -> None:
+    def __init__(self, destination: CodeDestination, state: str, code: str, message: str) -> None:
         """Refuse with an error `code` of RFC 6749 §4.1.2.1; the client's `state` is returned."""
         super().__init__(message)
         told = {"error": code, "error_description": message} | ({"state": state} if state else {})
@@ -83,7 +83,7 @@ def read_request(console_url: str, encoded: bytes) -> AuthorizationRequest:
         code = "unsupported_response_type" if isinstance(error, _OtherType) else "invalid_request"
         state = _only(sent, "state")
         state = "" if _NOT_UTF8 in state else state
-        raise RequestRefused(destination, state, code, error.message) from None
+        raise AuthorizationRefused(destination, state, code, error.message) from None
 
 
 class _OtherType(InvalidInput):
@@ -114,7 +114,7 @@ def _check_type(query: Form) -> None:
         raise refusal("response_type must be code")
 
 
-def _checked(query: Form, destination: Destination) -> tuple[str, str]:
+def _checked(query: Form, destination: CodeDestination) -> tuple[str, str]:
     """Return the code challenge and the state."""
     if query.get("code_challenge_method") != "S256":
         raise InvalidInput("code_challenge_method must be S256")
@@ -126,7 +126,7 @@ def _checked(query: Form, destination: Destination) -> tuple[str, str]:
     return challenge, state
 
 
-def _destination(console_url: str, client_id: str, redirect_uri: str) -> Destination:
+def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDestination:
     """Check the client and its `redirect_uri`; the command may use a loopback address too.
 
     Raise `InvalidInput` if the client or the address is another.
@@ -139,7 +139,7 @@ def _destination(console_url: str, client_id: str, redirect_uri: str) -> Destina
         raise InvalidInput(f"client_id must be {CLI} or {CONSOLE}")
     if redirect_uri != allowed and not (client_id == CLI and is_loopback_redirect(redirect_uri)):
         raise InvalidInput(f"redirect_uri must be {allowed}{words}")
-    return Destination(client_id, redirect_uri)
+    return CodeDestination(client_id, redirect_uri)
 
 
 def is_loopback_redirect(redirect_uri: str) -> bool:
@@ -159,7 +159,7 @@ class SignInForm(msgspec.Struct, array_like=True, frozen=True):
     nonce_sha256: str
     code_challenge: str
     expires_at: int
-    destination: Destination
+    destination: CodeDestination
     state: str = ""
     email: str = ""
     """E-mail address of a person who gave a one-time password and must replace it; not unique."""
@@ -283,7 +283,7 @@ def add_code_of(tx: Connection, user: User, code: Code) -> None:
     found = find_user(tx, user.id)
     if found is None or found.status != "active" or found.password != user.password:
         raise Unauthenticated("the e-mail address or the password is wrong")
-    sign_ins.add_code(tx, code)
+    issued_tokens.add_code(tx, code)
 
 
 async def choose_password(
@@ -318,11 +318,11 @@ def _change_password(
 ) -> None:
     change_password(tx, user.id, user.password, kept, "", now)
     record_sign_in(ctx, tx, user, "iam:ChangePassword", instead_of="a one-time password")
-    sign_ins.add_code(tx, code)
+    issued_tokens.add_code(tx, code)
 
 
 def _form(
-    ctx: RequestContext, nonce: str, code_challenge: str, destination: Destination, state: str
+    ctx: RequestContext, nonce: str, code_challenge: str, destination: CodeDestination, state: str
 ) -> SignInForm:
     expires_at = ctx.clock() + _FORM_SECONDS * MICROSECONDS
     return SignInForm(hash_of(nonce), code_challenge, expires_at, destination, state)

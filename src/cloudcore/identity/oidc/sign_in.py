@@ -24,14 +24,14 @@ from cloudcore.identity.rows.identity_providers import (
     find_provider,
     list_active_providers,
 )
-from cloudcore.identity.rows.sign_ins import Code
+from cloudcore.identity.rows.issued_tokens import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.identity_providers import open_client_secret
 from cloudcore.keyring import KeyringError
 from cloudcore.serving.clients import rate_subject
 from cloudcore.web.context import RequestContext
-from cloudcore.web.ratelimit import Budget, count_request
+from cloudcore.web.rate_limits import Budget, count_request
 
 BEGIN_BUDGET: Final = Budget(limit=30, window_seconds=300, is_extended=False)
 """Sign-ins that a client address may begin at providers; each may ask a provider."""

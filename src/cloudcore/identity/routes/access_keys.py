@@ -1,4 +1,4 @@
-"""``/v1/service-accounts/{id}/access-keys``."""
+"""``/v1/service-accounts/{id}/access-keys``: create, list, show, change and delete access keys."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply
-from cloudcore.web.ratelimit import Budget, count_request, give_back
+from cloudcore.web.rate_limits import Budget, count_request, give_back
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 _PATH: Final = f"{ORGANIZATION_PATH}/members"

@@ -1,4 +1,4 @@
-"""``/v1/organizations``, for persons only."""
+"""``/v1/organizations``: create, list, show, change, delete and switch to one, as a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/v1/policies`` and their attachments."""
+"""``/v1/policies``: create, list, show, change, delete, attach and detach policies."""
 
 from __future__ import annotations
 

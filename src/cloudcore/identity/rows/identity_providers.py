@@ -49,7 +49,7 @@ class IdentityProvider(NamedTuple):
 
     @property
     def domains(self) -> Sequence[str]:
-        """Return the domains of e-mail addresses that it is the authority of."""
+        """Return the domains whose e-mail addresses this provider vouches for."""
         return self.email_domains.split()
 
 

@@ -18,12 +18,12 @@ from cloudcore.errors import AccessDenied, Conflict, NotFound
 from cloudcore.iam.passwords import unusable_password
 from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.rows import identity_providers as rows
-from cloudcore.identity.rows import roles, sign_ins, users
+from cloudcore.identity.rows import issued_tokens, roles, users
 from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IdentityProvider
+from cloudcore.identity.rows.issued_tokens import Code
 from cloudcore.identity.rows.organizations import MEMBERS, lock_if_exists
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment
-from cloudcore.identity.rows.sign_ins import Code
 from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services.roles import unassign_role
 from cloudcore.identity.services.users import create_user, find_salt, lock_own_person
@@ -82,7 +82,7 @@ def sign_in(
     if user.status != "active":
         raise AccessDenied("this person is suspended; ask an owner of the organization")
     given = _give_roles(tx, provider, user.id, profile, now)
-    sign_ins.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
+    issued_tokens.add_code(tx, code._replace(user_id=user.id, identity_provider_id=provider.id))
     return SignedInPerson(user, provider, is_created, is_linked, given)
 
 

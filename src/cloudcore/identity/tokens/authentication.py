@@ -30,6 +30,7 @@ from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn, person_crn, source_of_program
 from cloudcore.identity.rights import assume_role
 from cloudcore.identity.rights.permissions import Permissions
+from cloudcore.identity.rows.issued_tokens import is_token_revoked
 from cloudcore.identity.rows.service_accounts import (
     KeyOwner,
     find_key_owner,
@@ -37,7 +38,6 @@ from cloudcore.identity.rows.service_accounts import (
     find_sealed_session,
 )
 from cloudcore.identity.rows.sessions import LiveSession, find_live_session
-from cloudcore.identity.rows.sign_ins import is_token_revoked
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.tokens.access_tokens import AccessClaims, AccessTokens
 from cloudcore.keyring import Keyring

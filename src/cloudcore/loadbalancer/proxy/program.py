@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cloudcore.loadbalancer.proxy.relay import Conversation, Metrics, relay_stream
-from cloudcore.loadbalancer.proxy.targets import BUFFER_BYTES, Backend, Channel
+from cloudcore.loadbalancer.proxy.targets import BUFFER_BYTES, Channel, ProxyBackend
 
 _BACKLOG: Final = 1024
 _ACCEPTED_AT_ONCE: Final = 64
@@ -60,7 +60,7 @@ class Listener:
             self.socket.close()
             raise OSError(error.errno, f"{address} port {port}: {error.strerror}") from None
         self.protocol = ""
-        self.backend = Backend()
+        self.backend = ProxyBackend()
         self.tls: ssl.SSLContext | None = None
 
     def accept(self, most: int) -> Iterator[tuple[socket.socket, str]]:
@@ -79,7 +79,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self._listeners: dict[int, Listener] = {}
-        self._backends: dict[str, Backend] = {}
+        self._backends: dict[str, ProxyBackend] = {}
         self._connections: set[asyncio.Task[None]] = set()
         self._most_connections = 0
         self._digest = ""
@@ -122,7 +122,7 @@ class Proxy:
     def _set_backends(self, planned: list[dict[str, Any]]) -> None:
         before, self._backends = self._backends, {}
         for one in planned:
-            backend = self._backends[one["name"]] = before.pop(one["name"], Backend())
+            backend = self._backends[one["name"]] = before.pop(one["name"], ProxyBackend())
             backend.set(one)
         for backend in before.values():
             backend.forget()

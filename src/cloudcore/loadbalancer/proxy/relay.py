@@ -23,7 +23,7 @@ from cloudcore.loadbalancer.proxy.heads import (
     read_request,
     read_response,
 )
-from cloudcore.loadbalancer.proxy.targets import Backend, Channel
+from cloudcore.loadbalancer.proxy.targets import Channel, ProxyBackend
 
 KEEP_ALIVE_SECONDS: Final = 15
 IDLE_SECONDS: Final = 60
@@ -60,7 +60,7 @@ class Metrics:
         self.answers[name] = self.answers.get(name, 0) + 1
 
 
-async def relay_stream(client: Channel, backend: Backend, metrics: Metrics) -> None:
+async def relay_stream(client: Channel, backend: ProxyBackend, metrics: Metrics) -> None:
     """Relay both directions until both have ended, or a while passes without data."""
     server = await backend.connect()
     if server is not None:
@@ -106,7 +106,7 @@ class Conversation:
     def __init__(
         self,
         client: Channel,
-        backend: Backend,
+        backend: ProxyBackend,
         metrics: Metrics,
         *,
         address: str,

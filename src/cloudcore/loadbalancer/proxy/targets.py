@@ -27,7 +27,7 @@ class Channel(NamedTuple):
         self.writer.close()
 
 
-class Target:
+class ProxyTarget:
     """A target, at its address and port or behind its Unix socket."""
 
     def __init__(self, name: str, place: str | list[Any]) -> None:
@@ -112,11 +112,11 @@ class Target:
         return _HEALTHY_STATUS.fullmatch(line) is not None
 
 
-class Backend:
-    """Targets that answer the same."""
+class ProxyBackend:
+    """A backend of the proxy: its targets, of which each connection gets one in turn."""
 
     def __init__(self) -> None:
-        self.targets: dict[str, Target] = {}
+        self.targets: dict[str, ProxyTarget] = {}
         self._turn = 0
 
     def set(self, planned: dict[str, Any]) -> None:
@@ -124,7 +124,7 @@ class Backend:
         before, self.targets = self.targets, {}
         for one in planned["targets"]:
             name = one["name"]
-            target = self.targets[name] = before.pop(name, Target(name, one["place"]))
+            target = self.targets[name] = before.pop(name, ProxyTarget(name, one["place"]))
             target.set(planned["health"], is_draining=one["is_draining"])
         for target in before.values():
             target.forget()
@@ -134,7 +134,7 @@ class Backend:
         for target in self.targets.values():
             target.forget()
 
-    def in_turn(self) -> Iterator[Target]:
+    def in_turn(self) -> Iterator[ProxyTarget]:
         """Yield each usable target once, in round-robin order."""
         usable = [target for target in self.targets.values() if target.is_usable]
         self._turn = (self._turn + 1) % max(1, len(usable))

@@ -82,8 +82,10 @@ class TlsStream:
     def shake_hands(self) -> None:
         """Continue the handshake.
 
-        Raise `BlockingIOError` if the client has to go on, `ConnectionError` if it left, or the two
-        do not agree.
+        Raises:
+            BlockingIOError: the client must send more first.
+            ConnectionError: it left, or the two do not agree.
+
         """
         try:
             self._socket.do_handshake()

@@ -75,7 +75,7 @@ def rewrap_kind(needs: StorageNeeds) -> JobKind:
         partial(run_step, needs),
         database=needs.database,
         clock=needs.clock,
-        ended=_log_end,
+        on_end_committed=_log_end,
     )
 
 

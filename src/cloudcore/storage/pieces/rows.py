@@ -19,7 +19,7 @@ from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.objects.stored_rows import StoredRows
 from cloudcore.storage.bucket_rows import add_bytes, take_bytes
 from cloudcore.storage.needs import StoredPiece
-from cloudcore.storage.object_rows import Checksum, StoredObject
+from cloudcore.storage.object_rows import ObjectChecksum, StoredObject
 from cloudcore.storage.tables import (
     storage_buckets,
     storage_objects,
@@ -51,7 +51,7 @@ class ListedPiece(NamedTuple):
     size: int
     checksum: str | None
 
-    def checksum_of(self, whole: StoredObject) -> Checksum | None:
+    def checksum_of(self, whole: StoredObject) -> ObjectChecksum | None:
         """Return the checksum of the piece by its object's algorithm.
 
         None if the object has none.
@@ -307,8 +307,8 @@ _OBJECT_OF: Final = _owner(storage_objects, _p.object_id, ZERO)
 _UPLOAD_OF: Final = _owner(storage_uploads, _p.upload_id, ONE)
 
 
-class DamagedObject(NamedTuple):
-    """An object, or an upload, with damaged bytes."""
+class PieceOwner(NamedTuple):
+    """The object or the upload of which a piece is a part."""
 
     bucket: str
     key: str
@@ -325,7 +325,7 @@ def is_needed(tx: Connection, piece_id: str) -> bool:
     return tx.row(_NEEDED, piece_id=piece_id) is not None
 
 
-def damaged_object(tx: Connection, piece_id: str) -> DamagedObject | None:
+def find_piece_owner(tx: Connection, piece_id: str) -> PieceOwner | None:
     """Return the object or the upload of a piece; None if it has none."""
     row = tx.row(_OBJECT_OF, piece_id=piece_id) or tx.row(_UPLOAD_OF, piece_id=piece_id)
-    return None if row is None else DamagedObject(row[0], bytes(row[1]).decode(), bool(row[2]))
+    return None if row is None else PieceOwner(row[0], bytes(row[1]).decode(), bool(row[2]))

@@ -18,11 +18,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from cloudcore.errors import InvalidInput, PayloadTooLarge
 from cloudcore.storage import object_reads, object_writes, objects
 from cloudcore.storage.bucket import MAX_OBJECT_BYTES, STORED_HEADERS, Bucket, key_bytes, object_crn
-from cloudcore.storage.conditions import Conditions, parse_range
+from cloudcore.storage.conditions import RequestConditions, parse_range
 from cloudcore.storage.errors import NoSuchKey
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_reads import FoundObject
-from cloudcore.storage.object_rows import Checksum, StoredObject, list_page
+from cloudcore.storage.object_rows import ObjectChecksum, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.routes.buckets import ONE, authorized_bucket, bucket_crn_of, found_bucket
 from cloudcore.storage.s3.object_headers import (
@@ -158,7 +158,7 @@ def one_object(bucket: Bucket, crn: str, found: StoredObject) -> OneObject:
     )
 
 
-def _checksum(checksum: Checksum | None) -> ChecksumRecord | None:
+def _checksum(checksum: ObjectChecksum | None) -> ChecksumRecord | None:
     if checksum is None:
         return None
     return ChecksumRecord(algorithm=checksum.algorithm, value=checksum.value, type=checksum.kind)
@@ -376,7 +376,7 @@ async def _few_bytes(stream: RequestStream) -> bytes:
     return bytes(found)
 
 
-def _write_conditions(headers: Mapping[str, str]) -> Conditions:
+def _write_conditions(headers: Mapping[str, str]) -> RequestConditions:
     """Return the conditions of a write; refuse conditions and checksums that are not supported."""
     for name in headers:
         if name in _UNCHECKED or name.startswith("x-amz-checksum-"):

@@ -25,7 +25,7 @@ from cloudcore.storage.s3.errors import STATUS_OF, S3Error
 
 if TYPE_CHECKING:
     from cloudcore.storage.object_reads import OpenRange
-    from cloudcore.storage.object_rows import Checksum
+    from cloudcore.storage.object_rows import ObjectChecksum
 
 
 NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -118,7 +118,7 @@ def tagging(tags: Mapping[str, str]) -> Answer:
     return xml("Tagging", [tag("TagSet", *shown)])
 
 
-def checksum_texts(checksum: Checksum | None) -> list[str]:
+def checksum_texts(checksum: ObjectChecksum | None) -> list[str]:
     """Return the elements of a checksum: its value, and its type."""
     if checksum is None:
         return []

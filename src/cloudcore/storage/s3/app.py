@@ -47,10 +47,10 @@ from cloudcore.storage.s3.forms import read_form
 from cloudcore.storage.s3.post_calls import form_request
 from cloudcore.storage.s3.requests import S3Request, read_request
 from cloudcore.storage.s3.signature import (
-    Claim,
     Regions,
+    RequestSigningKey,
+    SignatureClaim,
     SignedRequest,
-    SigningKey,
     check_time,
     read_claim,
     read_form_claim,
@@ -63,7 +63,7 @@ from cloudcore.web.context import refusal as denied
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[S3Call], Awaitable[Answer]]
-Proof = Callable[[str], SigningKey]
+Proof = Callable[[str], RequestSigningKey]
 """Given the secret that a claim names, returns the key that has signed; raises if none has."""
 
 
@@ -282,8 +282,8 @@ class S3Endpoint:
         return _GLOBAL_REGION if name in _GLOBAL else frozenset()
 
     async def _authenticate(
-        self, ctx: RequestContext, claim: Claim, proof: Proof, scope: Scope
-    ) -> SigningKey:
+        self, ctx: RequestContext, claim: SignatureClaim, proof: Proof, scope: Scope
+    ) -> RequestSigningKey:
         """Verify the signature, and store the caller.
 
         Raise `S3Error` (see `signature`), also if the key or its token does not exist.
@@ -331,7 +331,7 @@ class S3Endpoint:
                 raise S3Error("AccessDenied", "Access Denied")
 
 
-def _verified(proof: Proof, claim: Claim, found: SignatureKey) -> SigningKey:
+def _verified(proof: Proof, claim: SignatureClaim, found: SignatureKey) -> RequestSigningKey:
     """Return the key of a request with a valid signature and session token, or raise S3Error."""
     key = proof(found.secret)
     if not found.fits_token(claim.security_token):

@@ -15,9 +15,9 @@ from cloudcore.storage.bucket import BUCKET, Bucket, named_bucket_crn, object_cr
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.s3.answers import Fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.forms import Form
+from cloudcore.storage.s3.forms import PostForm
 from cloudcore.storage.s3.requests import S3Request
-from cloudcore.storage.s3.signature import Claim, SigningKey
+from cloudcore.storage.s3.signature import RequestSigningKey, SignatureClaim
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 
@@ -36,15 +36,15 @@ class S3Call:
     ctx: RequestContext
     needs: StorageNeeds
     request: S3Request
-    claim: Claim
-    key: SigningKey
+    claim: SignatureClaim
+    key: RequestSigningKey
     scope: Scope
     receive: Receive
     portions: asyncio.Lock
     """Held to read a portion of a document: that takes the time of all."""
     any_region: bool = False
     """Buckets may be wanted in any region: all are in that of the install."""
-    form: Form | None = None
+    form: PostForm | None = None
     """Of a PostObject, whose file the body begins with anew."""
     now: int = field(init=False)
     """When it came."""

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.signature import EMPTY_SHA256, SigningKey
+from cloudcore.storage.s3.signature import EMPTY_SHA256, RequestSigningKey
 
 Sink = Callable[[memoryview], None]
 
@@ -51,7 +51,7 @@ class ChunkDecoder:
         sink: Sink,
         length: int,
         *,
-        key: SigningKey | None = None,
+        key: RequestSigningKey | None = None,
         trailers: frozenset[str] = frozenset(),
     ) -> None:
         """Expect `length` bytes of content, and exactly these `trailers`, in lower case.

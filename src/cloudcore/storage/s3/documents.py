@@ -147,7 +147,7 @@ _MAX_ELEMENTS: Final = 4000
 """Maximum elements of a short document."""
 
 
-class Deletion(NamedTuple):
+class DeleteObjects(NamedTuple):
     """The keys of a batch deletion."""
 
     keys: list[str]
@@ -156,7 +156,7 @@ class Deletion(NamedTuple):
     """By key: what an object must have to be deleted; without quotes."""
 
 
-def expect_deletion() -> Incoming[Deletion]:
+def expect_deletion() -> Incoming[DeleteObjects]:
     """Return a parser of a ``Delete`` document.
 
     Raises, as it reads:     S3Error: MalformedXML, also with more than `MAX_DELETED` keys or
@@ -177,11 +177,11 @@ def expect_deletion() -> Incoming[Deletion]:
         if len(keys) > MAX_DELETED or len(quiet) > 1:
             refuse()
 
-    def finish() -> Deletion:
+    def finish() -> DeleteObjects:
         reader.finish()
         if not keys:
             refuse()
-        return Deletion(keys, quiet == ["true"], etags)
+        return DeleteObjects(keys, quiet == ["true"], etags)
 
     reader = XmlReader("Delete", MAX_DELETED * ELEMENTS_OF_ENTRY, take)
     return Incoming(reader, finish)

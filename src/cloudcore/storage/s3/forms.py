@@ -25,7 +25,7 @@ _DISPOSITION: Final = re.compile(r"content-disposition\s*:\s*form-data\s*((?:;.*
 _PARAMETER: Final = re.compile(r';\s*(name|filename)\s*=\s*(?:"([^"]*)"|([^\s;"]+))', re.IGNORECASE)
 
 
-class Form(NamedTuple):
+class PostForm(NamedTuple):
     """The fields of a form, and where its file begins."""
 
     fields: Mapping[str, str]
@@ -45,7 +45,7 @@ def is_form(content_type: str) -> bool:
 
 async def read_form(
     scope: Scope, receive: Receive, content_type: str
-) -> tuple[Form, Scope, Receive]:
+) -> tuple[PostForm, Scope, Receive]:
     """Return the fields of a form, and a scope and messages in which the body starts again.
 
     Raise `S3Error` if it is malformed, has no file, or too much before it.
@@ -75,7 +75,7 @@ class FormReader:
         self._fields: dict[str, str] = {}
         self._at = 0
 
-    def feed(self, data: bytes) -> Form | None:
+    def feed(self, data: bytes) -> PostForm | None:
         """Take the next bytes; return the form once its file begins.
 
         Raise `S3Error` if it is malformed, or too much comes before the file.
@@ -90,7 +90,7 @@ class FormReader:
             name, filename = _named(bytes(self.read[self._at : end]))
             start = end + len(_END_OF_HEADERS)
             if name == _FILE:
-                return Form(self._fields, filename, start, self._delimiter)
+                return PostForm(self._fields, filename, start, self._delimiter)
             end = self.read.find(self._delimiter, end + 2, MAX_FORM_BYTES)
             if end < 0:
                 break
@@ -129,7 +129,7 @@ class FormReader:
 class FileDecoder:
     """Passes the file of a form to a sink; it takes the body in pieces of any size."""
 
-    def __init__(self, sink: Sink, form: Form) -> None:
+    def __init__(self, sink: Sink, form: PostForm) -> None:
         """Pass on the bytes between the start of the form's file and the next delimiter."""
         self._sink = sink
         self._skip = form.file_at

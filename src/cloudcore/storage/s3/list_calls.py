@@ -10,7 +10,7 @@ from urllib.parse import quote
 from cloudcore import base64url
 from cloudcore.storage import bucket_rows
 from cloudcore.storage.bucket import BUCKET
-from cloudcore.storage.object_rows import Entry, Listing, list_page
+from cloudcore.storage.object_rows import Listing, ObjectEntry, list_page
 from cloudcore.storage.s3.answers import Answer, iso_time, quoted, tag, text, xml
 from cloudcore.storage.s3.call import S3Call
 from cloudcore.storage.s3.errors import S3Error
@@ -154,7 +154,7 @@ def _answer(
     return xml("ListVersionsResult" if versions else "ListBucketResult", content)
 
 
-def _shown(entry: Entry, encode: Encode, owner_id: str | None) -> list[str]:
+def _shown(entry: ObjectEntry, encode: Encode, owner_id: str | None) -> list[str]:
     content = [
         text("Key", encode(entry.key)),
         text("LastModified", iso_time(entry.created_at)),

@@ -258,7 +258,7 @@ async def copy_object(call: S3Call) -> Answer:
 
 
 def copied(made: StoredObject) -> list[str]:
-    """Return the elements of a copy's document."""
+    """Return the XML elements of the answer to a copy."""
     content = [text("LastModified", iso_time(made.created_at)), text("ETag", quoted(made.etag))]
     return content + checksum_texts(made.checksum)
 

@@ -22,8 +22,8 @@ from cloudcore.storage.bucket import (
     check_tags,
     checked_metadata,
 )
-from cloudcore.storage.conditions import Conditions, etags
-from cloudcore.storage.object_rows import Checksum, ObjectAttributes, StoredObject
+from cloudcore.storage.conditions import RequestConditions, etags
+from cloudcore.storage.object_rows import ObjectAttributes, ObjectChecksum, StoredObject
 from cloudcore.storage.s3.answers import Fields, http_time, quoted
 from cloudcore.storage.s3.errors import S3Error
 from cloudcore.web.query import parse_fields
@@ -170,14 +170,14 @@ def read_tagging(encoded: str) -> dict[str, str]:
     return tags
 
 
-def read_conditions(headers: Mapping[str, str], prefix: str = "") -> Conditions:
+def read_conditions(headers: Mapping[str, str], prefix: str = "") -> RequestConditions:
     """Return the conditions of a request; with `prefix`, those on the source of a copy."""
 
     def listed(name: str) -> tuple[str, ...] | None:
         value = headers.get(prefix + name)
         return None if value is None else etags(value)
 
-    return Conditions(
+    return RequestConditions(
         listed("if-match"),
         listed("if-none-match"),
         _seconds(headers.get(f"{prefix}if-modified-since")),
@@ -210,7 +210,7 @@ def object_fields(found: StoredObject) -> Fields:
     return fields
 
 
-def checksum_fields(checksum: Checksum | None) -> Fields:
+def checksum_fields(checksum: ObjectChecksum | None) -> Fields:
     """Return the headers of a checksum."""
     if checksum is None:
         return []

@@ -25,7 +25,7 @@ from cloudcore.storage.s3 import documents
 from cloudcore.storage.s3.answers import Answer, Fields, empty, quoted, text, xml
 from cloudcore.storage.s3.call import S3Call, written_fields
 from cloudcore.storage.s3.errors import S3Error
-from cloudcore.storage.s3.forms import FileDecoder, Form
+from cloudcore.storage.s3.forms import FileDecoder, PostForm
 from cloudcore.storage.s3.object_headers import checksum_fields, read_attributes, read_conditions
 from cloudcore.storage.s3.payloads import Promise, content_md5, header_checksum, read_algorithm
 from cloudcore.storage.s3.requests import S3Request
@@ -38,7 +38,7 @@ _LISTS: Final = ("content-type", "content-disposition")
 _MOST: Final = 1 << 62
 
 
-class Condition(NamedTuple):
+class FormCondition(NamedTuple):
     """A condition on a field."""
 
     field: str
@@ -63,7 +63,7 @@ class PostPolicy(NamedTuple):
     """A policy."""
 
     expires: datetime
-    conditions: Sequence[Condition]
+    conditions: Sequence[FormCondition]
     least: int = 0
     """Fewest bytes of the file."""
     most: int = _MOST
@@ -111,18 +111,18 @@ def read_policy(encoded: str) -> PostPolicy:
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MAX_CONDITIONS:
         raise _invalid("The conditions are a list that is not empty.")
     policy = PostPolicy(_expiration(document["expiration"]), [])
-    conditions: list[Condition] = []
+    conditions: list[FormCondition] = []
     for each in listed:
         match each:
             case ["content-length-range", least, most]:
                 policy = policy._replace(least=_bytes(least), most=_bytes(most))
             case [str(kind), str(field), str(value)] if field.startswith("$"):
-                conditions.append(Condition(field[1:].lower(), value, _is_start(kind)))
+                conditions.append(FormCondition(field[1:].lower(), value, _is_start(kind)))
             case dict() if len(each) == 1:
                 ((field, value),) = each.items()
                 if not isinstance(value, str):
                     raise _invalid("A value of a condition is a text.")
-                conditions.append(Condition(field.lower(), value, is_start=False))
+                conditions.append(FormCondition(field.lower(), value, is_start=False))
             case _:
                 raise _invalid("A condition is malformed.")
     return policy._replace(conditions=conditions)
@@ -170,7 +170,7 @@ _RENAMED: Final = {"acl": "x-amz-acl"}
 _REDIRECTS: Final = ("success_action_redirect", "redirect")
 
 
-def form_request(request: S3Request, form: Form) -> S3Request:
+def form_request(request: S3Request, form: PostForm) -> S3Request:
     """Return the request that a form stands for: its key and its headers are fields.
 
     Raise `S3Error` if the form has no `key` field, or a field is not valid as a header.
@@ -263,7 +263,7 @@ def _read_promise(call: S3Call) -> Promise:
     return Promise(None, None, digest, algorithm, checksum, None)
 
 
-def _fewest_bytes(call: S3Call, form: Form) -> int | None:
+def _fewest_bytes(call: S3Call, form: PostForm) -> int | None:
     """Return the size of the file by the length of the body, if nothing follows it."""
     for name, value in call.scope["headers"]:
         if name == b"content-length" and value.isdigit() and len(value) <= 18:

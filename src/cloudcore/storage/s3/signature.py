@@ -58,7 +58,7 @@ class SignedRequest(NamedTuple):
     headers: Headers
 
 
-class Claim(NamedTuple):
+class SignatureClaim(NamedTuple):
     """The unverified statements of a request about its signature."""
 
     access_key_id: str
@@ -80,7 +80,7 @@ class Claim(NamedTuple):
         return _time_of(self.timestamp)
 
 
-class SigningKey(NamedTuple):
+class RequestSigningKey(NamedTuple):
     """The key of one day and region, and the signature that the first chunk follows."""
 
     key: bytes
@@ -112,7 +112,7 @@ class Regions(NamedTuple):
         return region == self.own or self.others is None or region in self.others
 
 
-def read_claim(request: SignedRequest, regions: Regions) -> Claim:
+def read_claim(request: SignedRequest, regions: Regions) -> SignatureClaim:
     """Return the claim of a request.
 
     Raise `S3Error` if it has no signature, more than one, or one that is malformed or of another
@@ -132,7 +132,7 @@ def read_claim(request: SignedRequest, regions: Regions) -> Claim:
     raise S3Error("AccessDenied", "The request is not signed.")
 
 
-def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
+def read_form_claim(fields: Mapping[str, str], regions: Regions) -> SignatureClaim:
     """Return the claim of a form from its fields; its policy is the signed text.
 
     Raise `S3Error` if it has no policy, or its signature is malformed, of another version or scope.
@@ -149,7 +149,7 @@ def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
         raise S3Error(code, f'x-amz-algorithm only supports "{ALGORITHM}"')
     timestamp = fields["x-amz-date"]
     access_key_id, scope = _read_scope(fields["x-amz-credential"], timestamp, regions, code)
-    return Claim(
+    return SignatureClaim(
         access_key_id,
         scope,
         timestamp,
@@ -161,7 +161,7 @@ def read_form_claim(fields: Mapping[str, str], regions: Regions) -> Claim:
     )
 
 
-def check_time(claim: Claim, now: datetime) -> None:
+def check_time(claim: SignatureClaim, now: datetime) -> None:
     """Refuse a request that was signed too long ago, or too far in the future.
 
     Raise `S3Error` (RequestTimeTooSkewed, or AccessDenied for a presigned request).
@@ -185,7 +185,7 @@ def check_time(claim: Claim, now: datetime) -> None:
         raise S3Error("AccessDenied", "Request has expired.")
 
 
-def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
+def verify(request: SignedRequest, claim: SignatureClaim, secret: str) -> RequestSigningKey:
     """Return the key of a request with a valid signature.
 
     Raise `S3Error` (SignatureDoesNotMatch).
@@ -194,8 +194,8 @@ def verify(request: SignedRequest, claim: Claim, secret: str) -> SigningKey:
     return verify_text(string_to_sign(claim.timestamp, claim.scope, canonical), claim, secret)
 
 
-def verify_text(text: str, claim: Claim, secret: str) -> SigningKey:
-    """Return the key of a text with a valid signature; of a form, that is its policy as sent.
+def verify_text(text: str, claim: SignatureClaim, secret: str) -> RequestSigningKey:
+    """Verify the signature of a text, or of a form's policy as sent; return the key that signed it.
 
     Raise `S3Error` (SignatureDoesNotMatch).
     """
@@ -209,7 +209,7 @@ def verify_text(text: str, claim: Claim, secret: str) -> SigningKey:
             "Check your key and signing method.",
             details={"AWSAccessKeyId": claim.access_key_id},
         )
-    return SigningKey(key, claim.scope, claim.timestamp, claim.signature)
+    return RequestSigningKey(key, claim.scope, claim.timestamp, claim.signature)
 
 
 def signing_key(secret: str, date: str, region: str, service: str) -> bytes:
@@ -275,7 +275,7 @@ def _encoded(received: bytes, *, safe: str = "") -> bytes:
     return quote_from_bytes(unquote_to_bytes(received), safe + _UNRESERVED).encode("ascii")
 
 
-def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions) -> Claim:
+def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions) -> SignatureClaim:
     code = "AuthorizationHeaderMalformed"
     found = _AUTHORIZATION.fullmatch(authorization.decode("latin-1").strip())
     if found is None:
@@ -288,7 +288,7 @@ def _header_claim(request: SignedRequest, authorization: bytes, regions: Regions
     if payload is None:
         raise S3Error("InvalidRequest", "Missing required header: x-amz-content-sha256")
     access_key_id, scope = _read_scope(credential, timestamp, regions, code)
-    return Claim(
+    return SignatureClaim(
         access_key_id,
         scope,
         timestamp,
@@ -318,7 +318,9 @@ def _read_date(request: SignedRequest, signed: str) -> str:
     return timestamp
 
 
-def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], regions: Regions) -> Claim:
+def _query_claim(
+    request: SignedRequest, fields: list[tuple[str, str]], regions: Regions
+) -> SignatureClaim:
     code = "AuthorizationQueryParametersError"
     found = {name: value for name, value in fields if name.lower().startswith("x-amz-")}
     names = [name.lower() for name, _ in fields if name.lower().startswith("x-amz-")]
@@ -339,7 +341,7 @@ def _query_claim(request: SignedRequest, fields: list[tuple[str, str]], regions:
         raise S3Error(code, "The body of a presigned request cannot be signed in chunks.")
     if _only(request, b"x-amz-security-token") is not None:
         raise S3Error(code, "The security token of a presigned request belongs in its query.")
-    return Claim(
+    return SignatureClaim(
         access_key_id,
         scope,
         timestamp,

@@ -14,7 +14,7 @@ from cloudcore.storage.checksums import Algorithm, ChecksumType
 from cloudcore.storage.conditions import MAX_DIGITS
 from cloudcore.storage.errors import InvalidRange
 from cloudcore.storage.multipart import MAX_PARTS, Completion
-from cloudcore.storage.object_rows import Checksum, span_of
+from cloudcore.storage.object_rows import ObjectChecksum, span_of
 from cloudcore.storage.object_writes import Terms
 from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.s3 import documents
@@ -320,10 +320,10 @@ def _part_number(call: S3Call) -> int:
     return number
 
 
-def _part_checksum(upload: Upload, part: Piece) -> Checksum | None:
+def _part_checksum(upload: Upload, part: Piece) -> ObjectChecksum | None:
     if upload.checksum_algorithm is None or part.checksum is None:
         return None
-    return Checksum(upload.checksum_algorithm, part.checksum)
+    return ObjectChecksum(upload.checksum_algorithm, part.checksum)
 
 
 def _named(call: S3Call) -> list[str]:

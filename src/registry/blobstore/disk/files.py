@@ -43,7 +43,7 @@ from registry.blobstore.sealed.frames import resumable_at
 from registry.blobstore.sealed.objects import SealedObject, unseal, unseal_cached
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.staging import canonical_id, is_canonical_id
-from registry.blobstore.sweeper import Orphan, StoredObject
+from registry.blobstore.sweeper import ListedBytes, Orphan
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ class DiskFiles:
         """Return the names of the folders of objects."""
         return SHARDS
 
-    def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
         """Yield every object, folder by folder; skip files that are not named by an object id."""
         for name in SHARDS if partition is None else (partition,):
             yield from _entries(name, self._folders.objects)
@@ -226,7 +226,7 @@ class DiskFiles:
         with disk_errors():
             yield from filter(is_canonical_id, names_in(partition, self._folders.objects))
 
-    def list_staged(self) -> Iterator[StoredObject]:
+    def list_staged(self) -> Iterator[ListedBytes]:
         """Yield all staged bytes by upload id."""
         yield from _entries("uploads", self._folders.root)
 
@@ -321,7 +321,7 @@ def _resumable_at(folder: int, path: str, received: int) -> int:
         os.close(descriptor)
 
 
-def _entries(name: str, parent: int) -> Iterator[StoredObject]:
+def _entries(name: str, parent: int) -> Iterator[ListedBytes]:
     """Yield the files of a folder; skip those deleted meanwhile, and names that are no id."""
     with disk_errors():
         folder = open_folder(name, parent)
@@ -334,6 +334,6 @@ def _entries(name: str, parent: int) -> Iterator[StoredObject]:
                         size = entry.stat(follow_symlinks=False).st_size
                     except FileNotFoundError:
                         continue
-                    yield StoredObject(entry.name, size)
+                    yield ListedBytes(entry.name, size)
         finally:
             os.close(folder)

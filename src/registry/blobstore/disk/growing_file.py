@@ -9,7 +9,7 @@ from typing import Final
 from registry.blobstore.base import DataKey, StagedDropped
 from registry.blobstore.disk.disk_io import disk_errors
 from registry.blobstore.disk.folders import Folders, object_path
-from registry.blobstore.reading import BlockingGrowing, Growth
+from registry.blobstore.reading import BlockingGrowing, StagedGrowth
 from registry.blobstore.sealed.frame_format import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -37,13 +37,13 @@ class GrowingFile(BlockingGrowing):
             return cls(folders, upload_id, os.open(upload_id, flags, dir_fd=folders.uploads))
         return None
 
-    def growth(self) -> Growth:
+    def growth(self) -> StagedGrowth:
         """Return the size of the file, and whether it has become an object."""
         with disk_errors():
             # The file may move between two of these, but not twice: moving it needs the lock.
             for is_object in (False, True, False):
                 if self._is_at(is_object=is_object):
-                    return Growth(os.fstat(self.descriptor).st_size, is_object)
+                    return StagedGrowth(os.fstat(self.descriptor).st_size, is_object)
         raise StagedDropped(f"the upload {self._upload_id} was discarded")
 
     def read(self, offset: int, count: int) -> bytes:
@@ -95,11 +95,11 @@ class GrowingSealedFile(BlockingGrowing):
         self._held: tuple[Record, memoryview] | None = None
         """The record that `_plain` has, and its bytes there."""
 
-    def growth(self) -> Growth:
+    def growth(self) -> StagedGrowth:
         """Return the number of visible bytes, and whether they are all of an object."""
         size, is_committed = self._file.growth()
         with disk_errors():
-            return Growth(self._visible(size), is_committed)
+            return StagedGrowth(self._visible(size), is_committed)
 
     def read(self, offset: int, count: int) -> bytes:
         """Return bytes that `growth` has counted."""

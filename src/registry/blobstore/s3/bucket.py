@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 from registry.blobstore.s3.responses import (
     MISSING,
     Circuit,
+    HeadNotFound,
     KeyMissing,
     OutsideObject,
-    Refused,
-    Unnamed,
+    StoreRefused,
     answered,
     check_document,
 )
@@ -50,7 +50,7 @@ class BotoMissing(Exception):
         super().__init__("a store in S3 needs the package boto3: pip install 'entrepot[s3]'")
 
 
-class Head(NamedTuple):
+class ObjectHead(NamedTuple):
     """The headers of an object in a bucket."""
 
     size: int
@@ -62,7 +62,7 @@ class Head(NamedTuple):
     """Token of another object, in whose place this one is (`Bucket.put`)."""
 
 
-class Entry(NamedTuple):
+class BucketEntry(NamedTuple):
     """An object in a listing."""
 
     key: str
@@ -161,20 +161,20 @@ class Bucket:
         if client is not None:
             client.close()
 
-    def head(self, key: str) -> Head:
+    def head(self, key: str) -> ObjectHead:
         """Return the headers of an object; raise KeyMissing if it is absent.
 
         Use it for objects that should exist: for an absent one it makes a second call.
         """
         try:
             return self._head(key)
-        except Unnamed:
+        except HeadNotFound:
             found = self.find(key)
         if found is None:
             raise KeyMissing(key)
         return found
 
-    def find(self, key: str) -> Head | None:
+    def find(self, key: str) -> ObjectHead | None:
         """Return the headers of an object, or None if it is absent.
 
         It asks for the first byte, since unlike ``HeadObject``, an error then has a document that
@@ -194,7 +194,7 @@ class Bucket:
         except KeyMissing:
             return None
 
-    def _head(self, key: str) -> Head:
+    def _head(self, key: str) -> ObjectHead:
         with self._asking("HeadObject"):
             found = self.client.head_object(**self._named(key))
             return _head_of(found, found["ContentLength"])
@@ -252,7 +252,7 @@ class Bucket:
         """Store an object whole; with `is_new`, raise KeyExists if there is one.
 
         `token` identifies this call as the writer later on; `replaces` is the token of another
-        object that is to be deleted (`Head`).
+        object that is to be deleted (`ObjectHead`).
         """
         fields: dict[str, Any] = {"ChecksumCRC32C": crc32c(body), **self._sealing}
         about = {"hold": token, "replaces": replaces}
@@ -260,7 +260,7 @@ class Bucket:
         if is_new and self._is_conditional:
             try:
                 self._put(key, body, {"IfNoneMatch": "*", **fields})
-            except Refused as error:
+            except StoreRefused as error:
                 if error.code not in _UNKNOWN:
                     raise
                 self._is_conditional = False  # this S3 knows no conditions
@@ -336,13 +336,13 @@ class Bucket:
             },
         )
 
-    def listed(self, prefix: str) -> Iterator[Entry]:
+    def listed(self, prefix: str) -> Iterator[BucketEntry]:
         """Yield objects whose keys begin with `prefix`, in the order of their keys."""
         return self._paged(
             "ListObjectsV2",
             prefix,
             lambda page: [
-                Entry(each["Key"][len(self.prefix) :], each["Size"], each["LastModified"])
+                BucketEntry(each["Key"][len(self.prefix) :], each["Size"], each["LastModified"])
                 for each in page.get("Contents", ())
             ],
             lambda page: {"ContinuationToken": page["NextContinuationToken"]},
@@ -385,7 +385,7 @@ class Bucket:
         Raise `StoreUnavailable` if one of them was not deleted.
         """
         if keys and (failed := self.delete(keys)):
-            raise Refused(next(iter(failed.values())))
+            raise StoreRefused(next(iter(failed.values())))
 
     def reading(self) -> AbstractContextManager[None]:
         """Return a block in which the body of an answer is read, which is on its way already."""
@@ -399,10 +399,10 @@ class Bucket:
         return {**self._place, "Key": self.prefix + key}
 
 
-def _head_of(found: Mapping[str, Any], size: int) -> Head:
+def _head_of(found: Mapping[str, Any], size: int) -> ObjectHead:
     about = found.get("Metadata", {})
     token, replaces = about.get("hold", ""), about.get("replaces", "")
-    return Head(size, found["ETag"], found["LastModified"], token, replaces)
+    return ObjectHead(size, found["ETag"], found["LastModified"], token, replaces)
 
 
 def _session() -> Any:  # noqa: ANN401 - boto3 makes the class

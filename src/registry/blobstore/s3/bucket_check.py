@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from registry.blobstore.s3.bucket import Bucket
-from registry.blobstore.s3.responses import KeyExists, KeyMissing, OutsideObject, Refused
+from registry.blobstore.s3.responses import KeyExists, KeyMissing, OutsideObject, StoreRefused
 from registry.errors import StoreUnavailable
 
 _FIRST: Final = "store an object"
@@ -41,7 +41,7 @@ def refusals_of(bucket: Bucket) -> Iterator[str]:
 def _why_not(call: Callable[[], object]) -> str:
     try:
         call()
-    except Refused as error:
+    except StoreRefused as error:
         return error.code
     except StoreUnavailable as error:
         return error.message

@@ -17,7 +17,7 @@ from registry.blobstore.s3.bucket_layout import Tail, TailBroken, TailName, deco
 from registry.blobstore.s3.encodings import layout_before, open_partial
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.responses import KeyMissing
-from registry.blobstore.s3.uploads import Found
+from registry.blobstore.s3.uploads import UploadState
 from registry.blobstore.sealed.frame_format import FRAME_BYTES, FrameCipher, SealBroken
 from registry.blobstore.sealed.frames import open_frame, scratch
 from registry.blobstore.sealed.objects import unseal
@@ -37,14 +37,14 @@ def read_tail(bucket: Bucket, name: TailName) -> Tail:
     return tail
 
 
-def tail_for(found: Found, offset: int) -> TailName | None:
+def tail_for(found: UploadState, offset: int) -> TailName | None:
     """Return the shortest tail that has the bytes up to `offset`, or None."""
     fitting = [each for each in found.tails if each.offset >= offset]
     return min(fitting, key=lambda each: each.offset, default=None)
 
 
 def prefix_of(
-    bucket: Bucket, source_id: str, found: Found, data_key: DataKey | None, size: int
+    bucket: Bucket, source_id: str, found: UploadState, data_key: DataKey | None, size: int
 ) -> Iterator[memoryview]:
     """Yield the first `size` bytes of an upload or an object, sealed ones decrypted.
 
@@ -85,7 +85,7 @@ def _prefix_of_object(
             raise ObjectUnknown(object_id) from error
 
 
-def _readable(bucket: Bucket, name: TailName, tail: Tail, found: Found) -> S3Object | None:
+def _readable(bucket: Bucket, name: TailName, tail: Tail, found: UploadState) -> S3Object | None:
     """Return the bytes in parts as an object, or None if there are none; make it if need be."""
     if not name.sent:
         return None

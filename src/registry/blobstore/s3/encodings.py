@@ -25,7 +25,7 @@ from registry.oci.digest import Hasher
 _PART_BYTES: Final = 256 * 1024
 
 
-class Sealed(NamedTuple):
+class SealedState(NamedTuple):
     """The state of a sealed upload in a tail, besides the stored bytes."""
 
     header: bytes | None = None
@@ -60,9 +60,9 @@ class PlainEncoder:
         """Append bytes; raise StoreUnavailable as the writer does."""
         self._writer.append(view)
 
-    def sealed(self) -> Sealed:
+    def sealed(self) -> SealedState:
         """Return the state that a tail needs besides the stored bytes."""
-        return Sealed()
+        return SealedState()
 
     def cut(self, offset: int) -> bool:
         """Forget the bytes behind `offset`; return False if the bytes before it left the memory."""
@@ -155,19 +155,19 @@ class SealedEncoder:
                 self._number += 1  # before the buffer: `read` tells by both whose bytes those are
                 self._buffer = bytearray()
 
-    def sealed(self) -> Sealed:
+    def sealed(self) -> SealedState:
         """Return the header, the entries and the last frame, sealed as a partial one."""
         if not self.length:
-            return Sealed()
+            return SealedState()
         cipher = self._begun()
         packed = self._layout
         entries = big_endian(packed.entries).tobytes() if isinstance(packed, Packed) else b""
         if not self._buffer:
-            return Sealed(cipher.header, entries)
+            return SealedState(cipher.header, entries)
         out = scratch()
         with memoryview(self._buffer) as piece:
             _, length = seal_frame(cipher, FrameKind.PARTIAL, self._number, piece, out)
-        return Sealed(cipher.header, entries, bytes(out[:length]))
+        return SealedState(cipher.header, entries, bytes(out[:length]))
 
     def cut(self, offset: int) -> bool:
         """See `PlainEncoder.cut`."""

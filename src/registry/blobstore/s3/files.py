@@ -11,7 +11,7 @@ from typing import Final
 from registry.blobstore.base import DataKey, ObjectDamaged, ObjectUnknown, StagedDropped
 from registry.blobstore.locks import StoreLocks
 from registry.blobstore.reading import BlockingObject, StoredBytes
-from registry.blobstore.s3.bucket import Bucket, Head
+from registry.blobstore.s3.bucket import Bucket, ObjectHead
 from registry.blobstore.s3.bucket_layout import (
     GENERATION,
     OBJECTS,
@@ -27,11 +27,11 @@ from registry.blobstore.s3.cached_objects import CachedObject
 from registry.blobstore.s3.copying import prefix_of
 from registry.blobstore.s3.disk_cache import DiskCache
 from registry.blobstore.s3.growing import GrowingUpload
-from registry.blobstore.s3.memory import Budget
+from registry.blobstore.s3.memory import MemoryBudget
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.orphans import Marks
 from registry.blobstore.s3.parts import PartBytes, Senders, part_bytes
-from registry.blobstore.s3.responses import KeyMissing, Refused
+from registry.blobstore.s3.responses import KeyMissing, StoreRefused
 from registry.blobstore.s3.staged import S3Staged
 from registry.blobstore.s3.uploads import HeldUpload, Holds, Shared
 from registry.blobstore.sealed.frame_format import (
@@ -45,7 +45,7 @@ from registry.blobstore.sealed.objects import SealedObject, unseal
 from registry.blobstore.sealed.shared_frames import SharedFrames
 from registry.blobstore.sealed.table import SIZE_BYTES, claimed_size
 from registry.blobstore.staging import canonical_id, check_size
-from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
+from registry.blobstore.sweeper import Deleted, ListedBytes, Orphan
 from registry.errors import StoreUnavailable
 
 _MIB: Final = 1 << 20
@@ -87,7 +87,7 @@ class S3Files:
         self._cache = cache
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> MemoryBudget:
         """Return the memory for bytes that are not sent yet."""
         return self._senders.budget
 
@@ -303,7 +303,7 @@ class S3Files:
         """Return all pairs of hex digits in which ids end."""
         return PARTITIONS
 
-    def list_objects(self, partition: str | None = None) -> Iterator[StoredObject]:
+    def list_objects(self, partition: str | None = None) -> Iterator[ListedBytes]:
         """Yield every object, or those of a partition, but for orphans."""
         if partition is None:
             orphans = {each.object_id for each in self._marks.listed()}
@@ -315,7 +315,7 @@ class S3Files:
         """Yield the ids of a partition's objects (`BlobSweeper.list_ids`)."""
         return (each.object_id for each in self.list_objects(partition))
 
-    def list_staged(self) -> Iterator[StoredObject]:
+    def list_staged(self) -> Iterator[ListedBytes]:
         """Yield all staged bytes by upload id, without orphans; delete leftovers of commits.
 
         Of those that this process holds, the sizes are what they have so far.
@@ -324,7 +324,7 @@ class S3Files:
         held = self._shared.holds.every()
         for name, staged in held.items():
             if staged.is_staged and name not in orphans:
-                yield StoredObject(name, staged.offset)
+                yield ListedBytes(name, staged.offset)
         tails: dict[str, list[int]] = {}
         for entry in self.bucket.listed(STAGED):
             found = tail_name(entry.key)
@@ -333,7 +333,7 @@ class S3Files:
         uploads = {object_id_of(each.key) for each in self.bucket.begun(OBJECTS)} - {None}
         for name in {*tails, *(each for each in uploads if each)} - held.keys() - orphans:
             if not self._is_left(name):
-                yield StoredObject(name, max(tails.get(name, ()), default=0))
+                yield ListedBytes(name, max(tails.get(name, ()), default=0))
 
     def delete(self, object_id: str) -> None:
         """Delete an object's bytes; do nothing if it is absent."""
@@ -350,7 +350,7 @@ class S3Files:
         except StoreUnavailable as error:
             return Deleted([], error)
         deleted = [each for key, each in keys.items() if key not in failed]
-        refusal = Refused(next(iter(failed.values()))) if failed else None
+        refusal = StoreRefused(next(iter(failed.values()))) if failed else None
         return Deleted(deleted, refusal)
 
     @contextmanager
@@ -412,16 +412,16 @@ class S3Files:
         if self._marks.is_known(object_id):
             self._marks.take_back(object_id)
 
-    def _objects(self, prefix: str, orphans: set[str]) -> Iterator[StoredObject]:
+    def _objects(self, prefix: str, orphans: set[str]) -> Iterator[ListedBytes]:
         for entry in self.bucket.listed(prefix):
             object_id = object_id_of(entry.key)
             if object_id is None or object_id in orphans:
                 continue
             held = self.held(object_id)
             if held is None or not held.is_staged:  # else it is an object only to be verified
-                yield StoredObject(object_id, entry.size)
+                yield ListedBytes(object_id, entry.size)
 
-    def _unsealed_size(self, object_id: str, head: Head) -> int:
+    def _unsealed_size(self, object_id: str, head: ObjectHead) -> int:
         """Return the size of a sealed object; 0 if its stored size is invalid."""
         key, end = object_key(object_id), head.size
         if end < HEADER_BYTES + SIZE_BYTES:

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import Protocol
 
 from registry.blobstore.base import DataKey, ObjectUnknown, StagedDropped
-from registry.blobstore.reading import BlockingGrowing, BlockingObject, Growth, Seen
+from registry.blobstore.reading import BlockingGrowing, BlockingObject, StagedGrowth, StagedLook
 from registry.blobstore.s3.uploads import HeldUpload
 
 
@@ -48,7 +48,7 @@ class GrowingUpload(BlockingGrowing):
         """The acknowledged bytes, if no part of them was sent."""
         self._object: BlockingObject | None = None
 
-    def look(self, offset: int, count: int) -> Seen:
+    def look(self, offset: int, count: int) -> StagedLook:
         """Return the bytes at an offset, as far as they can be read (`BlockingGrowing.look`)."""
         if self._object is None:
             held = self._files.held(self._upload_id)
@@ -57,19 +57,19 @@ class GrowingUpload(BlockingGrowing):
             if held is not None and held.encoder is not None:
                 size = held.offset
                 part = held.encoder.read(offset, count) if offset < size else b""
-                return Seen(part or b"", size)
+                return StagedLook(part or b"", size)
             try:
                 self._object = self._files.open_committed(self._upload_id, self._data_key)
             except ObjectUnknown:
                 more = self._files.acknowledged(self._upload_id, self._data_key, offset)
                 self._tail = more or self._tail
-                return Seen(self._tail[offset : offset + count], None)
+                return StagedLook(self._tail[offset : offset + count], None)
         return super().look(offset, count)
 
-    def growth(self) -> Growth:
+    def growth(self) -> StagedGrowth:
         """Return the size of the object."""
         assert self._object is not None
-        return Growth(self._object.length, is_committed=True)
+        return StagedGrowth(self._object.length, is_committed=True)
 
     def read(self, offset: int, count: int) -> bytes:
         """Return bytes of the object."""

@@ -26,7 +26,7 @@ _SPARE_BYTES: Final = 1 << 30
 _SPARE_SHARE: Final = 10
 
 
-class Budget:
+class MemoryBudget:
     """At most `limit` bytes at once; a single use may be larger if it is alone.
 
     Waiting uses are served in order, so that many small ones do not starve a large one.
@@ -67,7 +67,7 @@ class Budget:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
-        """Use some bytes in the block, which must not wait for a client; wait until they are free.
+        """Wait until `count` bytes are free; use them in the block, which must wait for no client.
 
         Raise `StoreUnavailable` if they were not free within half a minute.
         """
@@ -106,7 +106,7 @@ class PartBuffer:
     read meanwhile.
     """
 
-    def __init__(self, budget: Budget, folder: Path | None) -> None:
+    def __init__(self, budget: MemoryBudget, folder: Path | None) -> None:
         self._budget = budget
         self._folder = folder
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class PartBuffer:
                 self._budget.give(dropped)
 
     @contextmanager
-    def loaded(self, passing: Budget) -> Iterator[bytes | bytearray]:
+    def loaded(self, passing: MemoryBudget) -> Iterator[bytes | bytearray]:
         """Give all bytes, to be sent in the block; those of a file take memory of `passing`."""
         if self._file is None:
             yield self._memory

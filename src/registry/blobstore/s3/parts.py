@@ -16,7 +16,7 @@ from typing import Final
 
 from registry.blobstore.base import StageBusy
 from registry.blobstore.s3.bucket import Bucket, Part
-from registry.blobstore.s3.memory import Budget, PartBuffer
+from registry.blobstore.s3.memory import MemoryBudget, PartBuffer
 from registry.blobstore.s3.responses import KeyExists, KeyMissing
 from registry.errors import BlobTooLarge, StoreUnavailable
 
@@ -53,9 +53,9 @@ class Senders:
         Without one, it is that of the system for temporary files.
         """
         passing = memory_bytes // _PASSING_SHARE
-        self.budget: Final = Budget(memory_bytes - passing)
+        self.budget: Final = MemoryBudget(memory_bytes - passing)
         """Of parts until they are sent."""
-        self.passing: Final = Budget(passing)
+        self.passing: Final = MemoryBudget(passing)
         """Of copies while they are sent."""
         self.sizes: Final = sizes
         self._folder = folder

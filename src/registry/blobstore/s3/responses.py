@@ -95,7 +95,7 @@ class OutsideObject(Exception):
     """A range begins behind the end of an object."""
 
 
-class Refused(StoreUnavailable):
+class StoreRefused(StoreUnavailable):
     """The store refused the call; `code` is S3's error code."""
 
     def __init__(self, code: str) -> None:
@@ -107,7 +107,7 @@ class NoDocumentOfS3(ValueError):
     """A successful response lacks the document of its call, or has another one."""
 
 
-class Unnamed(Refused):
+class HeadNotFound(StoreRefused):
     """A 404 to ``HEAD``: it has no body, so it may mean a missing key or a missing bucket."""
 
 
@@ -141,9 +141,9 @@ def answered(what: str, circuit: Circuit) -> Iterator[None]:
             if code in words:
                 raise found(what) from error
         if code == _UNNAMED and what == "HeadObject":
-            raise Unnamed(code) from error
+            raise HeadNotFound(code) from error
         _log.error("the blob store refuses %s: %s", what, code)
-        raise Refused(code) from error
+        raise StoreRefused(code) from error
     except (NoCredentialsError, PartialCredentialsError, CredentialRetrievalError) as error:
         circuit.failed()  # to look for them on the network takes seconds
         _log.error(_NO_CREDENTIALS, what, error)

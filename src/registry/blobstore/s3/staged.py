@@ -15,7 +15,7 @@ from registry.blobstore.s3.encodings import Encoder, PlainEncoder, SealedEncoder
 from registry.blobstore.s3.objects import S3Object
 from registry.blobstore.s3.parts import PartWriter
 from registry.blobstore.s3.responses import KeyExists
-from registry.blobstore.s3.uploads import Found, Shared
+from registry.blobstore.s3.uploads import Shared, UploadState
 from registry.blobstore.sealed.objects import unseal
 from registry.blobstore.staging import (
     IDENTITY,
@@ -35,7 +35,7 @@ class S3Staged:
     Resumed bytes are sealed if `rewind` is given a data key.
     """
 
-    def __init__(self, shared: Shared, upload_id: str, found: Found, state: State) -> None:
+    def __init__(self, shared: Shared, upload_id: str, found: UploadState, state: State) -> None:
         self._shared = shared
         self._upload_id = upload_id
         self._key = object_key(upload_id)
@@ -71,7 +71,7 @@ class S3Staged:
         """
         shared.holds.take(upload_id)
         try:
-            staged = cls(shared, upload_id, Found(None, frozenset()), State.HELD)
+            staged = cls(shared, upload_id, UploadState(None, frozenset()), State.HELD)
             staged._data_key = data_key
             staged._begin_anew(algorithm)
             if not is_fresh:
@@ -90,7 +90,7 @@ class S3Staged:
         shared.holds.take(upload_id)
         try:
             tails = shared.known_tails(upload_id)
-            found = Found(None, tails) if tails else shared.find(upload_id)
+            found = UploadState(None, tails) if tails else shared.find(upload_id)
             staged = cls(shared, upload_id, found, State.OPENED)
         except BaseException:
             shared.holds.release(upload_id)
@@ -107,7 +107,7 @@ class S3Staged:
 
     @property
     def is_staged(self) -> bool:
-        """Return True if the bytes are no object."""
+        """Return True if the bytes are staged: they are not an object yet."""
         if self._state is State.OPENED:
             return not self._found.is_object
         return self._state is State.HELD
@@ -279,12 +279,12 @@ class S3Staged:
             if found.head is not None:  # a tail without bytes tells that the upload goes on
                 self._store_tail(found.head.token)
                 self._shared.bucket.delete_all([self._key])
-                self._found = Found(None, self._found.tails)
+                self._found = UploadState(None, self._found.tails)
             return
         name = tail_for(found, offset)
         if found.is_replaced:
             self._shared.bucket.delete_all([self._key])
-            found = self._found = Found(None, found.tails)
+            found = self._found = UploadState(None, found.tails)
         if found.head is None and name is not None and name.offset == offset:
             self._load(name, known)
             return
@@ -350,7 +350,7 @@ class S3Staged:
         """
         shared, found = self._shared, self._found
         if found.head is None:  # its parts become an object to be read, which is to be deleted
-            found = Found(None, frozenset(shared.tails_of(self._upload_id)))
+            found = UploadState(None, frozenset(shared.tails_of(self._upload_id)))
         views = prefix_of(shared.bucket, self._upload_id, found, self._data_key, offset)
         self._writer.close()
         self._writer, self._encoder = self._new_encoder()  # no abort: the views read its parts
@@ -364,7 +364,7 @@ class S3Staged:
             replaced = shared.bucket.find(self._key)
             self._store_tail("" if replaced is None else replaced.token)
             shared.bucket.delete_all([self._key])
-        self._found = Found(None, self._found.tails)
+        self._found = UploadState(None, self._found.tails)
 
     def _unfold(self) -> None:
         """Make an object that was not verified staged bytes again."""
@@ -402,7 +402,7 @@ class S3Staged:
             self._note_tails(frozenset(kept | {name}))
 
     def _note_tails(self, tails: frozenset[TailName]) -> None:
-        self._found = Found(self._found.head, tails)
+        self._found = UploadState(self._found.head, tails)
         self._shared.remember(self._upload_id, tails)
 
     def _drop_tails(self) -> None:

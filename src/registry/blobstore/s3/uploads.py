@@ -10,17 +10,17 @@ from zlib import crc32
 from blake3 import blake3
 
 from registry.blobstore.base import ObjectUnknown, StageBusy
-from registry.blobstore.s3.bucket import Bucket, Head
+from registry.blobstore.s3.bucket import Bucket, ObjectHead
 from registry.blobstore.s3.bucket_layout import Tail, TailName, object_key, tail_name, tails_of
 from registry.blobstore.s3.encodings import Encoder
 from registry.blobstore.s3.parts import Senders
 from registry.blobstore.staging import HasherCache, UploadCache
 
 
-class Found(NamedTuple):
+class UploadState(NamedTuple):
     """The state of an upload in the bucket."""
 
-    head: Head | None
+    head: ObjectHead | None
     """Of the object that it has become, or of its parts that were made readable (`copying`)."""
     tails: frozenset[TailName]
     uploads: tuple[str, ...] = ()
@@ -116,28 +116,28 @@ class Shared:
         self.checksums: Final = Checksums()
         self._tails = UploadCache[frozenset[TailName]]()
 
-    def find(self, upload_id: str) -> Found:
+    def find(self, upload_id: str) -> UploadState:
         """Return the state of an upload in the bucket; raise ObjectUnknown if it has nothing."""
         found = self.look(upload_id)
         if found.is_nothing:
             raise ObjectUnknown(upload_id)
         return found
 
-    def look(self, upload_id: str) -> Found:
+    def look(self, upload_id: str) -> UploadState:
         """Return the state of an upload in the bucket, which may have nothing."""
         head = self.bucket.find(object_key(upload_id))
         tails = frozenset(self.tails_of(upload_id))
         if head is not None or tails:
             return self.judged(head, tails)
-        return Found(None, tails, tuple(self.uploads_of(upload_id)))
+        return UploadState(None, tails, tuple(self.uploads_of(upload_id)))
 
-    def judged(self, head: Head | None, tails: frozenset[TailName]) -> Found:
+    def judged(self, head: ObjectHead | None, tails: frozenset[TailName]) -> UploadState:
         """Return the state by object and tails; check in the bucket if a tail replaces the object.
 
         By its size alone, the object of old parts would look like a committed one beside the tail
         of an upload that went back to fewer bytes.
         """
-        found = Found(head, tails)
+        found = UploadState(head, tails)
         if head is None or not found.is_object:
             return found
         behind = (self.bucket.find(each.key) for each in tails)

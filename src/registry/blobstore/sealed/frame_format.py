@@ -119,8 +119,10 @@ class FrameCipher:
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
         """Return the cipher of stored bytes that begin with `header`.
 
-        Raise `SealBroken` if the header was made with another key, for another context or object,
-        or was changed; or it is none, or of a version that is unknown here.
+        Raises:
+            SealBroken: the header was made with another key, for another context or object, or was
+                changed; or it is no header, or of an unknown version.
+
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
             raise SealBroken("the header is not one of a sealed object of format 1")

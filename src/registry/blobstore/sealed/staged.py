@@ -46,7 +46,7 @@ _SMALL_BYTES: Final = 64 * 1024
 
 
 class RunningChecksum(NamedTuple):
-    """The BLAKE3 hasher of the stored bytes before frame `number`, whose last are `tag`.
+    """The BLAKE3 hasher of all stored bytes before frame `number`; they end in `tag`.
 
     Kept between two requests. Another process may have rewritten frames since: then their tags
     differ, since their nonces do.
@@ -105,9 +105,9 @@ class SealedBytes:
         return self._number * FRAME_BYTES + self._count
 
     def has(self, offset: int) -> bool:
-        """Read the record that holds the end of the bytes up to `offset`, if there is one.
+        """Return True if there are at least `offset` bytes; read the record with the last of them.
 
-        In a hold that has not gone to an offset, it also checks the key by the header.
+        Before the hold has gone to an offset, this also checks the key against the header.
         """
         if offset <= 0:
             return offset == 0

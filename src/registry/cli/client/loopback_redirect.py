@@ -80,7 +80,7 @@ class LoopbackRedirect:
         return codes[0] if is_ours else None
 
     def take(self, target: str) -> bool:
-        """Keep the code of the first right redirect; return True if this is it."""
+        """Keep the code of a valid redirect; return False if it is invalid or not the first."""
         code = self.code_in(target)
         with self._lock:
             if code is None or self._code is not None:

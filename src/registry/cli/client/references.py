@@ -95,7 +95,7 @@ def repository_path(client: ApiClient, written: str) -> str:
     return f"/v1/repositories/{find_repository(client, written)['id']}"
 
 
-def crn_of(client: ApiCalls, name: str) -> str:
+def find_repository_crn(client: ApiCalls, name: str) -> str:
     """Return the CRN of a repository; without one, that in a ready-made policy on this name."""
     assert isinstance(client, ApiClient)
     try:

@@ -17,8 +17,8 @@ from cloudcore.db.sqlite_connection import unusable
 from registry.backup.errors import DumpRefused, ProgramFailed
 from registry.backup.files import FolderBusy
 from registry.backup.manifest import NAME as MANIFEST
-from registry.backup.manifest import OBJECTS, BackupUnusable, Damage, Manifest
-from registry.backup.objects import Progress, Report
+from registry.backup.manifest import OBJECTS, BackupManifest, BackupUnusable, Damage
+from registry.backup.objects import CopyProgress, Report
 from registry.backup.restoring import RestoreRefused, place_of, restore_backup
 from registry.backup.stores import HoldLost
 from registry.backup.taking import BackupOptions, BackupRefused, take_backup
@@ -106,7 +106,7 @@ def run_restore(options: argparse.Namespace) -> int:
     return 1 if damage else 0
 
 
-def _damage_of(checked: CheckResult, manifest: Manifest) -> str:
+def _damage_of(checked: CheckResult, manifest: BackupManifest) -> str:
     """Return the damage of a restored registry in words, or an empty string."""
     report = checked.report
     blobs = max(report.damaged_count, len(manifest.damaged))  # ``--quick`` sees only sizes
@@ -134,7 +134,7 @@ def _has_database(settings: Settings) -> bool:
 
 
 def _reporter(show: Callable[[str], None]) -> Report:
-    def report(done: Progress) -> None:
+    def report(done: CopyProgress) -> None:
         copied = f", {size_text(done.copied_bytes)} copied" if done.copied_bytes else ""
         show(f"{done.stage} {done.done} of {done.total}{copied}")
 

@@ -17,11 +17,11 @@ from registry.cli.server.existing_data import find_data_keys, on_data, prepare_e
 from registry.cli.server.options import settings_of
 from registry.composition.main import Registry
 from registry.gc.database_rollback import DatabaseWentBack, check_generation
-from registry.gc.fsck import Report, check
+from registry.gc.fsck import FsckReport, check
 from registry.gc.object_check import CheckProgress
 from registry.gc.orphans import (
     STAGED,
-    Found,
+    FoundOrphans,
     TooNew,
     check_newest,
     find_orphans,
@@ -68,7 +68,7 @@ class CheckResult(NamedTuple):
 
     put_back: int
     orphans: int
-    report: Report
+    report: FsckReport
     warning: str
     """Reason why the whole report may be wrong; empty if there is none."""
 
@@ -185,7 +185,7 @@ async def _require(checking: Coroutine[Any, Any, None]) -> None:
 
 async def _scan_places(
     ctx: ServiceContext, sweeper: BlobSweeper, show: Show
-) -> Mapping[str, Found]:
+) -> Mapping[str, FoundOrphans]:
     places = places_of(sweeper)
     found = {}
     for number, place in enumerate(places, 1):

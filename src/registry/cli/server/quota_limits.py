@@ -12,7 +12,7 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import NotFound
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.keyring import Keyring
-from cloudcore.quotas.limits import EVERY_ACCOUNT, MOST
+from cloudcore.quotas.limits import EVERY_ACCOUNT, MAX_QUOTA
 from cloudcore.quotas.needs import QuotaNeeds
 from cloudcore.quotas.quota import Quota
 from cloudcore.resource_names import Crn
@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 def run_set(options: argparse.Namespace) -> int:
     """Set a limit; return the exit status."""
     text = options.limit
-    if not (text.isascii() and text.isdigit()) or int(text) > MOST:
-        raise Misuse(f"{text!r} is not a whole number up to {MOST}")
+    if not (text.isascii() and text.isdigit()) or int(text) > MAX_QUOTA:
+        raise Misuse(f"{text!r} is not a whole number up to {MAX_QUOTA}")
     return _run(options, int(text))
 
 

@@ -26,7 +26,7 @@ _CONFLICT: Final = 409
 """As things are now, it cannot be done: the page of the resource says why."""
 
 
-def handlers_of(noun: NounPages) -> Sequence[HTTPRouteHandler]:
+def noun_handlers(noun: NounPages) -> Sequence[HTTPRouteHandler]:
     """Return the handlers of a noun."""
     of_all, of_one = list_page(noun), one_page(noun)
 
@@ -114,7 +114,7 @@ async def show_one(
 ) -> PageResponse:
     """Return the page of one; `refusal` is about a form of this page."""
     record = await read_one(page, noun)
-    crn = crn_of(page, noun, record)
+    crn = record_crn(page, noun, record)
     page.want_rights_on(*noun.rights_on(crn))
     more = {**noun.shows, **await noun.more(page, record)}
     headers = more.pop("headers", {})
@@ -137,7 +137,7 @@ async def _ask(
 ) -> PageResponse:
     """Return the page that asks whether to do something."""
     record = await read_one(page, noun)
-    await page.require(method.action, crn_of(page, noun, record))
+    await page.require(method.action, record_crn(page, noun, record))
     more = await noun.more(page, record) if method.inputs else {}
     return page.show(
         "noun_question.html",
@@ -189,7 +189,7 @@ async def read_one(page: PageRequest, noun: NounPages) -> RecordJson:
     return found
 
 
-def crn_of(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
+def record_crn(page: PageRequest, noun: NounPages, record: Mapping[str, Any]) -> str:
     """Return the CRN of one as policies see it, which have the id of one that was deleted."""
     if record.get("crn"):
         return str(record["crn"])

@@ -83,7 +83,7 @@ _SWITCH: Final = Statement(
 
 
 class DamagedObject(NamedTuple):
-    """A marked object."""
+    """A stored object that is marked as damaged."""
 
     id: str
     digest: str

@@ -31,7 +31,7 @@ from registry.metadata.control_tables import deleted_manifest_blobs, deleted_man
 from registry.metadata.tables import blob_object_keys, blob_objects, repository_blobs
 
 
-class Position(NamedTuple):
+class UsePosition(NamedTuple):
     """The position of a use in the order of a repository's uses."""
 
     manifest_id: str
@@ -41,7 +41,7 @@ class Position(NamedTuple):
     """When the image was deleted, in microseconds since the epoch; 0 for a link."""
 
 
-FIRST: Final = Position("", "")
+FIRST: Final = UsePosition("", "")
 """Before every use."""
 
 _o = blob_objects.c
@@ -67,9 +67,9 @@ class BlobUse(NamedTuple):
     """When the image was deleted; 0 for a link."""
 
     @property
-    def position(self) -> Position:
+    def position(self) -> UsePosition:
         """Return its position in the order of the uses."""
-        return Position(self.manifest_id, self.digest, self.deleted_at)
+        return UsePosition(self.manifest_id, self.digest, self.deleted_at)
 
 
 class ObjectWrap(NamedTuple):
@@ -171,7 +171,7 @@ def count_elsewhere(tx: Connection, repository_id: str, kms_key_id: str) -> int:
 
 
 def uses_elsewhere(
-    tx: Connection, repository_id: str, kms_key_id: str, after: Position, limit: int
+    tx: Connection, repository_id: str, kms_key_id: str, after: UsePosition, limit: int
 ) -> list[BlobUse]:
     """Return up to `limit` uses of a repository behind `after` that are not read through this key.
 

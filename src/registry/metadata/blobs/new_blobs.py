@@ -40,8 +40,8 @@ from registry.metadata.blobs.upload_quota import FULL, ROOM, FullParameters, Roo
 from registry.metadata.blobs.uploads import (
     FENCED,
     IS_UNWRITTEN,
-    Ending,
-    Received,
+    ReceivedBytes,
+    SessionEnd,
     Upload,
     UploadWrap,
     beginning,
@@ -159,7 +159,7 @@ def begin_in_target(
     target: PushTarget,
     room: FullParameters,
     upload: Upload,
-    received: Received,
+    received: ReceivedBytes,
     expires_at: int,
 ) -> bool:
     """Insert the row of a session without a holder; return False if `find_room_in` finds no room.
@@ -277,7 +277,7 @@ def add_new_blob(
     made: NewObject,
     body: bytes,
     wrap: UploadWrap | None,
-    ending: Ending | None,
+    ending: SessionEnd | None,
     now: int,
 ) -> bool:
     """Insert all rows of an inline blob in a target whose KMS key is enabled, and end a session.

@@ -19,7 +19,7 @@ from cloudcore.identity.tables import accounts
 from cloudcore.kms.key import KeyState
 from cloudcore.kms.rows import kms_keys
 from cloudcore.objects.stored_rows import ObjectRow, StoredRows
-from registry.metadata.quotas import ALLOWANCE, Allowance
+from registry.metadata.quotas import ALLOWANCE, StorageAllowance
 from registry.metadata.repositories.repository import IS_NAMED
 from registry.metadata.tables import (
     blob_object_keys,
@@ -123,7 +123,7 @@ class KeptObject(NamedTuple):
     """When its bytes were last verified; 0: unknown."""
     damage: str | None
     encoding: str
-    allowed: Allowance = Allowance(None, None)
+    allowed: StorageAllowance = StorageAllowance(None, None)
     """The account's bytes that `keep_object` has found."""
 
 
@@ -385,7 +385,7 @@ def keep_object(tx: Connection, account_id: str, new: NewObject, now: int) -> Ke
     """
     row = tx.row(_KEEP_OBJECT, **new._asdict(), account_id=account_id, now=now)
     assert row is not None
-    return KeptObject._make((*row[:-2], Allowance(*row[-2:])))
+    return KeptObject._make((*row[:-2], StorageAllowance(*row[-2:])))
 
 
 def has_object(tx: Connection, account_id: str, digest: str) -> bool:

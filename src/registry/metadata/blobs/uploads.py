@@ -103,7 +103,7 @@ class Lease(NamedTuple):
     token: int
 
 
-class Received(NamedTuple):
+class ReceivedBytes(NamedTuple):
     """The received bytes of a session after a request."""
 
     size: int
@@ -116,7 +116,7 @@ class Received(NamedTuple):
     """See `Upload.body`."""
 
 
-class Ending(NamedTuple):
+class SessionEnd(NamedTuple):
     """The end of a session."""
 
     upload_id: str
@@ -263,7 +263,7 @@ def find_here(
     return FoundUpload(row[0], row[1], bool(row[2]), bool(row[3]), upload, read_use(row[4:6]))
 
 
-def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:
+def advance_upload(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
     """Record the received bytes of a session and release its lease; return False if it was lost.
 
     Idempotent: run it again if its outcome is unknown.
@@ -274,12 +274,12 @@ def advance_upload(tx: Connection, lease: Lease, received: Received, expires_at:
     return bool(changed) or has_advanced(tx, lease.upload_id, token, received)
 
 
-def note_received(tx: Connection, lease: Lease, received: Received, expires_at: int) -> bool:
+def note_received(tx: Connection, lease: Lease, received: ReceivedBytes, expires_at: int) -> bool:
     """Record the staged bytes of a session, and keep its lease; return False if it was lost."""
     return tx.execute(_NOTE, **_received(lease, received, expires_at)) == 1
 
 
-def _received(lease: Lease, received: Received, expires_at: int) -> dict[str, object]:
+def _received(lease: Lease, received: ReceivedBytes, expires_at: int) -> dict[str, object]:
     return {
         **lease._asdict(),
         "received": received.size,
@@ -290,7 +290,7 @@ def _received(lease: Lease, received: Received, expires_at: int) -> dict[str, ob
 
 
 def begin_upload(
-    tx: Connection, upload: Upload, received: Received, now: int, expires_at: int
+    tx: Connection, upload: Upload, received: ReceivedBytes, now: int, expires_at: int
 ) -> bool:
     """Insert the row of a session that has none; return False if it has one, or has ended.
 
@@ -301,7 +301,9 @@ def begin_upload(
     return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
 
 
-def beginning_parameters(upload: Upload, received: Received, expires_at: int) -> dict[str, object]:
+def beginning_parameters(
+    upload: Upload, received: ReceivedBytes, expires_at: int
+) -> dict[str, object]:
     """Return the parameters of `beginning`, without those of its query and ``:now``."""
     return {
         "upload_id": upload.id,
@@ -317,7 +319,7 @@ def beginning_parameters(upload: Upload, received: Received, expires_at: int) ->
     }
 
 
-def _digests_and_key(received: Received) -> dict[str, object]:
+def _digests_and_key(received: ReceivedBytes) -> dict[str, object]:
     wrap, digests = received.wrap, received.digests
     return {
         "known_digests": msgspec.json.encode(digests).decode() if digests else None,
@@ -326,7 +328,7 @@ def _digests_and_key(received: Received) -> dict[str, object]:
     }
 
 
-def has_advanced(tx: Connection, upload_id: str, token: int, received: Received) -> bool:
+def has_advanced(tx: Connection, upload_id: str, token: int, received: ReceivedBytes) -> bool:
     """Return True if a session has no holder and exactly these received bytes."""
     found = tx.row(
         _HAS_ADVANCED,
@@ -338,7 +340,7 @@ def has_advanced(tx: Connection, upload_id: str, token: int, received: Received)
     return found is not None
 
 
-def remove_upload(tx: Connection, ending: Ending, now: int) -> bool:
+def remove_upload(tx: Connection, ending: SessionEnd, now: int) -> bool:
     """End a session; return False if its lease was lost, or it has ended, or has got a row.
 
     Its end is recorded as long as its id is valid.

@@ -47,7 +47,7 @@ class Wrap(NamedTuple):
     key_state: KeyState
 
 
-class Use(NamedTuple):
+class ObjectReference(NamedTuple):
     """A repository that refers to an object, by a link or a tombstone."""
 
     repository_id: str
@@ -161,10 +161,10 @@ def drop_all_wraps(tx: Connection, account_id: str, object_id: str) -> None:
     tx.execute(_DROP_ALL, account_id=account_id, object_id=object_id)
 
 
-def find_uses(tx: Connection, account_id: str, object_id: str) -> list[Use]:
+def find_uses(tx: Connection, account_id: str, object_id: str) -> list[ObjectReference]:
     """Return the repositories that refer to an object, and their KMS keys."""
     rows = tx.rows(_USES, account_id=account_id, object_id=object_id)
-    return [Use(row[0], row[1]) for row in rows]
+    return [ObjectReference(row[0], row[1]) for row in rows]
 
 
 def seal_uses(

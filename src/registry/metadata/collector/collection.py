@@ -57,7 +57,7 @@ _qk = quarantined_object_keys.c
 _b = deleted_manifest_blobs.c
 
 
-Stage = Literal["unreferenced", "condemned", "quarantined"]
+CollectionStage = Literal["unreferenced", "condemned", "quarantined"]
 
 
 class UnreferencedLink(NamedTuple):
@@ -222,7 +222,7 @@ def _amount(table: Any, size: Any, *where: Any) -> Statement:  # noqa: ANN401 - 
     )
 
 
-_AMOUNTS: Final[Mapping[Stage, Statement]] = {
+_AMOUNTS: Final[Mapping[CollectionStage, Statement]] = {
     "unreferenced": _amount(repository_blobs, _l.size, _IS_UNREFERENCED),
     "condemned": _amount(blob_objects, _o.stored_size, _IS_CONDEMNED),
     "quarantined": _amount(quarantined_objects, _q.stored_size),
@@ -398,7 +398,7 @@ def release(tx: Connection, account_id: str, object_id: str) -> None:
     tx.execute(_RELEASE, account_id=account_id, id=object_id)
 
 
-def measure(tx: Connection, account_id: str, stage: Stage) -> Amount:
+def measure_stage(tx: Connection, account_id: str, stage: CollectionStage) -> Amount:
     """Return the number and bytes of the unreferenced links, or of the objects of a later stage."""
     row = tx.row(_AMOUNTS[stage], account_id=account_id)
     assert row is not None

@@ -35,7 +35,7 @@ _o, _l, _b, _m, _r = (
 )
 
 
-class StoredManifest(NamedTuple):
+class AccountManifest(NamedTuple):
     """A manifest's bytes, which all repositories of an account share."""
 
     account_id: str
@@ -119,20 +119,20 @@ def oldest_verified_at(tx: Connection) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[StoredManifest]:
+def stored_manifests(tx: Connection, after: tuple[str, str], limit: int) -> list[AccountManifest]:
     """Return a page of the manifests' bytes, of deleted ones too, by account id and digest."""
     return find_all(
-        tx, StoredManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
+        tx, AccountManifest, _BODIES, after_account=after[0], after_digest=after[1], limit=limit
     )
 
 
 def manifests_of_repository(
     tx: Connection, repository_id: str, after: str, limit: int
-) -> list[StoredManifest]:
+) -> list[AccountManifest]:
     """Return a page of the bytes of a repository's manifests, by digest."""
     return find_all(
         tx,
-        StoredManifest,
+        AccountManifest,
         _BODIES_OF_REPOSITORY,
         repository_id=repository_id,
         after_digest=after,

@@ -30,7 +30,7 @@ from registry.metadata.tables import (
     repositories,
     repository_blobs,
 )
-from registry.metadata.tags.deleted import Deletion, remove_detached
+from registry.metadata.tags.deleted import SoftDeletion, remove_detached
 
 _d = deleted_manifests.c
 _m = manifests.c
@@ -212,7 +212,7 @@ _OF_REPOSITORY: Final = paged(_columns().where(given(_d.repository_id)))
 
 
 def soft_delete(
-    tx: Connection, tags: Mapping[str, Sequence[tuple[str, str]]], deletion: Deletion
+    tx: Connection, tags: Mapping[str, Sequence[tuple[str, str]]], deletion: SoftDeletion
 ) -> None:
     """Insert tombstones of manifests, given as ids with `tags`; the caller then removes them.
 

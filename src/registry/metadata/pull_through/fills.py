@@ -18,7 +18,7 @@ from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.blobs.uploads import (
     COLUMNS,
     Lease,
-    Received,
+    ReceivedBytes,
     Upload,
     note_received,
     upload_of,
@@ -77,7 +77,7 @@ def find_fill(tx: Connection, account_id: str, key: str) -> Fill | None:
 
 
 def note_staged(
-    tx: Connection, lease: Lease, received: Received, size: int | None, expires_at: int
+    tx: Connection, lease: Lease, received: ReceivedBytes, size: int | None, expires_at: int
 ) -> bool:
     """Record the durably staged bytes and the blob's size; return False if the lease was lost.
 

@@ -27,7 +27,7 @@ from registry.metadata.tables import (
     resource_policies,
     uploads,
 )
-from registry.metadata.tags.deleted import Deletion
+from registry.metadata.tags.deleted import SoftDeletion
 from registry.quotas import REPOSITORIES
 
 _r = repositories.c
@@ -289,7 +289,7 @@ def store_repository_settings(
     )
 
 
-def mark_deleted(tx: Connection, repository: Repository, deletion: Deletion) -> None:
+def mark_deleted(tx: Connection, repository: Repository, deletion: SoftDeletion) -> None:
     """Soft-delete a repository and expire its uploads; only restore and purge still see it."""
     tx.execute(_DELETE, repository_id=repository.id, **deletion._asdict())
     tx.execute(_END_UPLOADS, repository=repository.id, now=deletion.now)

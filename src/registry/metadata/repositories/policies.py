@@ -81,7 +81,7 @@ class NewPolicy(NamedTuple):
     visibility: str
 
 
-class Target(NamedTuple):
+class RepositoryAccess(NamedTuple):
     """The rows of a repository that access decisions need, each None if missing."""
 
     account_id: str | None
@@ -157,7 +157,7 @@ def remove_policy(tx: Connection, repository_id: str) -> bool:
     return tx.execute(_REMOVE, repository_id=repository_id) == 1
 
 
-def find_target(tx: Connection, handle: str, name: str) -> Target:
+def find_repository_access(tx: Connection, handle: str, name: str) -> RepositoryAccess:
     """Return the account, repository and policy of a repository name, each None if missing."""
     row = tx.row(_TARGET, handle=handle, name=name)
-    return Target(*row) if row else Target(None, None, None, None)
+    return RepositoryAccess(*row) if row else RepositoryAccess(None, None, None, None)

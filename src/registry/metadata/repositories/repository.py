@@ -17,7 +17,7 @@ from cloudcore.quotas.limits import QuotaUse, limit_set
 from registry.metadata.control_tables import event_rules
 from registry.metadata.quotas import check_added, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
-from registry.metadata.repositories.policies import Target
+from registry.metadata.repositories.policies import RepositoryAccess
 from registry.metadata.tables import repositories, resource_policies
 from registry.quotas import IMAGES, REPOSITORIES, TAGS
 
@@ -317,7 +317,7 @@ class VisibleRepository(NamedTuple):
     tagged_image_count: int
     tag_count: int
     updated_at: int
-    target: Target
+    target: RepositoryAccess
 
 
 _FIND_VISIBLE: Final = Statement(
@@ -347,5 +347,5 @@ def find_visible_repository(tx: Connection, repository_id: str) -> VisibleReposi
     row = tx.row(_FIND_VISIBLE, repository_id=repository_id)
     if row is None:
         return None
-    target = Target(row[1], row[0], *row[13:])
+    target = RepositoryAccess(row[1], row[0], *row[13:])
     return VisibleRepository._make((repository_of(row), *row[8:13], target))

@@ -87,7 +87,7 @@ _SETTLE: Final = Statement(
 _FORGET: Final = Statement(search_names.delete().where(_n.id == bindparam("name_id")))
 
 
-class Position(NamedTuple):
+class MatchPosition(NamedTuple):
     """A place in the order of matches."""
 
     kind: str
@@ -100,7 +100,7 @@ class Position(NamedTuple):
 class IndexedName(NamedTuple):
     """A name at a position; `repository_id` is None if no live repository has it any more."""
 
-    position: Position
+    position: MatchPosition
     name: str
     repository_id: str | None
     repository: str
@@ -121,7 +121,7 @@ def match(text: str, name: str) -> str | None:
 
 
 def list_matches(
-    tx: Connection, account_id: str, kind: str, text: str, after: Position | None, limit: int
+    tx: Connection, account_id: str, kind: str, text: str, after: MatchPosition | None, limit: int
 ) -> list[IndexedName]:
     """Return up to `limit` names after a position with a term that the text could begin.
 
@@ -139,7 +139,10 @@ def list_matches(
     )
     found = [
         IndexedName(
-            Position(kind, row[0][len(scope) :], int(row[1])), row[2] or "", row[3], row[4] or ""
+            MatchPosition(kind, row[0][len(scope) :], int(row[1])),
+            row[2] or "",
+            row[3],
+            row[4] or "",
         )
         for row in rows
     ]
@@ -155,7 +158,7 @@ def list_unsettled(
     """
     rows = tx.rows(_LIST_UNSETTLED, account_id=account_id, limit=limit + 1)
     found = [
-        IndexedName(Position(row[1], characters, int(row[0])), row[2], row[4], row[5])
+        IndexedName(MatchPosition(row[1], characters, int(row[0])), row[2], row[4], row[5])
         for row in rows[:limit]
         if row[3] == "new" and row[4] is not None
         if (characters := match(text, row[2])) is not None

@@ -45,7 +45,7 @@ class DeletedTag(NamedTuple):
     """A stored `SourceIdentity`."""
 
 
-class Deletion(NamedTuple):
+class SoftDeletion(NamedTuple):
     """The deletion of something restorable: by whom, when, and until when it is restorable."""
 
     principal: str
@@ -146,7 +146,12 @@ _UNCOUNT: Final = Statement(
 
 
 def add_deleted_tags(
-    tx: Connection, repository_id: str, names: Sequence[str], deletion: Deletion, *, has_image: bool
+    tx: Connection,
+    repository_id: str,
+    names: Sequence[str],
+    deletion: SoftDeletion,
+    *,
+    has_image: bool,
 ) -> None:
     """Insert deleted tags from live ones; call it after their deletion events, before removal."""
     of = {"repository_id": repository_id, "names": text_list(names), "has_image": has_image}

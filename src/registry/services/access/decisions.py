@@ -14,7 +14,7 @@ from cloudcore.iam.policy import Effect, Policy, PolicyStatement
 from cloudcore.iam.principal import Principal, SourceIdentity
 from cloudcore.identity.rights.documents import names_principal, read_stored
 from cloudcore.resource_names import Crn
-from registry.metadata.repositories.policies import Target
+from registry.metadata.repositories.policies import RepositoryAccess
 from registry.oci.reference import Name
 from registry.services.resource_kinds import REPOSITORY_RULES
 
@@ -85,7 +85,7 @@ class PolicyTooCostly(AccessDenied):
 def verdict_on(
     subject: AccessSubject,
     action: str,
-    target: Target,
+    target: RepositoryAccess,
     repository: str,
     region: str,
     now: int,
@@ -130,7 +130,7 @@ def too_costly() -> PolicyTooCostly:
     )
 
 
-def _caller(principal: Principal, target: Target) -> Caller:
+def _caller(principal: Principal, target: RepositoryAccess) -> Caller:
     """Return the caller as the target's resource policy sees it.
 
     The policy refers to the principal that had a name when it was written. A later principal of

@@ -33,7 +33,7 @@ from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, 
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
 from cloudcore.resource_names import Crn
 from cloudcore.serving.clients import rate_subject
-from cloudcore.web.ratelimit import Budget, count_request, seconds_exhausted
+from cloudcore.web.rate_limits import Budget, count_request, seconds_exhausted
 from registry.metadata import logins
 from registry.metadata.logins import Login, NewLogin
 from registry.metadata.settings import find_settings

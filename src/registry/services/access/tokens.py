@@ -24,7 +24,7 @@ from cloudcore.iam.principal import Principal, SourceIdentity
 from registry.metadata import logins, settings
 from registry.metadata.logins import Login
 from registry.metadata.repositories import policies
-from registry.metadata.repositories.policies import Target
+from registry.metadata.repositories.policies import RepositoryAccess
 from registry.oci.reference import Name, parse_name
 from registry.services.access.bearers import BEARER_SECONDS, BearerSigner
 from registry.services.access.decisions import (
@@ -281,7 +281,7 @@ class BearerTokens:
         Raise `PolicyTooCostly` if the policies take more steps than `budget` has left.
         """
         await budget.pause()
-        target = Target(login.account_id, None, None, None)
+        target = RepositoryAccess(login.account_id, None, None, None)
         now = self.clock()
         of = (subject, DESCRIBE, target, name.repository, self.region)
         return verdict_on(*of, now, budget.work).is_allowed
@@ -353,7 +353,7 @@ class BearerTokens:
         return entries
 
 
-def _is_own(subject: AccessSubject, target: Target) -> bool:
+def _is_own(subject: AccessSubject, target: RepositoryAccess) -> bool:
     return subject.principal is not None and subject.principal.account_id == target.account_id
 
 
@@ -372,13 +372,13 @@ def _counts(crn: str, uncounted_pullers: Sequence[str], work: StepBudget) -> boo
         raise too_costly() from None
 
 
-def _targets(tx: Connection, names: Sequence[Name]) -> list[Target]:
-    return [policies.find_target(tx, name.handle, name.repository) for name in names]
+def _targets(tx: Connection, names: Sequence[Name]) -> list[RepositoryAccess]:
+    return [policies.find_repository_access(tx, name.handle, name.repository) for name in names]
 
 
 def _targets_and_uncounted(
     tx: Connection, names: Sequence[Name]
-) -> tuple[list[Target], Mapping[str, Sequence[str]]]:
+) -> tuple[list[RepositoryAccess], Mapping[str, Sequence[str]]]:
     """Return the targets, and the patterns of uncounted pullers by the id of their account."""
     targets = _targets(tx, names)
     accounts = sorted({each.account_id for each in targets if each.account_id is not None})

@@ -38,7 +38,7 @@ from registry.metadata.blobs.inline import add_body
 from registry.metadata.blobs.new_blobs import PushTarget, add_new_blob, hold_target
 from registry.metadata.blobs.objects import KeptObject, LinkTarget, NewObject
 from registry.metadata.blobs.upload_leases import lock_holder
-from registry.metadata.blobs.uploads import Ending, Lease, UploadWrap
+from registry.metadata.blobs.uploads import Lease, SessionEnd, UploadWrap
 from registry.metadata.blobs.wraps import drop_unused_wraps, put_held_wrap, put_wrap
 from registry.metadata.collector.audit import owned
 from registry.metadata.collector.collection import condemn
@@ -116,7 +116,7 @@ _REFUSALS: Final = (
 )
 
 
-async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> None:
+async def record_blob(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None = None) -> None:
     """Write the rows that make stored bytes a blob; drop the bytes if the account has the same.
 
     Raise as `record_new`.
@@ -125,7 +125,7 @@ async def record_blob(ctx: ServiceContext, new: NewBytes, ending: Ending | None 
         await drop_stored(ctx, new.stored)
 
 
-async def record_new(ctx: ServiceContext, new: NewBytes, ending: Ending | None = None) -> bool:
+async def record_new(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None = None) -> bool:
     """Write the rows that make stored bytes a blob.
 
     Return False if the account has the same bytes, and the caller is to drop these (`drop_stored`).
@@ -173,7 +173,7 @@ async def _is_owned(ctx: ServiceContext, stored: Stored) -> bool:
     return bool(await ctx.database.read(owned, [stored.object_id]))
 
 
-async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> _Kept:
+async def _record(ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None) -> _Kept:
     lost: OutcomeUnknown | None = None
     lease = ending.lease if ending else None
     looked = _Looked()
@@ -203,7 +203,7 @@ async def _record(ctx: ServiceContext, new: NewBytes, ending: Ending | None) -> 
 
 
 async def _write_rows(
-    ctx: ServiceContext, new: NewBytes, ending: Ending | None, looked: _Looked
+    ctx: ServiceContext, new: NewBytes, ending: SessionEnd | None, looked: _Looked
 ) -> _Kept:
     """Write the rows, and count the account's bytes if that must come first."""
     while True:
@@ -294,7 +294,7 @@ def _must_go(kept: KeptObject, now: int) -> bool:
 def _record_rows(
     tx: Connection,
     new: NewBytes,
-    ending: Ending | None,
+    ending: SessionEnd | None,
     looked: _Looked,
     new_id: Callable[[], str],
     now: int,
@@ -331,7 +331,7 @@ def _record_rows(
     return result
 
 
-def _record_at_once(tx: Connection, new: NewBytes, ending: Ending | None, now: int) -> bool:
+def _record_at_once(tx: Connection, new: NewBytes, ending: SessionEnd | None, now: int) -> bool:
     """Write all rows by one statement; return False if more is needed than for a plain new blob."""
     stored, target, wrap = new.stored, new.target, _wrap_of(new)
     if not tx.joins_changes or target is None or stored.body is None:

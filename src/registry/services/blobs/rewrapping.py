@@ -51,7 +51,7 @@ class Cursor(msgspec.Struct, frozen=True):
     """The position of a run: the key it moves to, and the last use that it has handled."""
 
     kms_key_id: str
-    after: key_moves.Position = key_moves.FIRST
+    after: key_moves.UsePosition = key_moves.FIRST
 
 
 class _WrappedUse(NamedTuple):

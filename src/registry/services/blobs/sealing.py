@@ -1,4 +1,4 @@
-"""The KMS key that a push writes under, and the data keys of the bytes that it stages."""
+"""Find the KMS key that a push writes under; make and open the data keys of staged bytes."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from registry.metadata.blobs.new_blobs import PushTarget
 from registry.metadata.blobs.new_blobs import begin_in_target as begin_row
 from registry.metadata.blobs.uploads import (
     FIRST_TOKEN,
-    Ending,
-    Received,
+    ReceivedBytes,
+    SessionEnd,
     Upload,
     UploadWrap,
     lease_of,
@@ -46,7 +46,7 @@ from registry.services.blobs.sealing import (
     wrap_for_row,
 )
 from registry.services.blobs.upload_bodies import Chunk, check_limit
-from registry.services.blobs.upload_ids import Session, unknown
+from registry.services.blobs.upload_ids import UploadSession, unknown
 from registry.services.blobs.upload_leases import UploadLeaseLost
 from registry.services.blobs.upload_sessions import (
     ending_of,
@@ -60,7 +60,7 @@ from registry.services.blobs.writing_keys import Seal, UploadKeys, WritingKey
 from registry.services.context import ServiceContext
 
 
-def room_for_few(ctx: ServiceContext, session: Session) -> int:
+def room_for_few(ctx: ServiceContext, session: UploadSession) -> int:
     """Return how many more bytes a session may receive and stay small; -1 if it is not small.
 
     A session that is or was held by a request may have staged bytes.
@@ -74,7 +74,7 @@ def room_for_few(ctx: ServiceContext, session: Session) -> int:
 
 
 async def keep_few(
-    ctx: ServiceContext, name: Name, session: Session, keys: UploadKeys, data: bytes
+    ctx: ServiceContext, name: Name, session: UploadSession, keys: UploadKeys, data: bytes
 ) -> int:
     """Append a few bytes to a small session; return how many it has received.
 
@@ -96,7 +96,7 @@ async def keep_few(
 
 async def seal_received(
     ctx: ServiceContext, upload: Upload, writing: WritingKey | None, data: bytes
-) -> Received:
+) -> ReceivedBytes:
     """Return the received bytes of a small session, sealed as they are in its row.
 
     Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that it writes under cannot be
@@ -105,14 +105,14 @@ async def seal_received(
     stage_id = ctx.new_id()
     seal = await new_seal(ctx, upload.account_id, writing, stage_id)
     if seal is None:
-        return Received(len(data), {}, stage_id, None, data)
+        return ReceivedBytes(len(data), {}, stage_id, None, data)
     body = sealed_bytes(data, seal.data_key, stage_id)
     kept = KeptBytes(body, seal.wrapped, stage_id, len(data))
     digests = digests_of_kept(kept, data, upload.algorithm)
-    return Received(len(data), digests, stage_id, wrap_for_row(seal), body)
+    return ReceivedBytes(len(data), digests, stage_id, wrap_for_row(seal), body)
 
 
-def has_digests(session: Session) -> bool:
+def has_digests(session: UploadSession) -> bool:
     """Return True if `finish_as_it_is` needs no data key: the row has the digests of its bytes."""
     return session.upload.body is not None and bool(session.upload.digests)
 
@@ -120,7 +120,7 @@ def has_digests(session: Session) -> bool:
 async def finish_as_it_is(
     ctx: ServiceContext,
     name: Name,
-    session: Session,
+    session: UploadSession,
     writing: WritingKey | None,
     expected: Digest,
     target: PushTarget | None = None,
@@ -156,7 +156,7 @@ async def finish_as_it_is(
 async def finish_few(
     ctx: ServiceContext,
     name: Name,
-    session: Session,
+    session: UploadSession,
     keys: UploadKeys,
     data: bytes,
     expected: Digest,
@@ -185,7 +185,7 @@ async def finish_few(
     await _record(ctx, name, session, NewBytes(*_ids_of(upload), stored, seal))
 
 
-async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
+async def end_small(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that nobody holds and that has no staged bytes.
 
     Raise UploadUnknown if it has ended, UploadBusy if another request has written to it.
@@ -197,7 +197,9 @@ async def end_small(ctx: ServiceContext, name: Name, session: Session) -> None:
         raise await ctx.database.read(lost_session, ctx, name, upload.id, ctx.clock())
 
 
-async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys | None) -> bytes:
+async def received_bytes(
+    ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
+) -> bytes:
     """Return the received bytes of a small session, decrypted.
 
     Raise `UploadUnknown` if the row was damaged, so the bytes are lost, and the session has ended;
@@ -207,7 +209,7 @@ async def received_bytes(ctx: ServiceContext, session: Session, keys: UploadKeys
 
 
 async def _open_received(
-    ctx: ServiceContext, session: Session, keys: UploadKeys | None
+    ctx: ServiceContext, session: UploadSession, keys: UploadKeys | None
 ) -> tuple[bytes, Seal | None]:
     """Return the received bytes of a small session, decrypted, and their seal; see above."""
     upload = session.upload
@@ -223,7 +225,7 @@ async def _open_received(
     return opened.in_memory(), seal
 
 
-async def _record(ctx: ServiceContext, name: Name, session: Session, new: NewBytes) -> None:
+async def _record(ctx: ServiceContext, name: Name, session: UploadSession, new: NewBytes) -> None:
     """Record the blob and end its session."""
     upload = session.upload
     lease = lease_of(upload) if session.is_written else None
@@ -238,7 +240,7 @@ def _ids_of(upload: Upload) -> tuple[str, str]:
 
 
 def _keep(
-    tx: Connection, ctx: ServiceContext, session: Session, received: Received, now: int
+    tx: Connection, ctx: ServiceContext, session: UploadSession, received: ReceivedBytes, now: int
 ) -> bool:
     """Store the bytes of a small session; return False if its row has changed since it was read."""
     expires_at = now + ctx.limits.upload_idle
@@ -261,7 +263,7 @@ def target_for(ctx: ServiceContext, name: Name, chunk: Chunk) -> CachedTarget | 
 
 def find_unwritten(
     tx: Connection, ctx: ServiceContext, known: CachedTarget, upload_id: str, now: int, adding: int
-) -> tuple[Session, UploadKeys] | None:
+) -> tuple[UploadSession, UploadKeys] | None:
     """Return a session without a row that may get one, and the keys to seal its bytes with.
 
     There is room for `adding` bytes. Return None if a check failed: the caller must find out which.
@@ -318,7 +320,7 @@ async def push_to_target(
     known: CachedTarget,
     chunk: Chunk,
     expected: Digest,
-    ending: Ending | None = None,
+    ending: SessionEnd | None = None,
 ) -> bool:
     """Make a whole small body a blob and end its session; return False if nothing was written.
 
@@ -347,7 +349,7 @@ async def _push(
     known: CachedTarget,
     data: bytes,
     expected: Digest,
-    ending: Ending | None,
+    ending: SessionEnd | None,
 ) -> bool:
     target, writing = known
     stage_id = ctx.new_id()

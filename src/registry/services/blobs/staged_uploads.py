@@ -30,7 +30,7 @@ from registry.errors import (
 )
 from registry.metadata.blobs import uploads
 from registry.metadata.blobs.objects import has_object
-from registry.metadata.blobs.uploads import FIRST_TOKEN, Received
+from registry.metadata.blobs.uploads import FIRST_TOKEN, ReceivedBytes
 from registry.metadata.quotas import check_bytes
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
@@ -45,7 +45,7 @@ from registry.services.blobs.sealing import (
 )
 from registry.services.blobs.small_uploads import received_bytes
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
-from registry.services.blobs.upload_ids import Session, busy, unknown
+from registry.services.blobs.upload_ids import UploadSession, busy, unknown
 from registry.services.blobs.upload_leases import UploadHold, UploadLeaseLost
 from registry.services.blobs.upload_sessions import check_room, ending_of, lost_session
 from registry.services.blobs.writing_keys import Seal
@@ -61,7 +61,7 @@ class _Progress(NamedTuple):
     stored: Stored | None = None
 
 
-async def stage_chunk(ctx: ServiceContext, name: Name, session: Session, chunk: Chunk) -> int:
+async def stage_chunk(ctx: ServiceContext, name: Name, session: UploadSession, chunk: Chunk) -> int:
     """Append a chunk to a session's staged bytes; return how many bytes the session has received.
 
     Raise as `registry.services.blobs.uploads.append_chunk`.
@@ -83,7 +83,7 @@ async def stage_chunk(ctx: ServiceContext, name: Name, session: Session, chunk: 
 
 
 async def finish_staged(
-    ctx: ServiceContext, name: Name, session: Session, expected: Digest, chunk: Chunk
+    ctx: ServiceContext, name: Name, session: UploadSession, expected: Digest, chunk: Chunk
 ) -> None:
     """Append the last chunk, if any, and make the staged bytes a blob of the repository.
 
@@ -112,7 +112,7 @@ async def finish_staged(
     raise cut_short()
 
 
-async def cancel_staged(ctx: ServiceContext, name: Name, session: Session) -> None:
+async def cancel_staged(ctx: ServiceContext, name: Name, session: UploadSession) -> None:
     """End a session that has a row, and delete its bytes.
 
     Raise UploadUnknown if it has ended, UploadBusy if another request is writing to it.
@@ -130,7 +130,7 @@ async def cancel_staged(ctx: ServiceContext, name: Name, session: Session) -> No
 async def _held(
     ctx: ServiceContext,
     name: Name,
-    session: Session,
+    session: UploadSession,
     adding: int | None,
     expected: Digest | None = None,
 ) -> AsyncIterator[UploadHold]:
@@ -234,7 +234,7 @@ async def end_staged(ctx: ServiceContext, hold: UploadHold, staged: Staged | Non
 
 async def _advance(ctx: ServiceContext, hold: UploadHold, progress: _Progress) -> None:
     """Record the received bytes, and release the lease."""
-    received = Received(
+    received = ReceivedBytes(
         progress.received_bytes, progress.digests, hold.stage_id, wrap_for_row(hold.seal)
     )
 
@@ -357,7 +357,7 @@ async def _copy(ctx: ServiceContext, hold: UploadHold) -> Staged:
 
 async def _spill(ctx: ServiceContext, hold: UploadHold) -> Staged:
     """Begin to stage the bytes of a session, which are in its row so far."""
-    session = Session(hold.upload, is_written=True)
+    session = UploadSession(hold.upload, is_written=True)
     hold.before = await received_bytes(ctx, session, hold.keys)
     hold.stage_id = ctx.new_id()
     hold.seal = await new_stage_seal(ctx, hold)

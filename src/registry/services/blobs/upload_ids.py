@@ -29,7 +29,7 @@ _LOW_BITS: Final = 62 - _MAC_BITS  # of the random ones, those after the variant
 _OPEN_KEY: Final = bytes(32)
 
 
-class Session(NamedTuple):
+class UploadSession(NamedTuple):
     """An open upload session."""
 
     upload: Upload

@@ -29,9 +29,9 @@ from cloudcore.errors import Unavailable
 from cloudcore.quotas.limits import QuotaUse
 from registry.metadata.blobs import upload_leases as rows
 from registry.metadata.blobs import uploads
-from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, Received, Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, Lease, ReceivedBytes, Upload
 from registry.oci.reference import Name
-from registry.services.blobs.upload_ids import Session, busy, unknown
+from registry.services.blobs.upload_ids import UploadSession, busy, unknown
 from registry.services.blobs.writing_keys import Seal, UploadKeys
 from registry.settings.groups import Limits
 
@@ -131,7 +131,7 @@ class Leases:
 
     @asynccontextmanager
     async def hold(
-        self, ctx: LeaseContext, name: Name, session: Session, look: Look | None = None
+        self, ctx: LeaseContext, name: Name, session: UploadSession, look: Look | None = None
     ) -> AsyncIterator[UploadHold]:
         """Hold the lease of an open session in the block, with the keys that `look` finds.
 
@@ -272,7 +272,7 @@ class Leases:
         upload = claim.upload._replace(
             lease_holder=self.holder, lease_token=FIRST_TOKEN, leased_until=now + LEASE
         )
-        nothing = Received(0, {}, upload.stage_id, None)
+        nothing = ReceivedBytes(0, {}, upload.stage_id, None)
         if not uploads.begin_upload(tx, upload, nothing, now, now + idle):
             return None
         self._check_claim(claim)

@@ -9,13 +9,13 @@ from cloudcore.quotas.limits import QuotaUse
 from registry.errors import TooManyUploads, UploadBusy
 from registry.metadata.blobs import new_blobs, upload_quota, uploads
 from registry.metadata.blobs.upload_quota import Room
-from registry.metadata.blobs.uploads import Ending, Lease
+from registry.metadata.blobs.uploads import Lease, SessionEnd
 from registry.metadata.quotas import check_bytes
 from registry.metadata.repositories.repository import Repository
 from registry.oci.reference import Name
 from registry.services.blobs.upload_ids import (
     RepositoryIds,
-    Session,
+    UploadSession,
     busy,
     new_upload,
     started_at,
@@ -29,13 +29,13 @@ _RETRY_SECONDS: Final = 60
 
 def get_session(
     tx: Connection, ctx: ServiceContext, name: Name, upload_id: str, now: int
-) -> Session:
+) -> UploadSession:
     """Return a session of a repository that is open at `now` (end-13), or raise UploadUnknown."""
     found = uploads.find_here(tx, name.handle, name.repository, upload_id, now)
     if found is None or found.has_expired:
         raise unknown(upload_id)
     if found.upload is not None:
-        return Session(found.upload, is_written=True, use=found.use)
+        return UploadSession(found.upload, is_written=True, use=found.use)
     ids = RepositoryIds(found.repository_id, found.account_id)
     session = None if found.has_ended else unwritten_session(ctx, ids, upload_id, now)
     if session is None:
@@ -45,7 +45,7 @@ def get_session(
 
 def unwritten_session(
     ctx: ServiceContext, ids: RepositoryIds, upload_id: str, now: int
-) -> Session | None:
+) -> UploadSession | None:
     """Return the rowless session of an id; None if the id was not issued here, or has expired.
 
     It may have a row, or have ended.
@@ -53,7 +53,7 @@ def unwritten_session(
     given = ctx.upload_ids.read(upload_id, ids)
     if given is None or given.started_at + ctx.limits.upload_idle <= now:
         return None
-    return Session(new_upload(upload_id, ids, given.algorithm), is_written=False)
+    return UploadSession(new_upload(upload_id, ids, given.algorithm), is_written=False)
 
 
 def check_room(
@@ -122,9 +122,9 @@ def ids_of(found: Repository | new_blobs.PushTarget) -> RepositoryIds:
     return RepositoryIds(repository_id, found.account_id)
 
 
-def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> Ending:
+def ending_of(ctx: ServiceContext, upload_id: str, lease: Lease | None) -> SessionEnd:
     """Return the end of a session; `lease` is None if it has no row."""
-    return Ending(upload_id, lease, started_at(upload_id) + ctx.limits.upload_idle)
+    return SessionEnd(upload_id, lease, started_at(upload_id) + ctx.limits.upload_idle)
 
 
 def lost_session(

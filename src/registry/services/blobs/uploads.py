@@ -52,7 +52,7 @@ from registry.services.blobs.staged_uploads import (
     use_unless_there,
 )
 from registry.services.blobs.upload_bodies import Chunk, check_limit, check_span, cut_short
-from registry.services.blobs.upload_ids import Session
+from registry.services.blobs.upload_ids import UploadSession
 from registry.services.blobs.upload_sessions import (
     check_room,
     ending_of,
@@ -141,7 +141,7 @@ async def append_chunk(ctx: ServiceContext, name: Name, upload_id: str, chunk: C
 
 async def _find_to_append(
     ctx: ServiceContext, name: Name, upload_id: str, known: CachedTarget | None, adding: int
-) -> tuple[Session, UploadKeys | None]:
+) -> tuple[UploadSession, UploadKeys | None]:
     if known is not None:
         of = known, upload_id, ctx.clock(), adding
         found = await ctx.database.read(find_unwritten, ctx, *of)
@@ -208,7 +208,7 @@ def _find(
     adding: int = 0,
     brings_bytes: bool = True,
     known: CachedTarget | None = None,
-) -> tuple[Session, UploadKeys | None]:
+) -> tuple[UploadSession, UploadKeys | None]:
     """Return a session, and if it is small, the keys to continue it with.
 
     If `may_count`, check that there is room for the row of one that has none, and for `adding`
@@ -227,7 +227,7 @@ def _find(
     return session, find_upload_keys(ctx, tx, upload, opens=opens)
 
 
-def _check_offset(session: Session, chunk: Chunk) -> None:
+def _check_offset(session: UploadSession, chunk: Chunk) -> None:
     """Raise UploadOutOfOrder unless the chunk begins at the received offset."""
     received = session.upload.received_bytes
     if chunk.span is not None and chunk.span.first != received:

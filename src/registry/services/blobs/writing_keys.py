@@ -1,4 +1,4 @@
-"""Keys of a push: the KMS key that it writes under, and the data keys of its bytes."""
+"""The types of the keys of a push, which `sealing` finds: KMS keys, data keys and their wraps."""
 
 from __future__ import annotations
 

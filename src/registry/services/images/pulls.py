@@ -25,7 +25,7 @@ from registry.metadata.repositories.daily_usage import DAY, accounts_of, add_pul
 from registry.services.resource_kinds import PULLS, TRANSFER
 
 
-class Counted(NamedTuple):
+class PullCounts(NamedTuple):
     """Counts of a process since the last flush."""
 
     misses: Mapping[str, int]
@@ -54,20 +54,20 @@ class CacheCounts:
         """Count bytes of blobs that a client of any repository gets."""
         self._served[repository_id] += size
 
-    def take(self) -> Counted:
+    def take(self) -> PullCounts:
         """Return the counts, and reset them to zero."""
-        taken = Counted(self._misses, self._fetched, self._served)
+        taken = PullCounts(self._misses, self._fetched, self._served)
         self._misses, self._fetched, self._served = Counter(), Counter(), Counter()
         return taken
 
-    def put_back(self, counted: Counted) -> None:
+    def put_back(self, counted: PullCounts) -> None:
         """Restore counts that could not be written."""
         self._misses.update(counted.misses)
         self._fetched.update(counted.fetched_bytes)
         self._served.update(counted.served_bytes)
 
 
-def record_counts(tx: Connection, pulls: Mapping[str, int], counted: Counted) -> None:
+def record_counts(tx: Connection, pulls: Mapping[str, int], counted: PullCounts) -> None:
     """Add to the totals of the rules; `pulls` are counted by manifest."""
     totals: dict[str, Totals] = {}
 
@@ -130,7 +130,7 @@ class Batch(NamedTuple):
 
     pulls: Mapping[tuple[str, int], int]
     """By manifest and minute."""
-    cached: Counted
+    cached: PullCounts
     used: Mapping[SkuUse, int]
     hour: int
     """In which the bytes of `cached` were served, or a few seconds before it."""

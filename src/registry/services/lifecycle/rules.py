@@ -80,7 +80,7 @@ class LifecycleRule(RequestBody):
 Rules = Annotated[list[LifecycleRule], Meta(min_length=1, max_length=MAX_RULES)]
 
 
-class Rule(NamedTuple):
+class CompiledRule(NamedTuple):
     """A compiled rule; durations are in microseconds."""
 
     priority: int
@@ -105,7 +105,7 @@ class Rule(NamedTuple):
 class CompiledPolicy:
     """Compiled rules by priority. A set of rules is an integer whose bit ``n`` is ``rules[n]``."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[CompiledRule, ...]
     keeping: int
     """The keep rules; the others expire."""
     of_untagged: int
@@ -163,8 +163,8 @@ def policy_of(document: str) -> CompiledPolicy:
     )
 
 
-def _compiled(rule: LifecycleRule) -> Rule:
-    return Rule(
+def _compiled(rule: LifecycleRule) -> CompiledRule:
+    return CompiledRule(
         rule.priority,
         rule.action == "keep",
         rule.selector,

@@ -37,7 +37,7 @@ from registry.services.context import ServiceContext
 from registry.services.events import LIFECYCLE_COMPLETED, RegistryEvent, publish
 from registry.services.images.deletion import drop_image
 from registry.services.lifecycle.rules import RUN_EVERY, CompiledPolicy, no_policy, policy_of
-from registry.services.lifecycle.scan import SELECTING, Images, read_all, read_some
+from registry.services.lifecycle.scan import SELECTING, ScannedImages, read_all, read_some
 from registry.services.lifecycle.selection import Expired, Selection, select
 from registry.services.repositories.names import lock_existing_repository
 from registry.services.runs import RegistryRuns
@@ -63,7 +63,7 @@ class Cursor(msgspec.Struct, frozen=True):
     """Digests of expired or expiring images that have referrers at or after `position`."""
 
 
-class Plan(NamedTuple):
+class DeletionPlan(NamedTuple):
     """The images that a run will delete."""
 
     id: str
@@ -91,14 +91,14 @@ class Plans:
     """The plans of the runs in this process."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Plan] = OrderedDict()
+        self._kept: OrderedDict[str, DeletionPlan] = OrderedDict()
         self._handed_over: dict[str, float] = {}
 
-    def find(self, plan_id: str) -> Plan | None:
+    def find(self, plan_id: str) -> DeletionPlan | None:
         """Return a plan that this process has made and still keeps, or None."""
         return self._kept.get(plan_id)
 
-    def keep(self, plan: Plan) -> None:
+    def keep(self, plan: DeletionPlan) -> None:
         """Store a plan; drop the oldest if there are more than 8."""
         self._kept[plan.id] = plan
         if len(self._kept) > _KEPT:
@@ -177,7 +177,7 @@ _DUE: Final = 50
 class Portion(NamedTuple):
     """The images that one transaction of a run deletes if they still expire."""
 
-    plan: Plan
+    plan: DeletionPlan
     policy: CompiledPolicy
     ids: Sequence[str]
     subjects: Collection[str]
@@ -261,7 +261,7 @@ async def run_step(ctx: ServiceContext, plans: Plans, run: Run, job: Job) -> Nex
 
 async def make_plan(
     ctx: ServiceContext, run: Run, policy: CompiledPolicy, subjects: Collection[str] = ()
-) -> Plan:
+) -> DeletionPlan:
     """Return the plan of a run; referrers of the digests in `subjects` expire too.
 
     It takes many reads: see `read_all`.
@@ -269,7 +269,7 @@ async def make_plan(
     now = ctx.clock()
     read = await read_all(ctx.database, run.scope_id, policy, now, frozenset(subjects))
     selection = await SELECTING.run(run.scope_id, select, policy, *read, now)
-    return Plan(
+    return DeletionPlan(
         id=ctx.new_id(),
         moment=now,
         evaluated=len(read.images),
@@ -300,7 +300,7 @@ def delete_portion(run: Run, portion: Portion, change: Change, tx: Connection) -
 
 def _still_expired(tx: Connection, run: Run, portion: Portion, now: int) -> list[str]:
     """Select again among the images of a portion and those they are compared with."""
-    known: Images = Images([], {})
+    known: ScannedImages = ScannedImages([], {})
     ids = set(portion.ids)
     wanted: set[str] = set()
     while not ids <= wanted:

@@ -81,7 +81,7 @@ SELECTING: Final = FairThread("lifecycle")
 """Matches and sorts for lifecycle policies; repositories take turns."""
 
 
-class Images(NamedTuple):
+class ScannedImages(NamedTuple):
     """Images, and the edges of the indexes among them."""
 
     images: list[Image]
@@ -95,7 +95,7 @@ async def read_all(
     policy: CompiledPolicy,
     now: int,
     subjects: Collection[str] = frozenset(),
-) -> Images:
+) -> ScannedImages:
     """Return the images of a repository; `subjects` are digests of images already expired.
 
     Each page is a transaction of its own, so that other requests run in between.
@@ -108,7 +108,7 @@ async def read_all(
         if digests:
             tagging.note_present(await database.read(rows.ids_of, repository_id, digests))
         after = page[-1][0]
-    found = Images([], {})
+    found = ScannedImages([], {})
     after = ""
     while page := await database.read(rows.page_of_images, repository_id, after, PAGE, now):
         columns = [ImageColumns(*row) for row in page]
@@ -132,7 +132,7 @@ def read_some(
     *,
     planned_at: int,
     subjects: Collection[str],
-) -> Images:
+) -> ScannedImages:
     """Return those of the images `ids` that still exist.
 
     An image is held if an image outside `ids` holds it, or if it got a tag since `planned_at`.
@@ -143,7 +143,7 @@ def read_some(
         tagging.note_present(rows.ids_of(tx, repository_id, digests))
     columns = [ImageColumns(*row) for row in rows.some_images(tx, repository_id, ids, now)]
     present = {each.id for each in columns}
-    found = Images([], {})
+    found = ScannedImages([], {})
     edges = parent_edges(tx, repository_id, ids)
     _add_edges(found.children, [edge for edge in edges if edge[0] in present])
     held = {child for parent, child in edges if parent not in present}

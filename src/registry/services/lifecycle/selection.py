@@ -23,7 +23,7 @@ from heapq import heappush, heappushpop
 from typing import Final, NamedTuple
 
 from cloudcore.clock import MICROSECONDS
-from registry.services.lifecycle.rules import CompiledPolicy, Rule
+from registry.services.lifecycle.rules import CompiledPolicy, CompiledRule
 
 HOUR: Final = 3600 * MICROSECONDS
 """Time for which an image is kept after its push or restoration, in microseconds."""
@@ -181,7 +181,7 @@ class _Evaluation:
             self._claim(number, rule, image)
             return
 
-    def _claim(self, number: int, rule: Rule, image: Image) -> None:
+    def _claim(self, number: int, rule: CompiledRule, image: Image) -> None:
         if rule.keep_last is not None:
             displaced = self._enter(number, rule.keep_last, image)
             taken = None if displaced is None else self._images[displaced]
@@ -199,7 +199,7 @@ class _Evaluation:
             return None
         return heappushpop(pool, entry)[1]
 
-    def _is_due(self, rule: Rule, image: Image) -> bool:
+    def _is_due(self, rule: CompiledRule, image: Image) -> bool:
         if rule.older_than is not None:
             return self._now - image.renewed_at > rule.older_than
         if rule.not_pulled_for is None:
@@ -210,7 +210,7 @@ class _Evaluation:
     def _is_protected(self, image: Image) -> bool:
         return image.is_excluded or self._now - image.arrived_at < HOUR
 
-    def _selecting(self, rules: int) -> Iterator[tuple[int, Rule]]:
+    def _selecting(self, rules: int) -> Iterator[tuple[int, CompiledRule]]:
         """Yield the rules of a set with their numbers, by priority."""
         while rules:
             number = (rules & -rules).bit_length() - 1

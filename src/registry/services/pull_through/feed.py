@@ -26,14 +26,14 @@ KEPT_PARTS: Final = 16
 """Parts that are kept at most, each of 256 KiB."""
 
 
-class Stage(NamedTuple):
+class StagedFill(NamedTuple):
     """The staged file of a fill."""
 
     stage_id: str
     data_key: DataKey | None
 
     def __repr__(self) -> str:
-        return f"Stage({self.stage_id!r})"
+        return f"StagedFill({self.stage_id!r})"
 
 
 class StagedParts:
@@ -42,7 +42,7 @@ class StagedParts:
     The file is open, and parts are kept, while there is a reader.
     """
 
-    def __init__(self, reader: BlobReader, stage: Stage) -> None:
+    def __init__(self, reader: BlobReader, stage: StagedFill) -> None:
         self._reader = reader
         self._stage = stage
         self._readers = 0
@@ -125,7 +125,7 @@ class Feed:
     def __init__(self) -> None:
         self.size: int | None = None
         """Of the blob. None until it is known, and if readers must wait for the end."""
-        self.stage: Stage | None = None
+        self.stage: StagedFill | None = None
         """The stage of the bytes that are not in memory, or None if all are."""
         self.is_right = False
         """True once the digest is known to be right: then the blob is stored."""
@@ -173,7 +173,7 @@ class Feed:
         """Wait for the next change."""
         await self._change.wait()
 
-    def open(self, size: int | None, stage: Stage | None, offset: int = 0) -> None:
+    def open(self, size: int | None, stage: StagedFill | None, offset: int = 0) -> None:
         """Set the size of the blob and its staged file; bytes will be appended from `offset` on."""
         if self.end > offset:
             self.rewinds.append(offset)

@@ -88,7 +88,7 @@ RENEW_SECONDS: Final = 5
 _WAIT_SECONDS: Final = 0.05
 
 
-class Route(NamedTuple):
+class UpstreamRoute(NamedTuple):
     """The rule and the upstream from which a name's content is fetched."""
 
     rule: CacheRule
@@ -96,11 +96,11 @@ class Route(NamedTuple):
     remote: Remote
 
 
-def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> Route | None:
+def route_to(ctx: ServiceContext, rule: CacheRule | None, name: Name) -> UpstreamRoute | None:
     """Return the rule and upstream of a name, or None if it is not fetched."""
     if rule is None or not rule.enabled or ctx.upstream is None:
         return None
-    return Route(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
+    return UpstreamRoute(rule, ctx.upstream, remote_of(rule, name, ctx.cache_credential))
 
 
 async def fetch_missing(
@@ -135,7 +135,11 @@ def not_upstream(name: Name, reference: str) -> ManifestUnknown:
 
 
 async def store_fetched(
-    ctx: ServiceContext, route: Route, name: Name, reference: str | Digest, fetched: FetchedManifest
+    ctx: ServiceContext,
+    route: UpstreamRoute,
+    name: Name,
+    reference: str | Digest,
+    fetched: FetchedManifest,
 ) -> None:
     """Store a fetched manifest; if the reference is a tag, point it to the manifest.
 
@@ -180,7 +184,7 @@ def _find_rule(
 
 
 async def _fetch(
-    ctx: ServiceContext, route: Route, name: Name, reference: str | Digest
+    ctx: ServiceContext, route: UpstreamRoute, name: Name, reference: str | Digest
 ) -> StoredManifest:
     """Fetch a manifest, unless another process does or has just done so."""
     rule_id, place = route.rule.id, (name.repository, str(reference))

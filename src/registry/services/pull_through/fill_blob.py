@@ -32,11 +32,11 @@ from registry.services.blobs.staged_uploads import (
     open_stage,
     record_staged,
 )
-from registry.services.blobs.upload_ids import RepositoryIds, Session, new_upload
+from registry.services.blobs.upload_ids import RepositoryIds, UploadSession, new_upload
 from registry.services.blobs.upload_leases import UploadHold
 from registry.services.blobs.writing_keys import UploadKeys
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.feed import Feed, StagedFill
 from registry.services.pull_through.fill_staging import FillStage
 from registry.services.pull_through.fills import FillPace, FillSource, FillUnread, TooSlow
 from registry.upstream.base import (
@@ -88,7 +88,7 @@ async def fill(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill 
         PlatformError: the store, the database or the KMS key failed.
 
     """
-    session = Session(found.upload if found else _new_upload(ctx, source), found is not None)
+    session = UploadSession(found.upload if found else _new_upload(ctx, source), found is not None)
     look = partial(_claim, ctx, source, found is None)
     async with ctx.leases.hold(ctx, source.name, session, look) as hold:
         try:
@@ -302,7 +302,7 @@ class _Fetch:
         staged = await open_stage(ctx, hold)
         stage = FillStage(ctx, hold, staged, feed, self._size)
         resources.push_async_callback(stage.aclose)
-        feed.open(self._size, Stage(hold.stage_id, key_of(hold.seal)), self._offset)
+        feed.open(self._size, StagedFill(hold.stage_id, key_of(hold.seal)), self._offset)
         try:
             await stage.publish()
         except BaseException:

@@ -12,7 +12,7 @@ from cloudcore.errors import PlatformError, Unavailable
 from registry.blobstore.base import DataKey, ObjectUnknown, OpenObject, StageBusy, StagedDropped
 from registry.errors import BlobUnknown, DigestMismatch, StoreUnavailable, UploadBusy, UploadUnknown
 from registry.metadata.blobs import objects, uploads
-from registry.metadata.blobs.uploads import FIRST_TOKEN, Ending, Upload
+from registry.metadata.blobs.uploads import FIRST_TOKEN, SessionEnd, Upload
 from registry.metadata.pull_through import fills
 from registry.metadata.pull_through import fills as rows
 from registry.metadata.pull_through.cached_images import links_of_rule
@@ -20,7 +20,7 @@ from registry.metadata.pull_through.fills import Fill
 from registry.metadata.pull_through.rules import find_rule_for
 from registry.services.blobs.upload_leases import UploadLeaseLost, has_run_out
 from registry.services.context import ServiceContext
-from registry.services.pull_through.feed import Feed, Stage
+from registry.services.pull_through.feed import Feed, StagedFill
 from registry.services.pull_through.fill_blob import AlreadyThere, FillTaken, fill
 from registry.services.pull_through.fills import FillSource, FillUnread
 from registry.services.pull_through.remote import as_error
@@ -156,7 +156,7 @@ async def _end(ctx: ServiceContext, found: Fill) -> None:
         return
     with suppress(StageBusy, StoreUnavailable):
         await ctx.writer.discard(taken.stage_id)
-    ending = Ending(upload_id, uploads.lease_of(taken), valid_until=0)
+    ending = SessionEnd(upload_id, uploads.lease_of(taken), valid_until=0)
     await ctx.database.write(uploads.remove_upload, ending, now)
 
 
@@ -218,7 +218,7 @@ def _is_copied(upload: Upload) -> bool:
 
 async def _feed(ctx: ServiceContext, source: FillSource, feed: Feed, found: Fill) -> bool:
     upload = found.upload
-    stage = Stage(upload.stage_id, await _open_key(ctx, upload))
+    stage = StagedFill(upload.stage_id, await _open_key(ctx, upload))
     async with aclosing(await ctx.reader.open_staged(*stage)) as opened:
         # What was noted is there; who wants it reads it itself.
         feed.open(found.size, stage, upload.received_bytes)

@@ -10,7 +10,7 @@ from cloudcore.db.base import OutcomeUnknown
 from registry.blobstore.base import Staged, Stored
 from registry.blobstore.sealed.frame_format import FRAME_BYTES
 from registry.blobstore.threads import Threads
-from registry.metadata.blobs.uploads import Received
+from registry.metadata.blobs.uploads import ReceivedBytes
 from registry.metadata.pull_through import fills
 from registry.oci.digest import Digest
 from registry.services.blobs.sealing import wrap_for_row
@@ -122,7 +122,7 @@ class FillStage:
     async def _note(self, digests: Mapping[str, str]) -> None:
         ctx, hold = self._ctx, self._hold
         wrap = wrap_for_row(hold.seal)
-        received = Received(self._offset, digests, hold.stage_id, wrap)
+        received = ReceivedBytes(self._offset, digests, hold.stage_id, wrap)
         # What is lost with the power is only progress, unless the row begins to name a copy.
         write = ctx.database.write if hold.has_copy else ctx.database.write_relaxed
         expires_at = ctx.clock() + ctx.limits.upload_idle

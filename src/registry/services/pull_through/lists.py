@@ -32,7 +32,7 @@ from registry.metadata.repositories.repository import Repository, find_repositor
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext
-from registry.services.pull_through.fetched_manifests import Route, route_to
+from registry.services.pull_through.fetched_manifests import UpstreamRoute, route_to
 from registry.services.pull_through.manifests import pull_manifest
 from registry.services.pull_through.remote import as_error
 from registry.services.repositories.names import NamePage
@@ -114,7 +114,7 @@ def _find_tags(tx: Connection, name: Name, now: int) -> _KnownTags:
 
 
 async def _ask_tags(
-    ctx: ServiceContext, route: Route, name: Name, kept: KeptTags | None
+    ctx: ServiceContext, route: UpstreamRoute, name: Name, kept: KeptTags | None
 ) -> KeptTags:
     """Fetch the upstream's list and store it.
 
@@ -227,7 +227,11 @@ def _find_cached(tx: Connection, name: Name, subject: Digest) -> _KnownReferrers
 
 
 async def _ask_referrers(
-    ctx: ServiceContext, route: Route, name: Name, subject: Digest, repository: Repository | None
+    ctx: ServiceContext,
+    route: UpstreamRoute,
+    name: Name,
+    subject: Digest,
+    repository: Repository | None,
 ) -> bytes:
     """Fetch the upstream's index of referrers; store it if the manifest is stored here."""
     try:

@@ -26,7 +26,7 @@ from registry.services.events import publish
 from registry.services.images import manifests
 from registry.services.pull_through.concurrency import NoSlot
 from registry.services.pull_through.fetched_manifests import (
-    Route,
+    UpstreamRoute,
     change_by_rule,
     fetch_missing,
     not_upstream,
@@ -92,7 +92,7 @@ async def _revalidate(
 
 
 async def _look(
-    ctx: ServiceContext, route: Route, name: Name, tag: str, found: StoredManifest
+    ctx: ServiceContext, route: UpstreamRoute, name: Name, tag: str, found: StoredManifest
 ) -> StoredManifest:
     last = await ctx.database.read(lookups.last_answer, found.repository_id, tag)
     try:
@@ -126,7 +126,7 @@ async def _serve_stale(
 
 async def _ask(
     ctx: ServiceContext,
-    route: Route,
+    route: UpstreamRoute,
     name: Name,
     tag: str,
     found: StoredManifest,

@@ -21,10 +21,10 @@ from registry.upstream.base import (
     HiddenUpstream,
     NotUpstream,
     Remote,
-    Stage,
     Upstream,
     UpstreamFailed,
     UpstreamLimited,
+    UpstreamStage,
 )
 from registry.upstream.client import RegistryClient
 
@@ -119,7 +119,7 @@ class Probed(NamedTuple):
     """The result of a test request."""
 
     ok: bool
-    stage: Stage
+    stage: UpstreamStage
     """How far it came."""
     http_status: int | None
     latency_ms: int
@@ -143,7 +143,9 @@ async def ask_upstream(
     """Ask the upstream of a rule for an image, without pulling it, or only whether it answers."""
     began = clock()
 
-    def ended(stage: Stage, status: int | None, message: str, *, ok: bool = False) -> Probed:
+    def ended(
+        stage: UpstreamStage, status: int | None, message: str, *, ok: bool = False
+    ) -> Probed:
         return Probed(ok, stage, status, max(0, clock() - began) // 1000, message)
 
     if upstream is None:

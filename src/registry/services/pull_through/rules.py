@@ -13,7 +13,7 @@ from registry.metadata.pull_through import lookups, upstream_states
 from registry.metadata.pull_through import rules as rows
 from registry.metadata.pull_through.rules import MAX_COMPONENTS, CacheRule, RuleDetails
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
-from registry.services.pull_through.upstream_states import Condition, conditions
+from registry.services.pull_through.upstream_states import UpstreamCondition, conditions
 
 _ASKED_BY: Final = ("upstream_url", "upstream_prefix", "username", "secret_sealed")
 """Fields of a rule that select the upstream, its repositories and the credential."""
@@ -31,7 +31,7 @@ class ShownRule(NamedTuple):
     """A rule with the state of its upstream, as ``/v1`` shows it."""
 
     details: RuleDetails
-    condition: Condition
+    condition: UpstreamCondition
     """Of its upstream."""
 
 

@@ -52,7 +52,7 @@ _MAX_NOTED: Final = 10_000
 _log = logging.getLogger(__name__)
 
 
-class Condition(NamedTuple):
+class UpstreamCondition(NamedTuple):
     """The state of an upstream that its rule shows."""
 
     faults: Sequence[UpstreamFault]
@@ -64,7 +64,7 @@ class Condition(NamedTuple):
     """When it is asked again, if it is left alone now."""
 
 
-def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, Condition]:
+def conditions(tx: Connection, rule_ids: Sequence[str], now: int) -> dict[str, UpstreamCondition]:
     """Return the states of the upstreams of some rules, by rule."""
     states = rows.find_states(tx, rule_ids)
     faults: defaultdict[str, list[UpstreamFault]] = defaultdict(list)
@@ -271,8 +271,10 @@ def _is_to_note(remote: Remote, state: UpstreamState | None, now: int) -> bool:
     return now >= state.accepted_at + seconds * MICROSECONDS
 
 
-def _condition(state: UpstreamState, faults: Sequence[UpstreamFault], now: int) -> Condition:
+def _condition(
+    state: UpstreamState, faults: Sequence[UpstreamFault], now: int
+) -> UpstreamCondition:
     is_paused = state.paused_until is not None and state.paused_until > now
-    return Condition(
+    return UpstreamCondition(
         faults, state.rate_remaining, state.rate_limit, state.paused_until if is_paused else None
     )

@@ -15,7 +15,7 @@ from cloudcore.db.base import Connection
 from registry.metadata.repositories.search_index import (
     KINDS,
     IndexedName,
-    Position,
+    MatchPosition,
     list_matches,
     list_unsettled,
     match,
@@ -38,14 +38,14 @@ class Findings(NamedTuple):
     """A page of matches: repositories first, then tags, each by the text from the match on."""
 
     names: list[IndexedName]
-    continue_after: Position | None
+    continue_after: MatchPosition | None
     """None if there are no more."""
     is_complete: bool
     """False if there were more new names than a request reads."""
 
 
 def search_names(
-    tx: Connection, account_id: str, text: str, after: Position | None, limit: int
+    tx: Connection, account_id: str, text: str, after: MatchPosition | None, limit: int
 ) -> Findings:
     """Return up to `limit` names that contain the text, in any case, after a position."""
     wanted = text.lower()
@@ -70,7 +70,7 @@ def search_names(
 
 
 def _read_index(
-    tx: Connection, account_id: str, text: str, after: Position | None
+    tx: Connection, account_id: str, text: str, after: MatchPosition | None
 ) -> Iterator[IndexedName]:
     for kind in KINDS:
         if after is not None and after.kind > kind:

@@ -36,7 +36,7 @@ async def read_policies(page: PageRequest, principal_id: str) -> AttachedPolicie
     return AttachedPolicies(attached, [each["name"] for each in every if each["id"] not in ids])
 
 
-def handlers_of(
+def attachment_handlers(
     path: str, kind: Literal["role", "service_account"], principal: FormPage
 ) -> tuple[HTTPRouteHandler, HTTPRouteHandler]:
     """Return the handlers that attach a policy to a principal and detach it.

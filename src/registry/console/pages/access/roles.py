@@ -13,8 +13,8 @@ from registry.console.control_plane import unless_refused
 from registry.console.form_refusals import NO_REFUSAL, OUTDATED, FormPage, FormRefusal, WrongInput
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (
+    attachment_handlers,
     create_with_rights,
-    handlers_of,
     read_policies,
     read_templates,
 )
@@ -254,4 +254,4 @@ async def _ask_to_unassign(
     )
 
 
-_attach, _detach = handlers_of(ACCOUNT_ROLES, _KIND, _ROLE)
+_attach, _detach = attachment_handlers(ACCOUNT_ROLES, _KIND, _ROLE)

@@ -15,7 +15,7 @@ from registry.console.nouns.noun_pages import NounPages
 from registry.console.nouns.resources import deletion
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.access.attached_policies import (
-    handlers_of,
+    attachment_handlers,
     read_policies,
     read_templates,
 )
@@ -112,7 +112,7 @@ async def create_service_account(page: InjectedPage) -> PageResponse:
 
 
 _PROGRAM: Final = one_page(SERVICE_ACCOUNT)
-_attach, _detach = handlers_of(SERVICE_ACCOUNTS, "service_account", _PROGRAM)
+_attach, _detach = attachment_handlers(SERVICE_ACCOUNTS, "service_account", _PROGRAM)
 _KEYS: Final = f"{_ONE}/keys"
 _KEYS_API: Final = f"{_ONE_API}/access-keys"
 _KEY_API: Final = f"{_KEYS_API}/{{key}}"

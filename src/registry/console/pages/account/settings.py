@@ -56,7 +56,7 @@ async def save_settings(page: InjectedPage) -> PageResponse:
     except Refused as error:
         if error.status != 400:
             raise
-        return await _page(page, refusal_of(error, patterns))
+        return await _page(page, settings_refusal(error, patterns))
     return page.go(SETTINGS, "The settings were saved.")
 
 
@@ -67,7 +67,7 @@ async def save_encryption(page: InjectedPage) -> PageResponse:
     return page.go(SETTINGS, "Saved. It applies to what is pushed from now on.")
 
 
-def refusal_of(error: Refused, patterns: list[str]) -> FormRefusal:
+def settings_refusal(error: Refused, patterns: list[str]) -> FormRefusal:
     """Return the refusal with the reason as a sentence.
 
     The sentence quotes a refused pattern, since a form shows no indexes.

@@ -12,7 +12,7 @@ from cloudcore.errors import Conflict, InvalidInput
 from registry.console.addresses import IMAGE, REPOSITORY
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
-from registry.console.pages.repositories.image_rows import ImageRow, row_of
+from registry.console.pages.repositories.image_rows import ListedImage, row_of
 from registry.console.pages.repositories.repositories import api_path, path_of, read_repository
 
 REASONS: Final[Mapping[str, str]] = {
@@ -92,7 +92,7 @@ _MOST: Final = 25
 class Selected(NamedTuple):
     """A selected image, and the reasons why it may stay."""
 
-    row: ImageRow
+    row: ListedImage
     is_pinned: bool
     is_listed: bool
     """True if an index lists it that is not selected."""

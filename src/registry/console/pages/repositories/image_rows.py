@@ -107,7 +107,7 @@ _CONFIGURATIONS: Final = frozenset(
 """Artifact types of container images; any other is the type of another artifact."""
 
 
-class ImageRow(NamedTuple):
+class ListedImage(NamedTuple):
     """An image of a list."""
 
     image: Mapping[str, Any]
@@ -121,7 +121,7 @@ class ImageRow(NamedTuple):
 class FoldedImages(NamedTuple):
     """The rows of a page, and how many images of it are folded."""
 
-    rows: list[ImageRow]
+    rows: list[ListedImage]
     parts: int
     """Images that an index lists."""
     attached: int
@@ -136,12 +136,12 @@ def kind_of_image(image: Mapping[str, Any]) -> str:
     return "Image" if named is None or named in _CONFIGURATIONS else kind_of(named)
 
 
-def row_of(image: Mapping[str, Any]) -> ImageRow:
+def row_of(image: Mapping[str, Any]) -> ListedImage:
     """Return the row of an image that was read with ``include=relations``."""
     kinds = {kind_of(each) for each in image["attached_types"]}
     kinds |= {BY_TAG[suffix_of(tag)] for tag in image["attached_tags"] if suffix_of(tag) in BY_TAG}
     attached = [words for kind, words in _ATTACHED.items() if kind in kinds]
-    return ImageRow(image, kind_of_image(image), natural_order(image["tags"]), attached)
+    return ListedImage(image, kind_of_image(image), natural_order(image["tags"]), attached)
 
 
 def fold(images: Iterable[Mapping[str, Any]], *, everything: bool = False) -> FoldedImages:

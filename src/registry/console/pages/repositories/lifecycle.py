@@ -73,7 +73,7 @@ def row_of(rule: Mapping[str, Any]) -> RuleRow:
 
 
 def rows_of(form: Mapping[str, str]) -> list[RuleRow]:
-    """Return the rows of a form that have a rule, but for those that are to be removed."""
+    """Return the rows of a form that have a rule, without those marked for removal."""
     numbers = sorted(int(found[1]) for name in form if (found := _ROW.fullmatch(name)))
     rows = [
         RuleRow(*(form.get(f"{name}-{number}", "").strip() for name in RuleRow._fields))

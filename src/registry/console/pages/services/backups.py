@@ -9,7 +9,14 @@ from litestar import post
 
 from registry.console.control_plane import Refused, unless_refused
 from registry.console.form_refusals import NO_REFUSAL, FormPage, FormRefusal, refusal_of
-from registry.console.nouns.handlers import api_of, crn_of, one_page, path_of, read_one, show_one
+from registry.console.nouns.handlers import (
+    api_of,
+    one_page,
+    path_of,
+    read_one,
+    record_crn,
+    show_one,
+)
 from registry.console.nouns.inputs import Input, RecordJson, read_inputs
 from registry.console.page_request import InjectedPage, PageRequest, PageResponse
 from registry.console.pages.services.clusters import (
@@ -58,7 +65,7 @@ async def back_up(page: InjectedPage) -> PageResponse:
 
 async def _show(page: PageRequest, refusal: FormRefusal = NO_REFUSAL) -> PageResponse:
     record = await read_one(page, CLUSTER)
-    crn = crn_of(page, CLUSTER, record)
+    crn = record_crn(page, CLUSTER, record)
     page.want_rights_on(crn)
     return page.show(
         "backup.html",
@@ -142,7 +149,7 @@ async def delete_backup(page: InjectedPage) -> PageResponse:
             wrong = refusal_of(error)
         else:
             return page.go(path_of(page, CLUSTER), "The backup is being deleted.")
-    await page.require("database:DeleteBackup", crn_of(page, CLUSTER, record))
+    await page.require("database:DeleteBackup", record_crn(page, CLUSTER, record))
     return page.show(
         "backup_question.html", wrong.status, refusal=wrong, **await _read(page, record)
     )

@@ -31,7 +31,7 @@ from registry.metadata.repositories.stale import LastUse
 from registry.metadata.storage_usage import NamedRepository
 from registry.services import storage_usage as storage
 from registry.services.blobs.damage import list_damaged
-from registry.services.repositories.days import AccountHistory, list_stale, read_history
+from registry.services.repositories.daily_usage import AccountHistory, list_stale, read_history
 from registry.services.storage_usage import RepositoryStorage
 
 

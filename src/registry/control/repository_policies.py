@@ -15,7 +15,7 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, ResponseBody
 from registry.control.bodies import answer_of
-from registry.control.repositories import authorized_repository, crn_of, reference_of
+from registry.control.repositories import authorized_repository, crn_of_repository, reference_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.policies import StoredResourcePolicy
@@ -63,7 +63,7 @@ def _setter(ctx: RequestContext, repository: RepositoryDetails) -> Setter:
         caller=Caller(ctx.caller.crn, ctx.caller.account_id),
         identity=ctx.policies,
         source_ip=ctx.source_ip,
-        resource=crn_of(ctx, repository),
+        resource=crn_of_repository(ctx, repository),
         account_id=repository.account_id,
         now=ctx.clock(),
     )
@@ -82,7 +82,7 @@ async def put_repository_policy(
 ) -> Reply[ResponseBody]:
     """Set the policy of a repository, sent bare or under `policy`, in place of any earlier one.
 
-    A policy that denies the caller an action it has without it is refused, unless `force` is set.
+    A policy that would take an action from the caller is refused, unless `force` is set.
     """
     repository = await authorized_repository(ctx, repository_id)
     query = ctx.query(PutPolicyQuery)

@@ -1,4 +1,4 @@
-"""Queries of authorization codes, refresh tokens, revoked access tokens and container logins."""
+"""Queries of issued codes, refresh tokens and container logins, and of revoked access tokens."""
 
 from __future__ import annotations
 

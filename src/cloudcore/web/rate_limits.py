@@ -1,21 +1,25 @@
 """Rate limits: fixed windows per endpoint and subject, in the database so that workers share them.
 
+A route whose `opt` has `rate_limited` is limited by `limit_operation`, which the guard calls; other
+limits, such as that of wrong passwords, call `count_request` with an endpoint and budget of theirs.
 The first request opens a window. The first refusal reports when the window ends. A retry before
 that is refused and restarts the window, still exhausted, unless the budget says otherwise.
 """
 
 from __future__ import annotations
 
+from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Table, bindparam, literal_column, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import deletion
 from cloudcore.db.schema import ByteOrdered, Moment, metadata
 from cloudcore.db.statement import Statement
+from cloudcore.serving.clients import rate_subject
 
 rate_windows = Table(
     "rate_windows",
@@ -126,6 +130,28 @@ def count_request(
         window = advance(Window(*found) if found else None, budget, now)
         connection.execute(_ADVANCE, **whose, **window._asdict())
     return status_of(window, budget, now)
+
+
+async def limit_operation(
+    database: Database,
+    operation: str,
+    caller_id: str | None,
+    source_ip: IPv4Address | IPv6Address | None,
+    budget: Budget,
+    now: int,
+) -> RateLimitStatus:
+    """Count a request to an operation against its caller, or its address if it has no caller."""
+    whose = f"address:{rate_subject(source_ip)}" if caller_id is None else f"principal:{caller_id}"
+    return await database.write_relaxed(count_request, operation, whose, budget, now)
+
+
+def rate_limit_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
+    """Return the headers that tell a client its rate limit; ``Retry-After`` is with the error."""
+    return [
+        (b"x-ratelimit-limit", b"%d" % status.limit),
+        (b"x-ratelimit-remaining", b"%d" % status.remaining),
+        (b"x-ratelimit-reset", b"%d" % status.reset),
+    ]
 
 
 def seconds_exhausted(

@@ -1,4 +1,4 @@
-"""Add, change and delete the payment methods of an organization; one of them is the default."""
+"""Rules of payment methods: an organization has 20 at most, and one of them is its default."""
 
 from __future__ import annotations
 

@@ -1,0 +1,66 @@
+"""What metrics show of jobs and chores: unfinished jobs by kind and stage, and the last turns."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqlalchemy import bindparam, case, func, literal_column, select
+from sqlalchemy import text as sql
+
+from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
+from cloudcore.jobs.tables import jobs, schedules
+
+MAX_COUNTED_JOBS: Final = 1000
+"""Unfinished jobs that are counted, beginning with those due first."""
+
+_FIRST: Final = (
+    select(jobs.c.kind, jobs.c.state, jobs.c.lease_token, jobs.c.due_at)
+    .where(jobs.c.due_at.is_not(None))
+    .order_by(jobs.c.due_at)
+    .limit(literal_column(str(MAX_COUNTED_JOBS)))
+    .offset(literal_column("0"))
+    .subquery("first")
+)
+_STATE: Final = case(
+    (
+        (_FIRST.c.lease_token.is_not(None)) & (_FIRST.c.due_at > bindparam("now")),
+        sql("'running'"),
+    ),
+    (_FIRST.c.due_at > bindparam("now"), sql("'waiting'")),
+    else_=sql("'due'"),
+)
+_UNFINISHED: Final = Statement(
+    select(_FIRST.c.kind, _STATE.label("stage"), func.count(), func.min(_FIRST.c.due_at)).group_by(
+        _FIRST.c.kind, sql("stage")
+    )
+)
+_CHORES: Final = Statement(select(schedules.c.name, schedules.c.ended_at, schedules.c.fault))
+
+
+class UnfinishedJobs(NamedTuple):
+    """The unfinished jobs of one kind and stage."""
+
+    kind: str
+    stage: str
+    """*due*: it could run now; *running*: a worker has it; *waiting*: for its time."""
+    jobs: int
+    first_due_at: int
+
+
+class ChoreStatus(NamedTuple):
+    """The end of the last turn of a chore, and whether it failed."""
+
+    name: str
+    ended_at: int | None
+    is_failed: bool
+
+
+def unfinished_jobs(tx: Connection, now: int) -> list[UnfinishedJobs]:
+    """Count the unfinished jobs, at most `MAX_COUNTED_JOBS`."""
+    return [UnfinishedJobs(*row) for row in tx.rows(_UNFINISHED, now=now)]
+
+
+def chores(tx: Connection) -> list[ChoreStatus]:
+    """Return every chore that has had a turn; there are about ten."""
+    return [ChoreStatus(row[0], row[1], row[2] is not None) for row in tx.rows(_CHORES)]
