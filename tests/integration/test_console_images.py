@@ -139,28 +139,6 @@ async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop:
     assert "holder" in again
 
 
-async def test_a_part_of_an_index_goes_if_that_is_said_and_comes_back(shop: Shop) -> None:
-    part, other = await shop.image("forced", "forced"), await shop.image("not forced")
-    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [part, other]}
-    whole = await shop.manifest(index, "sparse")
-    path = f"/images/{part['digest']}"
-    page = await shop.see(path)
-    assert "Delete it although an index lists it: who pulls the index for its platform" in page
-    assert (await shop.send(f"{path}/delete")).status_code == 409
-    selection = {"confirmed": "yes", "digests": part["digest"]}
-    for form, fields in ((f"{path}/delete", {}), ("/images/delete", selection)):
-        done = await shop.send(form, force="on", **fields)
-        assert done.status_code == 200
-        row = row_of(done.text, part["digest"])
-        assert "It is lacking now in" in row
-        assert "(sparse)" in row
-        assert '<span class="quiet">not here</span>' in await shop.see(f"/images/{whole['digest']}")
-        await undone(shop, done.text)
-        assert "not here" not in await shop.see(f"/images/{whole['digest']}")
-    for each in (whole, part, other):  # other tests count what is here
-        await shop.call("DELETE", f"/images/{each['digest']}")
-
-
 async def undone(shop: Shop, page: str) -> str:
     """Click Undo in a page, and return the page to which it leads."""
     form = page.partition('class="said"')[2].partition("</form>")[0]
