@@ -260,6 +260,7 @@ def _schema(schemas: Mapping[str, Any], of: Mapping[str, Any]) -> dict[str, Any]
     return dict(named.get("properties", {}))
 
 
+@on_both_databases
 async def test_null_takes_away_what_the_creation_may_leave_out(served: Served) -> None:
     """Alike for all PATCHes: then the resource is as if the creation had left the field out."""
     specs = {_place_of(spec): spec for spec in served.specs}

@@ -326,6 +326,7 @@ async def test_a_rule_has_it_delivered(notified: World) -> None:
     assert message["account_id"] == notified.acme.account_id
 
 
+@on_both_databases
 async def test_waiting_messages_are_counted(notified: World) -> None:
     topic = await notified.topic()
     await notified.confirmed(topic)
