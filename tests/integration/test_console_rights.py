@@ -23,7 +23,7 @@ LOOK: Final = ("iam:Get*", "iam:List*", "registry:Describe*", "registry:Get*", "
 ABSENT: Final = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 ONE: Final = f"{HOME}/{{}}"
 BY_ROUTES: Final = {"/console/services/route-tables/{}/routes/remove"}
-"""No table here has a route that can be taken away; `test_console_services`."""
+"""No table here has a route that can be taken away; `pages/services.txt`."""
 BY_RUNS: Final = {f"{ONE}/lifecycle/restore", "/console/storage/collection"}
 """Forms that are shown only once a run has ended, and no worker runs here."""
 ALWAYS: Final = {
