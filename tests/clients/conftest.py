@@ -10,9 +10,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from tests.clients.chromium import browser
+from tests.clients.console_pages import chromium
 from tests.clients.console_visitors import HOME, Site, Visitor, serve_site
+from tests.clients.console_world import World, serve_world
 from tests.clients.containers import Containers
 from tests.clients.docker_engine import docker
 from tests.clients.images import Store
@@ -108,3 +111,18 @@ def admin(site: Site) -> Iterator[Visitor]:
     with site.visitor() as visitor:
         assert visitor.sign_in().headers["location"] == HOME
         yield visitor
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """Return a registry with images, whose account has settings, rules and garbage."""
+    with serve_world(tmp_path_factory.mktemp("console") / "data") as made:
+        made.set_up_account()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def windows() -> Iterator[Browser]:
+    """Return a running Chromium that opens windows."""
+    with chromium() as running:
+        yield running

@@ -7,7 +7,6 @@ the one look or the other, in turn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from uuid import uuid4
@@ -19,13 +18,12 @@ from tests.clients.console_pages import (
     DESKTOP,
     PHONE,
     Watched,
-    chromium,
     pages_of,
     questions_of,
     send,
     watched,
 )
-from tests.clients.console_world import World, serve_world
+from tests.clients.console_world import World
 from tests.clients.programs import attempt
 from tests.tools import missing
 
@@ -94,33 +92,20 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (Path(folder) / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with serve_world(tmp_path_factory.mktemp("console") / "data") as made:
-        made.set_up_account()
-        yield made
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
-
-
 def test_each_page_fits_and_axe_finds_no_violation(
-    world: World, browser: Browser, axe: str
+    filled: World, windows: Browser, axe: str
 ) -> None:
-    world.leave_traces()
-    pin = f"/v1/repositories/{world.frontend}/images/{world.index}/pins/production"
-    world.pusher.call("PUT", pin, {"expires_at": None})
-    with watched(browser, world, **{**PHONE, "device_scale_factor": 1}) as window:
+    filled.leave_traces()
+    pin = f"/v1/repositories/{filled.frontend}/images/{filled.index}/pins/production"
+    filled.pusher.call("PUT", pin, {"expires_at": None})
+    with watched(windows, filled, **{**PHONE, "device_scale_factor": 1}) as window:
         looks = Looks(window, axe)
         for path in ("/console/sign-in?to=/console", "/v1/reference"):
             looks.look(path)
         window.sign_in()
-        for path in pages_of(world):
+        for path in pages_of(filled):
             looks.look(path)
-        for question in questions_of(world):
+        for question in questions_of(filled):
             window.expected = (question.status,)
             send(window, question)
             looks.look()

@@ -5,27 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
 
-from tests.clients.console_pages import DESKTOP, PHONE, Watched, chromium, watched
-from tests.clients.console_world import World, serve_world
+from tests.clients.console_pages import DESKTOP, PHONE, Watched, watched
+from tests.clients.console_world import World
 from tests.tools import require_tool
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with serve_world(tmp_path_factory.mktemp("walk") / "data") as world:
-        yield world
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as browser:
-        yield browser
 
 
 def lines_to_copy(window: Watched) -> dict[str, str]:
@@ -39,12 +26,12 @@ def lines_to_copy(window: Watched) -> dict[str, str]:
 
 @pytest.mark.timeout(300)
 def test_a_client_is_logged_in_and_then_an_account_is_founded(
-    world: World, browser: Browser, tmp_path: Path
+    filled: World, windows: Browser, tmp_path: Path
 ) -> None:
     """By what a person sees: a button, another, and two lines to copy."""
     podman = require_tool("podman")
-    with watched(browser, world, **DESKTOP) as window:
-        window.sign_in(f"/console/repositories/{world.frontend}")
+    with watched(windows, filled, **DESKTOP) as window:
+        window.sign_in(f"/console/repositories/{filled.frontend}")
         window.page.get_by_text("Push an image").click()
         window.page.get_by_role("link", name="Log in docker").click()
         window.page.get_by_role("button", name="Make a password").click()
@@ -71,12 +58,12 @@ def test_a_client_is_logged_in_and_then_an_account_is_founded(
         again = subprocess.run(login, input=password, text=True, check=False, capture_output=True)
         assert again.returncode != 0
         assert "invalid username/password" in again.stderr
-    found_account(world, browser)
+    found_account(filled, windows)
 
 
-def found_account(world: World, browser: Browser) -> None:
+def found_account(filled: World, windows: Browser) -> None:
     """Found a second account on a phone, and go there."""
-    with watched(browser, world, **PHONE) as window:
+    with watched(windows, filled, **PHONE) as window:
         window.sign_in()
         window.page.locator(".account summary").click()
         window.page.get_by_role("link", name="Accounts", exact=True).click()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
+
+import httpx
 
 from tests.clients.console_visitors import HOME, Site, Visitor, found_in
-from tests.clients.console_world import ATTESTATION, SIGNATURE, Descriptor
+from tests.clients.console_world import EMPTY, EMPTY_TYPE
+from tests.clients.images import OCI
 
 COLLECTION = "/console/storage/collection"
 
@@ -13,53 +17,6 @@ COLLECTION = "/console/storage/collection"
 def named_in(page: str) -> list[str]:
     """Return the digests that the form of an index names, in its order."""
     return found_in(r'name="digests" value="([^"]*)"', page).split()
-
-
-def digests_of(images: list[Descriptor]) -> set[str]:
-    return {str(image["digest"]) for image in images}
-
-
-def test_an_index_goes_with_what_nothing_else_needs(site: Site, admin: Visitor) -> None:
-    pusher, name = site.pusher, "index/tangled"
-    repository = pusher.repository(name)
-    api = f"/v1/repositories/{repository}/images"
-
-    def image(seed: str, *tags: str) -> Descriptor:
-        return pusher.image(name, [("base", 50, "FROM"), (seed, 10, "RUN")], *tags)
-
-    free, late, leaf = image("free"), image("late"), image("leaf")
-    attestation = pusher.attach(name, free, ATTESTATION, 5)  # it is about what goes with it
-    nested = pusher.index(name, [leaf])
-    tagged, pinned, signed, shared = image("t", "kept"), image("p"), image("s"), image("o")
-    pusher.call("PUT", f"{api}/{pinned['digest']}/pins/production", {"expires_at": None})
-    pusher.attach(name, signed, SIGNATURE, 5)
-    pusher.index(name, [shared], "other")
-    goes = [free, late, leaf, attestation, nested]
-    stays = [tagged, pinned, signed, shared]
-    index = pusher.index(name, goes[:2] + goes[3:] + stays, "all")
-    path = f"{HOME}/{repository}/images/{index['digest']}"
-
-    page = admin.http.get(path).text
-    named = named_in(page)
-    assert named[:2] == [index["digest"], nested["digest"]]
-    assert set(named) == digests_of([index, *goes])
-    for why in (
-        "it has a tag",
-        "it is pinned",
-        "something is attached to it",
-        "another index lists it",
-    ):
-        assert page.count(f"stays: {why}<") == 1
-
-    pusher.call("PUT", f"/v1/repositories/{repository}/tags/late", {"digest": late["digest"]})
-    done = admin.send(f"{path}/delete-with-children", digests=" ".join([*named, tagged["digest"]]))
-    assert done.status_code == 200
-    assert "5 images were deleted." in done.text
-    assert done.text.count("stays: it has a tag by now<") == 2
-    there = {each["digest"] for each in pusher.call("GET", f"{api}?limit=200")["images"]}
-    assert digests_of([*stays, late]) <= there
-    assert not digests_of([index, free, leaf, attestation, nested]) & there
-    assert admin.send(f"{path}/delete-with-children", digests=" ".join(named)).status_code == 404
 
 
 def test_what_goes_with_an_index_frees_what_was_said(site: Site, admin: Visitor) -> None:
@@ -102,16 +59,6 @@ def test_what_goes_with_an_index_frees_what_was_said(site: Site, admin: Visitor)
     assert pusher.call("GET", f"/v1/repositories/{repository}/images")["meta"]["total"] == 1
 
 
-def test_what_an_outer_index_lists_cannot_go(site: Site, admin: Visitor) -> None:
-    pusher, name = site.pusher, "index/nested"
-    repository = pusher.repository(name)
-    inner = pusher.index(name, [pusher.image(name, [("inner", 10, "RUN")])])
-    outer = pusher.index(name, [inner], "1")
-    base = f"{HOME}/{repository}/images"
-    assert "delete-with-children" not in admin.http.get(f"{base}/{inner['digest']}").text
-    assert "Delete index and 2 images" in admin.http.get(f"{base}/{outer['digest']}").text
-
-
 def test_the_collector_is_shown_and_started(site: Site, admin: Visitor) -> None:
     pusher = site.pusher
     pusher.repository("collected")
@@ -137,3 +84,67 @@ def test_the_collector_is_shown_and_started(site: Site, admin: Visitor) -> None:
     row = found_in(r"(?s)<tbody>\s*<tr>(.*?)</tr>", page)
     assert ">succeeded<" in row
     assert re.search(r'title="crn:[^"]*">(?:admin \(service account\)|\S+ as admin)<', row)
+
+
+def test_a_description_that_cannot_be_is_named(admin: Visitor) -> None:
+    refused = admin.send(HOME, name="fine", description="x" * 2000)
+    assert refused.status_code == 400
+    assert found_in(r'role="alert"[^>]*>(.*?)</p>', refused.text).startswith("Description: ")
+    assert 'value="fine"' in refused.text
+    field = found_in(r'(<input id="description"[^>]*>)', refused.text)
+    assert 'aria-invalid="true"' in field
+    assert 'aria-describedby="refusal"' in field
+
+
+def test_a_form_after_the_sign_in_is_told_that_it_was_not_done(site: Site) -> None:
+    with site.visitor() as stranger:
+        sent = stranger.http.post(HOME, data={"name": "late"})
+        assert "If you sent a form, sign in and send it again." in stranger.told(sent)
+
+
+def test_a_sign_in_begins_at_the_host_that_it_leads_back_to(site: Site, admin: Visitor) -> None:
+    other = {"Host": "registry.example:5000"}
+    asked = {"to": f"{HOME}?prefix=a"}
+    with site.visitor() as stranger:
+        moved = stranger.http.get("/console/sign-in", params=asked, headers=other)
+        assert moved.status_code == 303
+        assert "set-cookie" not in moved.headers
+        there = httpx.URL(moved.headers["location"])
+        assert str(there).startswith(f"{site.url}/console/sign-in?")
+        assert there.params["to"] == asked["to"]
+        begun = stranger.http.get(there)
+        assert begun.headers["location"].startswith(f"{site.url}/v1/oauth/authorize?")
+        behind_a_proxy = stranger.http.get(there, headers=other)  # it never comes by our name
+        assert behind_a_proxy.headers["location"].startswith(f"{site.url}/v1/oauth/authorize?")
+
+
+def test_who_has_signed_in_learns_the_version(site: Site, admin: Visitor) -> None:
+    words = f"entrepot {version('entrepot')}</span></footer>"
+    assert words in admin.http.get(HOME).text
+    with site.visitor() as stranger:
+        assert "<footer" not in stranger.http.get("/console/signed-out").text
+
+
+def test_the_page_of_a_vast_manifest_is_bounded(site: Site, admin: Visitor) -> None:
+    name, pusher = "refused/vast", site.pusher
+    repository = pusher.repository(name)
+    layer = pusher.blob(name, b"layer", OCI.layer)
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI.manifest,
+        "config": pusher.blob(name, EMPTY, EMPTY_TYPE),
+        "layers": [layer] * 1001,
+        "annotations": {f"key-{number}": "value" for number in range(1101)},
+    }
+    image = pusher.image(name, [("child", 1, "COPY")])
+    part = {key: image[key] for key in ("mediaType", "digest", "size")}
+    attestation = {**part, "annotations": {"vnd.docker.reference.type": "attestation-manifest"}}
+    page = admin.http.get(f"{HOME}/{repository}/images/{pusher.manifest(name, document)['digest']}")
+    assert "and 801 layers more" in page.text
+    assert "and 1,001 annotations more" in page.text
+    assert page.text.count("<rect") < 300
+    assert len(page.content) < 250_000
+    index = pusher.index(name, [attestation] * 1000)
+    page = admin.http.get(f"{HOME}/{repository}/images/{index['digest']}")
+    assert "There is more than is shown." in page.text
+    assert len(page.content) < 150_000

@@ -8,8 +8,8 @@ from typing import Any, Final
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.clients.console_pages import DESKTOP, Watched, chromium, pages_of, sbom_of, watched
-from tests.clients.console_world import World, serve_world
+from tests.clients.console_pages import DESKTOP, Watched, pages_of, sbom_of, watched
+from tests.clients.console_world import World
 
 _NUMBER: Final = """() => {
   const found = [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
@@ -22,27 +22,18 @@ _FOCUSED: Final = """() => {
   const now = document.activeElement, style = getComputedStyle(now);
   return [now.dataset.at === undefined ? -1 : Number(now.dataset.at), style.outlineStyle];
 }"""
-_ACCESS: Final = ("service-accounts/", "policies/", "account-roles/", "people", "simulator")
+_ACCESS: Final = (
+    *("service-accounts/", "policies/", "account-roles/", "people", "simulator"),
+    "settings",
+)
 
 pytestmark = [pytest.mark.client("chromium"), pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with serve_world(tmp_path_factory.mktemp("console") / "data") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with chromium() as running:
-        yield running
-
-
 @pytest.fixture
-def window(world: World, browser: Browser) -> Iterator[Watched]:
+def window(filled: World, windows: Browser) -> Iterator[Watched]:
     options: dict[str, Any] = {**DESKTOP, "java_script_enabled": False}
-    with watched(browser, world, **options) as window:
+    with watched(windows, filled, **options) as window:
         window.sign_in()
         yield window
 
@@ -62,16 +53,18 @@ def unreached(window: Watched) -> list[str]:
     return [controls[at] for at in sorted(left)]
 
 
-def test_tab_reaches_each_control(world: World, window: Watched) -> None:
-    base = f"/console/repositories/{world.frontend}"
-    about = [path for path in pages_of(world) if path.removeprefix("/console/").startswith(_ACCESS)]
-    paths = (base, f"{base}/lifecycle", f"{base}/settings", f"{base}/images/{sbom_of(world)}")
+def test_tab_reaches_each_control(filled: World, window: Watched) -> None:
+    base = f"/console/repositories/{filled.frontend}"
+    about = [
+        path for path in pages_of(filled) if path.removeprefix("/console/").startswith(_ACCESS)
+    ]
+    paths = (base, f"{base}/lifecycle", f"{base}/settings", f"{base}/images/{sbom_of(filled)}")
     for path in (*about, *paths, f"{paths[-1]}/attachment"):
         window.open(path)
         assert unreached(window) == [], path
 
 
-def test_forms_are_sent_by_enter(world: World, window: Watched) -> None:
+def test_forms_are_sent_by_enter(filled: World, window: Watched) -> None:
     page, keyboard = window.page, window.page.keyboard
 
     def write(field: str, text: str) -> None:
@@ -103,14 +96,14 @@ def test_forms_are_sent_by_enter(world: World, window: Watched) -> None:
     keyboard.press("Enter")
     expect(page.locator("h1")).to_have_text("New access key of by-keyboard")
 
-    window.open(f"/console/repositories/{world.frontend}/lifecycle")
+    window.open(f"/console/repositories/{filled.frontend}/lifecycle")
     page.locator("#number-1").focus()
     keyboard.press("Control+a")
     keyboard.type("1")
     keyboard.press("Enter")
     expect(page.locator("#preview")).to_have_text("Preview of rules that are not saved")
 
-    window.open(f"/console/repositories/{world.frontend}")
+    window.open(f"/console/repositories/{filled.frontend}")
     page.locator(".pick input").first.focus()
     keyboard.press("Space")
     page.get_by_role("button", name="Delete the selected…").focus()

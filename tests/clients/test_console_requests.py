@@ -180,17 +180,6 @@ def test_a_cookie_is_not_too_large_for_a_browser(admin: Visitor) -> None:
     assert len(admin.site.jar.seal(COOKIE, whole)) < 4096
 
 
-def test_a_person_learns_its_roles(site: Site, admin: Visitor) -> None:
-    person = {"Authorization": f"Bearer {admin.session.person.value}"}
-    page = admin.http.get("/v1/users/me/roles?limit=1", headers=person).json()
-    (role,) = page["roles"]
-    assert (role["name"], role["account"]["name"]) == ("admin", "acme")
-    assert role["crn"] == f"crn:iam::{role['account']['id']}:role/admin"
-    assert page["meta"] == {"total": 1, "limit": 1, "has_more": False}
-    program = {"Authorization": f"Bearer {site.pusher.access_token}"}
-    assert admin.http.get("/v1/users/me/roles", headers=program).status_code == 403
-
-
 @pytest.mark.parametrize("cookie", ["", "x", "AQ==", "=" * 40, "%00", "é".encode().hex()])
 def test_a_foreign_cookie_is_none(visitor: Visitor, cookie: str) -> None:
     visitor.http.cookies.set(COOKIE, cookie, path="/console")

@@ -1,10 +1,12 @@
 """Golden tables of pages: files that say what a person sends the console, and what it answers.
 
 A case begins with ``## its title``. ``> PATH`` opens a page, and ``> PATH FIELD=VALUE …`` sends a
-form there, in the quotes of a shell; ``@`` is a page of the repository. A redirect is followed.
+form there, in the quotes of a shell; ``@`` is a page of the repository. A redirect is followed, but
+to the sign-in.
 
-``> image NAME`` pushes one under a tag of this name, and ``> member NAME`` adds one to the
-organization; ``<NAME>`` is the digest, or the id. ``> cluster`` adds one with backups, named as in
+``> image NAME`` pushes one under a tag of this name, ``> part NAME`` one without a tag, ``> index
+NAME PART …`` one of such under a tag, and ``> member NAME`` adds one to the organization;
+``<NAME>`` is the digest, or the id. ``> cluster`` adds one with backups, named as in
 `Furnished`, and ``> status WORD`` sets its status. From ``> may ACTION …`` on a
 role is acted in that may do no more, from ``> all [NAME]`` on one that may do everything, and from
 ``> person [NAME]`` on none, by a member or the owner. ``> v1 PATH`` reads JSON, and ``> v1 METHOD
@@ -17,9 +19,9 @@ one word, and the same from there on, ``…`` any text. What stands after ``-`` 
 page. JSON stands there whole, a line for each value, but where ``...`` is any number of lines.
 
 Lines begin with ``!`` if they are an alert, with ``=`` if they say what was done, and with ``*`` if
-they are a selected option. ``FIELD=VALUE`` is a field, ``x`` or ``-`` that of a box; after it
-stands ``wrong`` if it is marked as that, and ``described`` if the alert is about it. A button is
-``[its words]``, or ``[NAME=VALUE its words]``.
+they are a selected option. ``FIELD=VALUE`` is a field, ``x`` or ``-`` that of a box, and ``\\n`` in
+it a new line; after it stands ``wrong`` if it is marked as that, and ``described`` if the alert is
+about it. A button is ``[its words]``, or ``[NAME=VALUE its words]``.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -37,8 +39,9 @@ from typing import Any, Final
 
 import httpx
 
+from registry.oci.media_types import OCI_INDEX
 from tests.integration.console_databases import furnish_cluster, set_status
-from tests.integration.console_shop import REFRESH_TOKEN, Shop, browser_with
+from tests.integration.console_shop import REFRESH_TOKEN, Descriptor, Shop, browser_with
 from tests.integration.transcripts import Case, Golden
 
 FOLDER: Final = Path(__file__).parent / "pages"
@@ -56,7 +59,9 @@ _BEGINNING: Final = (_BLOCKS - {"dd"}) | {
 }
 _STATUS: Final = re.compile(r"[45]\d\d")
 _CELLS: Final = frozenset(("td", "th"))
-_SILENT: Final = frozenset(("may", "person", "all", "member", "image", "cluster", "status"))
+_SILENT: Final = frozenset(
+    ("may", "person", "all", "member", "image", "part", "index", "cluster", "status")
+)
 """Words of requests that are answered by nothing."""
 _DOCUMENTS: Final = frozenset(("v1", "owner", "anyone"))
 """Words of requests that are answered by JSON."""
@@ -159,6 +164,7 @@ class PageLines(HTMLParser):
             value = "x" if "checked" in given else "-"
         else:
             value = given.get("value", "" if tag == "input" else tag)
+        value = value.replace("\r\n", "\\n")
         self._line(f"{given.get('name') or given.get('type')}={value}{wrong}{described}")
 
     def _end(self) -> None:
@@ -202,6 +208,7 @@ class PagePlayer(Golden):
             "repository": self.shop.repository_id,
         }
         self._browser = self.shop.browser
+        self._pushed: dict[str, Descriptor] = {}
         lines = case.lines
         async with AsyncExitStack() as self._stack:
             while lines:
@@ -252,8 +259,8 @@ class PagePlayer(Golden):
             case "member", (name,):
                 await self._add_member(name)
                 return []
-            case "image", (name,):
-                self.known[name] = (await self.shop.image(name, name))["digest"]
+            case (("image" | "part" | "index"), (name, *parts)):
+                await self._push(word, name, parts)
                 return []
             case "cluster", ():
                 self.known |= (await furnish_cluster(self.shop))._asdict()
@@ -294,6 +301,16 @@ class PagePlayer(Golden):
         token = self.persons.get(name, "")
         return browser_with(served, self.shop.app, access_token, token, user_id=person_id)
 
+    async def _push(self, kind: str, name: str, parts: Sequence[str]) -> None:
+        if kind == "index":
+            manifests = [self._pushed[each] for each in parts]
+            index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": manifests}
+            made = await self.shop.manifest(index, name)
+        else:
+            made = await self.shop.image(name, name if kind == "image" else "")
+        self._pushed[name] = made
+        self.known[name] = made["digest"]
+
     async def _add_member(self, name: str) -> None:
         served = self.shop.served
         person, token = await served.add_person(name)
@@ -308,6 +325,8 @@ class PagePlayer(Golden):
         self._check_answer(answer)
         while answer.is_redirect:
             led.append(f"→ {answer.headers['location']}")
+            if answer.headers["location"].startswith("/console/sign-in"):
+                return led
             answer = await self._browser.get(answer.headers["location"])
             self._check_answer(answer)
         status = [] if answer.status_code == 200 else [str(answer.status_code)]

@@ -1,4 +1,4 @@
-"""The rows of the audit log on both databases: never changed, found by filters, deleted by age."""
+"""Rows of the audit log: what is kept, found and counted, and the one row of a run."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import cast
 
+import msgspec
 import pytest
 
 from cloudcore.audit import rows
 from cloudcore.audit.family import AUDIT
 from cloudcore.audit.log import MAX_PENDING, AuditLog, AuditNeeds
-from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage, AuditRow, audit_events
+from cloudcore.audit.rows import WINDOW, AuditFilter, AuditPage, AuditRow, audit_events, list_events
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection, Database, OutcomeUnknown
 from cloudcore.db.statement import Statement
@@ -19,6 +20,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.iam.audit import AuditClient, AuditEvent
 from cloudcore.iam.principal import SourceIdentity
 from tests.databases import on_both_databases, opened
+from tests.integration.lifecycle_world import LifecycleWorld
 
 pytestmark = on_both_databases
 
@@ -267,3 +269,31 @@ async def test_a_flood_of_refusals_pushes_out_its_own_alone(database: Database) 
         ("late", 1),
     ]
     assert len(await refused(flooded)) == MAX_PENDING - 2
+
+
+RULE = {"priority": 1, "selector": "untagged", "older_than_days": 7}
+
+
+async def events(lifecycle: LifecycleWorld) -> list[AuditRow]:
+    """Return the events of runs."""
+    wanted = AuditFilter(action="registry:RunLifecyclePolicy")
+    page = await lifecycle.install.database.read(list_events, lifecycle.account.id, wanted, None, 9)
+    return list(page.rows)
+
+
+async def test_a_run_is_one_event_whatever_it_deleted(lifecycle: LifecycleWorld) -> None:
+    await lifecycle.push_image("one")
+    await lifecycle.push_image("two")
+    await lifecycle.push_image("kept", "v1")
+    await lifecycle.pass_days(8)
+    run = await lifecycle.run(RULE)
+    assert run["expired"] == 2
+    (event,) = await events(lifecycle)
+    details = msgspec.json.decode(event.details)
+    assert details["run"].endswith(f":lifecycle-run/{run['id']}")
+    assert (details["state"], details["expired"]) == ("succeeded", 2)
+    assert event.principal == run["started_by"]
+    assert (event.source_name, event.plane) == (run["started_by_source"]["name"], None)
+    assert event.resource.endswith(f":repository/{lifecycle.name.partition('/')[2]}")
+    await lifecycle.run()
+    assert len(await events(lifecycle)) == 1  # the second run deleted nothing

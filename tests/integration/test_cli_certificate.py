@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,17 @@ from cloudcore.clock import system_clock
 from cloudcore.key_pairs import signing_request
 from tests.certificates import uploaded
 from tests.integration.cli_world import World, cli_world
+from tests.waiting import until
 
 
 def until_status(world: World, name: str, status: str) -> dict[str, Any]:
     """Wait until a certificate has a status; return its record."""
-    ends = time.monotonic() + 30
-    while (shown := world.read("certificates", "show", name))["status"] != status:
-        assert time.monotonic() < ends, shown
-    return dict(shown)
+
+    def shown() -> dict[str, Any]:
+        return dict(world.read("certificates", "show", name))
+
+    until(lambda: shown()["status"] == status, shown, pause=0.1)
+    return shown()
 
 
 def test_a_certificate_is_issued_revoked_uploaded_and_deleted(tmp_path: Path) -> None:

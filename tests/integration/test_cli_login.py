@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -331,17 +329,3 @@ def test_a_file_that_is_something_else_is_told(install: Install, home: Home) -> 
             "remove it and sign in again\n"
         )
     assert home.credentials.read_text() == "not ours"
-
-
-def test_a_reader_that_leaves_early_is_no_failure_to_complain_of(
-    install: Install, home: Home
-) -> None:
-    install.sign_in_by_key(home)
-    command = [sys.executable, "-m", "registry", *LIST, "--output", "json"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "wb") as nobody:
-        ended = subprocess.run(
-            command, stdout=nobody, stderr=subprocess.PIPE, env=home.environ, check=False
-        )
-    assert (ended.returncode, ended.stderr) == (1, b"")

@@ -134,37 +134,6 @@ def test_a_new_key_beside_the_server_is_good_at_once(
     assert token_of(made.url, made.access_key_id, made.secret) == 401
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (("reset-password", "nobody@example.org"), 3, "no person has the address nobody@"),
-        (("reset-password", "nobody"), 2, "'nobody': this is no e-mail address"),
-        (("new-access-key", "absent"), 3, "the account acme has no service account absent"),
-        (("new-access-key", "admin", "--account", "other"), 3, "there is no account other"),
-    ],
-)
-def test_what_is_not_there_is_named(
-    arguments: tuple[str, ...],
-    status: int,
-    words: str,
-    install: tuple[Install, Path],
-    home: Home,
-) -> None:
-    ended = home.run(*arguments, "--data", str(install[1]))
-    assert (ended.returncode, ended.stdout) == (status, "")
-    assert f"entrepot: {words}" in ended.stderr
-
-
-@pytest.mark.parametrize("arguments", [("reset-password", ADMIN), ("new-access-key", "admin")])
-def test_without_an_install_nothing_is_made(
-    arguments: tuple[str, ...], home: Home, tmp_path: Path
-) -> None:
-    ended = home.run(*arguments, "--data", str(tmp_path / "typo"))
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "there is no account in" in ended.stderr
-    assert not (tmp_path / "typo").exists()
-
-
 @on_both_databases
 async def test_who_is_suspended_stays_so_unless_asked_for(oauth: World) -> None:
     user = await oauth.add_user("ann@example.com")

@@ -1,12 +1,8 @@
-"""``entrepot restore-admin``: who runs an install gives an account's rights back."""
+"""What ``entrepot restore-admin`` makes anew and widens, of whose rights; else see `commands`."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,68 +20,10 @@ from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.users import User
 from tests.databases import on_both_databases
-from tests.entrepot import ADMIN, PASSWORD, Home
-from tests.integration.cli_world import World, cli_world
 from tests.integration.oauth_world import World as Rows
 from tests.integration.oauth_world import may
 
 ANN = "ann@example.com"
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("restored")
-
-
-@pytest.fixture(scope="module")
-def world(folder: Path) -> Iterator[World]:
-    with cli_world(folder) as made:
-        yield made
-
-
-def test_an_account_that_locked_itself_out_gets_its_rights_back(
-    world: World, folder: Path, tmp_path: Path
-) -> None:
-    home, data = Home(tmp_path), str(folder / "data")
-    world.sign_in_person(home, ADMIN, world.install.one_time_password, PASSWORD, role="admin")
-    with closing(sqlite3.connect(folder / "data" / "metadata.db")) as database, database:
-        database.execute("DELETE FROM policy_attachments")
-        database.execute("DELETE FROM role_assignments")
-        database.execute("UPDATE accounts SET iam_revision = iam_revision + 1")
-    assert world.told("roles", "list")[1].startswith("ACCESS_DENIED")
-    arguments = ("restore-admin", "--account", "acme", "--email", ADMIN.upper(), "--data", data)
-    restored = home.run(*arguments)
-    assert restored.returncode == 0, restored.stderr
-    assert f"{ADMIN} has all rights in acme, by the role admin" in restored.stdout
-    assert f"{ADMIN} got the role admin of acme, with all rights" in restored.stderr
-    assert ADMIN in world.done("roles", "assignments", "admin", "-q", home=home).lines
-    world.done("policies", "attach", "admin", "--service-account", "admin", home=home)
-    assert "admin" in world.done("roles", "list", "-q").lines
-    again = home.run(*arguments)
-    assert (again.returncode, again.stderr) == (0, "")
-    assert "nothing was changed" in again.stdout
-    with closing(sqlite3.connect(folder / "data" / "metadata.db")) as database:
-        events = database.execute(
-            "SELECT action FROM audit_events WHERE details LIKE '%entrepot restore-admin%'"
-        ).fetchall()
-    assert sorted(events) == [("iam:AssignRole",), ("iam:AttachPolicy",)]
-
-
-@pytest.mark.parametrize(
-    ("account", "email", "status", "words"),
-    [
-        ("other", ADMIN, 3, "there is no account other"),
-        ("acme", "nobody@example.org", 3, "the organization of acme has no member with the"),
-        ("acme", "nobody", 2, "--email 'nobody': this is no e-mail address"),
-    ],
-)
-def test_whom_or_what_there_is_not_is_named(
-    account: str, email: str, status: int, words: str, world: World, folder: Path
-) -> None:
-    data = str(folder / "data")
-    ended = world.home.run("restore-admin", "--account", account, "--email", email, "--data", data)
-    assert (ended.returncode, ended.stdout) == (status, "")
-    assert f"entrepot: {words}" in ended.stderr
 
 
 async def own(oauth: Rows) -> tuple[Account, User]:

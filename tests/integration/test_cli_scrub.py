@@ -1,4 +1,4 @@
-"""``entrepot scrub``: what it prints, and how it ends."""
+"""``entrepot scrub`` and ``seal``: what they print, and how they end."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from registry.composition.main import prepare
 from registry.oci.digest import digest_of
 from registry.settings.settings import Settings
 from tests.inprocess import Registry, open_registry
-from tests.integration.damaged import flip
-from tests.integration.stored_forms import CONFIG, push_image
+from tests.integration.damaged import file_of, flip
+from tests.integration.stored_forms import CONFIG, push_blob, push_image
 
 LAYER: Final = b"layer" * 1000
 
@@ -47,7 +47,7 @@ def with_registry(data: Path, scenario: Callable[[Registry], Awaitable[None]]) -
 
 
 def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, list[str]]:
-    status = main(["scrub", *arguments])
+    status = main(arguments)
     return status, capsys.readouterr().out.splitlines()
 
 
@@ -58,13 +58,13 @@ def damage(data: Path) -> None:
 
 
 def test_whole_data_is_read_and_told(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, (line,) = ended(capsys, "--data", str(data), "--limit-rate", "100000000")
+    status, (line,) = ended(capsys, "scrub", "--data", str(data), "--limit-rate", "100000000")
     size = len(LAYER) + len(CONFIG) + len(b"other")
     assert status == 0
     assert line.startswith("3 blobs and 2 manifests read, ")
     assert line.endswith("/s: 0 damaged")
     assert size > 5000
-    status, (line,) = ended(capsys, "--data", str(data), "--older-than", "1")
+    status, (line,) = ended(capsys, "scrub", "--data", str(data), "--older-than", "1")
     assert (status, line.split(" read")[0]) == (0, "0 blobs and 2 manifests")
 
 
@@ -73,7 +73,7 @@ def test_a_damaged_blob_and_its_images_are_named(
 ) -> None:
     damage(data)
     for _ in range(2):
-        status, (blob, image, sums, _) = ended(capsys, "--data", str(data))
+        status, (blob, image, sums, _) = ended(capsys, "scrub", "--data", str(data))
         assert status == 1
         assert blob.startswith(f"blob {digest_of(LAYER)}: its bytes hash to sha256:")
         assert image.startswith("image dev/app@sha256:")
@@ -82,8 +82,8 @@ def test_a_damaged_blob_and_its_images_are_named(
             "1 blobs and 0 manifests are damaged, 1 images need them: a push of the same image"
             " heals them"
         )
-    assert ended(capsys, "--data", str(data), "--repository", "dev/other")[0] == 0
-    assert ended(capsys, "--data", str(data), "--repository", "dev/app")[0] == 1
+    assert ended(capsys, "scrub", "--data", str(data), "--repository", "dev/other")[0] == 0
+    assert ended(capsys, "scrub", "--data", str(data), "--repository", "dev/app")[0] == 1
     assert main(["scrub", "--data", str(data), "--repository", "dev/none"]) == 3
     assert "dev/none" in capsys.readouterr().err
 
@@ -92,9 +92,9 @@ def test_the_status_tells_how_far_the_background_has_come(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(data)
-    assert ended(capsys, "--data", str(data))[0] == 1
+    assert ended(capsys, "scrub", "--data", str(data))[0] == 1
     for arguments in (("--data", str(data), "status"), ("status", "--data", str(data))):
-        status, lines = ended(capsys, *arguments)
+        status, lines = ended(capsys, "scrub", *arguments)
         assert (status, lines[0]) == (
             0,
             "every blob is read once in 30 days, at 33.6 MB/s or less",
@@ -102,7 +102,64 @@ def test_the_status_tells_how_far_the_background_has_come(
         assert lines[1].startswith("verified in that time: 2 of 3 blobs, ")
         assert lines[2].startswith("verified longest ago: ")
         assert lines[3:] == ["known to be damaged: 1 blobs"]
-    status, lines = ended(capsys, "status", "--data", str(data), "--output", "json")
+    status, lines = ended(capsys, "scrub", "status", "--data", str(data), "--output", "json")
     record = json.loads("\n".join(lines))
     assert (record["blobs"], record["verified_blobs"], record["damaged_blobs"]) == (3, 2, 1)
     assert record["turn_ended_at"] is None
+
+
+SECRET = b"a secret layer " * 2000
+
+
+pytestmark = pytest.mark.usefixtures("no_settings")
+
+
+@pytest.fixture
+def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the data of an install with two plain blobs."""
+    data = tmp_path / "data"
+    init = ["init", "--account", "dev", "--admin-email", "a@example.org", "--data", str(data)]
+    assert main(init) == 0
+    capsys.readouterr()
+    fill(data, SECRET, b"other")
+    return str(data)
+
+
+def fill(data: Path, *contents: bytes, damages: bool = False) -> None:
+    async def push(registry: Registry) -> None:
+        for content in contents:
+            digest = await push_blob(registry, content)
+            if damages:
+                flip(await file_of(registry, data / "blobs", digest))
+
+    with_registry(data, push)
+
+
+def test_what_is_plain_is_sealed_and_told(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, lines = ended(capsys, "seal", "status", "--data", plain)
+    assert (status, lines[1].split(",")[0]) == (0, "stored plain: 2 of 2 blobs")
+    status, (line,) = ended(capsys, "seal", "--data", plain, "--limit-rate", "100000000")
+    assert status == 0
+    assert line.startswith("2 blobs sealed, ")
+    status, (line,) = ended(capsys, "seal", "--data", plain)
+    assert (status, line.split(",")[0]) == (0, "0 blobs sealed")
+    status, lines = ended(capsys, "seal", "status", "--data", plain, "--output", "json")
+    told = json.loads("\n".join(lines))
+    assert (status, told["blobs"], told["plain_blobs"], told["plain_bytes"]) == (0, 2, 0, 0)
+
+
+def test_a_damaged_blob_is_named(plain: str, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(Path(plain), b"damaged", damages=True)
+    status, (damaged, healing, sealed) = ended(capsys, "seal", "--data", plain)
+    assert status == 1
+    assert "its bytes hash to sha256:" in damaged
+    assert healing == "1 blobs are damaged: a push of the same image heals them"
+    assert sealed.startswith("2 blobs sealed, ")
+
+
+def test_nothing_is_sealed_if_sealing_is_off(
+    plain: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ENTREPOT_SEALING", "off")
+    assert main(["seal", "--data", plain]) != 0
+    assert "sealing is off" in capsys.readouterr().err

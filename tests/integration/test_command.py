@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import subprocess
 import sys
@@ -14,37 +13,31 @@ from typing import Final
 import httpx
 import pytest
 
+from registry.cli.main import main
 from tests.databases import program_environment
-from tests.integration.serving_app import wait_until
-from tests.live import ROOT, start_registry
+from tests.live import start_registry
 from tests.postgresql import free_port
+from tests.waiting import until
 
 LAYER: Final = b"layer" * 10_000
 
 
-def entrepot(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "registry", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
-    )
-
-
+@pytest.mark.usefixtures("no_settings")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "registry.example"])
-def test_dev_listens_on_loopback_only(host: str, tmp_path: Path) -> None:
-    ended = entrepot("dev", "--host", host, "--data", str(tmp_path / "data"))
-    assert ended.returncode == 2
-    assert "loopback" in ended.stderr
+def test_dev_listens_on_loopback_only(
+    host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dev", "--host", host, "--data", str(tmp_path / "data")]) == 2
+    assert "loopback" in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
 
 
-def test_an_unknown_setting_is_refused() -> None:
-    ended = entrepot("fsck", ENTREPOT_TYPO="1")
-    assert ended.returncode == 2
-    assert "ENTREPOT_TYPO" in ended.stderr
+def test_an_unknown_setting_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ENTREPOT_TYPO", "1")
+    assert main(["fsck"]) == 2
+    assert "ENTREPOT_TYPO" in capsys.readouterr().err
 
 
 def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
@@ -69,17 +62,24 @@ def test_dev_tells_what_to_try_and_keeps_its_data(tmp_path: Path) -> None:
             assert registry.stop(signal.SIGINT) == 0
 
 
-def test_dev_loads_nothing_that_only_serve_needs() -> None:
-    """Its start is mostly imports: some two seconds of them on a slow machine."""
-    code = "import sys, registry.cli.server.dev; print(*sys.modules)"
+def loaded_by(code: str) -> set[str]:
+    """Return the modules that a program has loaded at its end, which it prints to stderr."""
     found = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", f"import sys; {code}"],
         env=program_environment(),
         check=True,
         capture_output=True,
         text=True,
     )
-    loaded = set(found.stdout.split())
+    return set(found.stderr.split())
+
+
+TELL: Final = "sys.stderr.write(' '.join(sys.modules))"
+
+
+def test_dev_loads_nothing_that_only_serve_needs() -> None:
+    """Its start is mostly imports: some two seconds of them on a slow machine."""
+    loaded = loaded_by(f"import registry.cli.server.dev; {TELL}")
     assert "registry.distribution.app" in loaded
     dear = {"alembic", "jinja2", "registry.console.app", "cloudcore.identity.routes", "rich"}
     dear |= {"registry.control.routes", "cloudcore.catalog.routes", "registry.composition.serve"}
@@ -87,34 +87,14 @@ def test_dev_loads_nothing_that_only_serve_needs() -> None:
 
 
 def test_the_command_line_loads_no_server() -> None:
-    code = "import sys, registry.cli.main as m; m.make_parser(); print(*sys.modules)"
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        env=program_environment(),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    loaded = set(found.stdout.split())
+    loaded = loaded_by(f"import registry.cli.main as m; m.make_parser(); {TELL}")
     assert "registry.composition.families" in loaded
     assert not loaded & {"litestar", "sqlalchemy", "registry.composition.main", "asyncio"}
 
 
 def test_a_server_loads_no_other_commands() -> None:
-    code = (
-        "import sys; from registry.cli.main import main\n"
-        "try: main(['serve', '--help'])\n"
-        "except SystemExit: sys.stderr.write(' '.join(sys.modules))"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        env=program_environment(),
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    loaded = set(found.stderr.split())
-    assert "--metrics HOST:PORT" in found.stdout
+    code = "from registry.cli.main import main\ntry: main(['serve', '--help'])\n"
+    loaded = loaded_by(f"{code}except SystemExit: {TELL}")
     assert "registry.cli.server.commands" in loaded
     assert not loaded & {"registry.cli.commands.tags", "registry.cli.commands.completion"}
 
@@ -138,7 +118,7 @@ def test_metrics_are_served_apart(tmp_path: Path) -> None:
             "entrepot_disk_free_bytes ",
         ):
             # A worker shows its counts to the others at its next tick.
-            wait_until(partial(shows, metrics, answered))
+            until(partial(shows, metrics, answered))
     finally:
         registry.stop()
 
@@ -156,6 +136,6 @@ def test_damaged_blobs_are_counted(tmp_path: Path) -> None:
             answer = httpx.get(f"{registry.url}/v2/dev/app/blobs/{digest}")
             assert answer.status_code == 404
         counted = "entrepot_damaged_blobs_total 1.0"
-        wait_until(lambda: counted in httpx.get(f"http://{metrics}/metrics").text)
+        until(lambda: counted in httpx.get(f"http://{metrics}/metrics").text)
     finally:
         registry.stop()

@@ -36,12 +36,6 @@ async def _send(shop: Shop, path: str, status: int = 303, /, **fields: str) -> A
     return answer
 
 
-async def _ask(shop: Shop, path: str) -> Any:  # noqa: ANN401 - JSON
-    answer = await shop.served.ask("GET", path, token=shop.served.acme.program_token)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
 async def test_a_registered_server_is_told_with_a_password_that_is_never_shown_again(
     shop: Shop,
 ) -> None:
@@ -61,12 +55,12 @@ async def test_a_registered_server_is_told_with_a_password_that_is_never_shown_a
     assert "Stop this" not in shown
     assert "Reset its owner" not in shown
 
-    def read(tx: Connection) -> Any:  # noqa: ANN401
+    def find(tx: Connection) -> Any:  # noqa: ANN401
         return CLUSTERS.find(tx, shop.served.acme.account_id, there.rpartition("/")[2])
 
     from cloudcore.databases.clusters.states import open_password  # noqa: PLC0415
 
-    found = await shop.served.database.read(read)
+    found = await shop.served.database.read(find)
     assert open_password(shop.served.keyring, found) == secret
 
 
@@ -101,50 +95,3 @@ async def test_backups_are_drawn_and_told(shop: Shop) -> None:
         assert "Your role may not see its backups." in limited
         for words in ('<svg class="map', "Back up now", "Restore to", "Save the sch", "Delete"):
             assert words not in limited
-
-
-async def test_a_backup_is_proved_and_restored(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    path = f"{found.page}/backups/{found.incremental}"
-    shown = await _see(shop, path)
-    assert "Never restored: nobody knows that it can be." in shown
-    assert f"{found.page}/backups/{found.base}" in shown
-    assert re.search(r'id="memory_mb"[^>]* value="256"', shown)  # as the cluster has
-    await _send(shop, f"{path}/verify")
-    assert "A proof waits for its turn" in await _see(shop, path)
-    wrong = (await _send(shop, f"{path}/restore", 400, restore_name="No Name")).text
-    assert re.search(r'id="restore_name"[^>]* aria-invalid="true"', wrong)
-    fields = {"restore_name": "copy", "restore_bucket": "backups-of-acme", "memory_mb": "512"}
-    told = (await _send(shop, f"{path}/restore", 200, **fields)).text
-    assert "It is being restored from shop." in told
-    (there,) = re.findall(rf'href="{LIST}/([0-9a-f-]+)"', told)
-    new = (await _ask(shop, f"/v1/clusters/{there}"))["cluster"]
-    assert (new["name"], new["bucket"]["name"]) == ("copy", "backups-of-acme")
-    assert new["source"]["backup_id"] == found.incremental
-    assert new["size"]["memory_mb"] == 512
-    failed = await _see(shop, f"{found.page}/backups/{found.failed}")
-    assert "the bucket is <full>" in failed
-    assert "Restore it" not in failed
-    assert "Prove it" not in failed
-    foreign = shop.served.globex.ids["/v1/clusters/{}"]
-    await _see(shop, f"{LIST}/{foreign}", 404)
-    await _see(shop, f"{LIST}/{foreign}/backups/{found.base}", 404)
-
-
-async def test_a_moment_within_the_window_is_restored(shop: Shop) -> None:
-    found = await furnish_cluster(shop)
-    backup = await _ask(shop, f"/v1/clusters/{found.cluster}/backups/{found.incremental}")
-    moment = backup["backup"]["completed_at"]
-    assert re.search(
-        r"From \d{4}-\S+ [\d:]{8} to \d{4}-\S+ [\d:]{8}\.", await _see(shop, found.page)
-    )
-    early = {"restore_name": "early", "target_time": "2001-01-01T00:00:00"}
-    wrong = (await _send(shop, f"{found.page}/restore", 409, **early)).text
-    assert re.search(r'id="target_time"[^>]* aria-invalid="true"', wrong)
-    assert "lies between" in wrong
-    later = f"{moment[:17]}59"
-    fields = {"restore_name": "then", "target_time": later}
-    told = (await _send(shop, f"{found.page}/restore", 200, **fields)).text
-    (there,) = re.findall(rf'href="{LIST}/([0-9a-f-]+)"', told)
-    source = (await _ask(shop, f"/v1/clusters/{there}"))["cluster"]["source"]
-    assert source["target_time"].startswith(later)

@@ -96,103 +96,6 @@ async def test_tags_are_sorted_and_those_of_signatures_folded(shop: Shop) -> Non
     assert spelled in tags_of(await shop.see("/tags?prefix=sha256&all=1"))
 
 
-async def test_a_selection_is_deleted_after_a_page_that_tells_what_is_held(shop: Shop) -> None:
-    parts = [await shop.image(f"held-{number}", f"held-{number}") for number in range(2)]
-    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": parts[:1]}
-    whole = await shop.manifest(index, "holder")
-    pinned = await shop.image("pinned", "pinned")
-    await shop.call("PUT", f"/images/{pinned['digest']}/pins/production", {"expires_at": None})
-
-    def picks(*images: Descriptor) -> dict[str, str]:
-        return {f"pick.{image['digest']}": "on" for image in images}
-
-    asked = (await shop.send("/images/delete", **picks(*parts, pinned))).text
-    assert "Delete 3 images?" in asked
-    assert "is part of an index: stays" in row_of(asked, parts[0]["digest"])
-    assert "is pinned: stays" in row_of(asked, pinned["digest"])
-    assert "Delete what is pinned or part of an index too: who pulls the index" in asked
-    assert "Delete 1 image, and the others if ticked</button>" in asked
-    named = re.search(r'name="digests" value="([^"]*)"', asked)
-    assert named
-    assert set(named[1].split()) == {each["digest"] for each in (*parts, pinned)}
-    done = await shop.send("/images/delete", confirmed="yes", digests=named[1])
-    assert "1 image was deleted" in done.text
-    assert "delete the index first, or force" in row_of(done.text, parts[0]["digest"])
-    assert "To force what is pinned or part of an index, select it again" in done.text
-    assert "<b>production</b>" in row_of(done.text, pinned["digest"])
-    assert "The images are back." in await undone(shop, done.text)
-    forced = await shop.send("/images/delete", confirmed="yes", digests=named[1], force="on")
-    assert "To force" not in forced.text
-    assert "The images are back." in await undone(shop, forced.text)
-    await shop.told("/images/delete", confirmed="yes", digests=parts[1]["digest"])
-
-    asked = (await shop.send("/images/delete", **picks(parts[0], whole))).text
-    assert "Delete 2 images?" in asked  # the index goes first
-    named = re.search(r'name="digests" value="([^"]*)"', asked)
-    assert named
-    assert named[1].split() == [whole["digest"], parts[0]["digest"]]
-    page = await shop.told("/images/delete", confirmed="yes", digests=named[1])
-    assert "The images were deleted, with their tags." in page
-    assert whole["digest"] not in await shop.see()
-    again = await shop.told("/images/restore", digests=named[1])
-    assert "The images are back." in again
-    assert "holder" in again
-
-
-async def test_a_part_of_an_index_goes_if_that_is_said_and_comes_back(shop: Shop) -> None:
-    part, other = await shop.image("forced", "forced"), await shop.image("not forced")
-    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [part, other]}
-    whole = await shop.manifest(index, "sparse")
-    path = f"/images/{part['digest']}"
-    page = await shop.see(path)
-    assert "Delete it although an index lists it: who pulls the index for its platform" in page
-    assert (await shop.send(f"{path}/delete")).status_code == 409
-    selection = {"confirmed": "yes", "digests": part["digest"]}
-    for form, fields in ((f"{path}/delete", {}), ("/images/delete", selection)):
-        done = await shop.send(form, force="on", **fields)
-        assert done.status_code == 200
-        row = row_of(done.text, part["digest"])
-        assert "It is lacking now in" in row
-        assert "(sparse)" in row
-        assert '<span class="quiet">not here</span>' in await shop.see(f"/images/{whole['digest']}")
-        await undone(shop, done.text)
-        assert "not here" not in await shop.see(f"/images/{whole['digest']}")
-    for each in (whole, part, other):  # other tests count what is here
-        await shop.call("DELETE", f"/images/{each['digest']}")
-
-
-async def undone(shop: Shop, page: str) -> str:
-    """Click Undo in a page, and return the page to which it leads."""
-    form = page.partition('class="said"')[2].partition("</form>")[0]
-    assert "<button>Undo</button>" in form, page
-    action = re.search(r'action="([^"]*)"', form)
-    assert action
-    fields = dict(re.findall(r'name="([^"]*)" value="([^"]*)"', form))
-    sent = await shop.browser.post(action[1], data=fields)
-    assert sent.status_code == 303, sent.text
-    return (await shop.browser.get(sent.headers["location"])).text
-
-
-async def test_an_index_deleted_with_its_children_comes_back_with_them(shop: Shop) -> None:
-    parts = [await shop.image(f"together-{number}") for number in range(2)]
-    index = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": parts}
-    whole = await shop.manifest(index, "together")
-    digests = [each["digest"] for each in (whole, *parts)]
-    path = f"/images/{whole['digest']}/delete-with-children"
-    done = await shop.send(path, digests=" ".join(digests))
-    assert "3 images were deleted." in done.text
-    counts = re.search(r"[0-9]+ images?, [0-9]+ tags?", await shop.see())
-    assert counts
-    assert counts[0] in done.text  # those of after the deletion
-    page = await undone(shop, done.text)
-    assert "The image is back." in page
-    for digest in digests:
-        await shop.call("GET", f"/images/{digest}")
-    assert (await shop.call("GET", "/tags/together"))["tag"]["digest"] == whole["digest"]
-    again = await shop.send(path, digests=" ".join(digests))  # other tests count what is here
-    assert "3 images were deleted." in again.text
-
-
 async def test_a_search_says_above_its_list_that_names_may_be_missing(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,14 +109,6 @@ async def test_a_search_says_above_its_list_that_names_may_be_missing(
     assert found.index('role="status">This list') < found.index('href="/console/acme/app"')
     assert note in nothing
     assert re.search(r"No name contains <b>absent-name</b> so far\.", nothing)
-
-
-async def test_an_empty_selection_deletes_nothing(shop: Shop) -> None:
-    assert "No image is selected." in (await shop.send("/images/delete", other="x")).text
-    assert (await shop.send("/images/delete", confirmed="yes")).status_code == 400
-    gone = {f"pick.sha256:{'0' * 64}": "on", "pick.": "on", "pick.../..": "on"}
-    answer = await shop.send("/images/delete", **gone)
-    assert (answer.status_code, "No image is selected." in answer.text) == (200, True)
 
 
 async def test_an_image_is_told_whole(shop: Shop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -23,7 +24,7 @@ LOOK: Final = ("iam:Get*", "iam:List*", "registry:Describe*", "registry:Get*", "
 ABSENT: Final = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
 ONE: Final = f"{HOME}/{{}}"
 BY_ROUTES: Final = {"/console/services/route-tables/{}/routes/remove"}
-"""No table here has a route that can be taken away; `test_console_vpcs`."""
+"""No table here has a route that can be taken away; `pages/services.txt`."""
 BY_RUNS: Final = {f"{ONE}/lifecycle/restore", "/console/storage/collection"}
 """Forms that are shown only once a run has ended, and no worker runs here."""
 ALWAYS: Final = {
@@ -33,8 +34,17 @@ ALWAYS: Final = {
 """Forms of everyone who has signed in."""
 
 
+@pytest.fixture(scope="module")
+async def shop(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shop]:
+    """Return a furnished console, which tests share that take nothing away."""
+    async with open_shop(tmp_path_factory.mktemp("rights") / "data") as shop:
+        await furnish(shop)
+        yield shop
+
+
 @pytest.fixture
-async def shop(tmp_path: Any) -> AsyncIterator[Shop]:  # noqa: ANN401
+async def fresh(tmp_path: Path) -> AsyncIterator[Shop]:
+    """Return a furnished console of the test's own, whose forms it may all send."""
     async with open_shop(tmp_path / "data") as shop:
         await furnish(shop)
         yield shop
@@ -132,21 +142,21 @@ async def walk(shop: Shop, browser: Any) -> Walk:  # noqa: ANN401
     ids=["reader", "pusher", "onlooker", "keeper"],
 )
 async def test_a_role_is_shown_what_it_may_do(
-    shop: Shop, actions: Sequence[str], shown: set[str]
+    fresh: Shop, actions: Sequence[str], shown: set[str]
 ) -> None:
-    person, token = await shop.served.add_person("plain")
-    acme = shop.served.acme
-    await shop.served.join(acme.organization_id, person.email, token, by=acme.person_token)
-    async with shop.browser_that_may(*actions, person_token=token) as browser:
-        walked = await walk(shop, browser)
+    person, token = await fresh.served.add_person("plain")
+    acme = fresh.served.acme
+    await fresh.served.join(acme.organization_id, person.email, token, by=acme.person_token)
+    async with fresh.browser_that_may(*actions, person_token=token) as browser:
+        walked = await walk(fresh, browser)
         assert walked.kinds - ALWAYS == shown
         assert ("/console/audit" in walked.pages) == ("audit:*" in actions)
         await walked.send()
         assert walked.refused == []
 
 
-async def test_who_may_do_everything_is_shown_everything(shop: Shop) -> None:
-    walked = await walk(shop, shop.browser)
+async def test_who_may_do_everything_is_shown_everything(fresh: Shop) -> None:
+    walked = await walk(fresh, fresh.browser)
     await walked.send()
     assert walked.refused == []
     assert _posted() - walked.kinds == BY_RUNS | BY_ROUTES

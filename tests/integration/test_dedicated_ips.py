@@ -96,7 +96,6 @@ async def world(tmp_path: Path, metadata_url: str) -> AsyncIterator[World]:
         yield world
 
 
-@on_both_databases
 async def test_a_pool_is_named_by_id_crn_or_name_and_null_unassigns_it(world: World) -> None:
     """Empty or omitted is unassigned; unknown is 404, foreign 400; with nothing left it is 409."""
     pool, refused = await world.pool("outbound"), []

@@ -20,8 +20,6 @@ from cloudcore.jobs.outbox import outbox
 from tests.databases import on_both_databases, opened
 from tests.integration.billing_world import DAY, World
 
-pytestmark = on_both_databases
-
 RATE_HEADERS: Final = ("x-ratelimit-limit", "x-ratelimit-reset", "retry-after")
 
 
@@ -53,6 +51,7 @@ def pay_path(invoice: dict[str, Any]) -> str:
     return f"/v1/invoices/{invoice['id']}/pay"
 
 
+@on_both_databases
 async def test_an_invoice_is_paid_once(billed: World) -> None:
     invoice = await billed.owing()
     answer = await billed.ask("POST", pay_path(invoice), key="pay")
@@ -69,6 +68,7 @@ async def test_an_invoice_is_paid_once(billed: World) -> None:
     assert await ledger(billed) == [(invoice["total"], "")]
 
 
+@on_both_databases
 async def test_payments_at_once_move_money_once(billed: World) -> None:
     invoice = await billed.owing()
     async with asyncio.TaskGroup() as together:
@@ -111,6 +111,7 @@ async def test_attempts_are_exhausted_per_invoice(billed: World) -> None:
     assert len(await ledger(billed)) == 6
 
 
+@on_both_databases
 async def test_attempts_survive_a_restart(billed: World, metadata_url: str) -> None:
     """What another process finds: the count, and which requests were answered."""
     invoice = await billed.owing("tok_chargeDeclined")
@@ -136,6 +137,7 @@ async def test_attempts_survive_a_restart(billed: World, metadata_url: str) -> N
     assert (await billed.ask("POST", pay_path(invoice))).status_code == 429
 
 
+@on_both_databases
 async def test_a_closed_month_is_paid_by_the_default_method_and_retried_on_following_days(
     billed: World,
 ) -> None:
@@ -202,6 +204,7 @@ async def test_another_method_than_the_default_may_pay(billed: World) -> None:
     assert await ledger(billed) == [(invoice["total"], "")]
 
 
+@on_both_databases
 async def test_an_outage_is_no_decline_and_the_payment_goes_on_by_itself(billed: World) -> None:
     """What is told apart: an outage counts nothing, and no other payment begins meanwhile."""
     invoice = await billed.owing("tok_chargeUnavailable")
@@ -232,6 +235,7 @@ class DiesAfterCharging(EmbeddedProcessor):
         raise asyncio.CancelledError
 
 
+@on_both_databases
 async def test_a_crash_after_the_charge_never_charges_twice(billed: World) -> None:
     """The row of the charge is there before the call; the job goes on with the same key."""
     invoice = await billed.owing()

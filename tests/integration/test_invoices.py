@@ -35,8 +35,6 @@ from tests.integration.billing_world import (
 from tests.integration.served_world import Tenant
 from tests.soak import IS_SOAK
 
-pytestmark = on_both_databases
-
 SEED: Final = random.randrange(1 << 32) if IS_SOAK else 20261001
 OCTOBER: Final = "2026-10-01T00:00:00.000000Z"
 NOVEMBER: Final = "2026-11-01T00:00:00.000000Z"
@@ -67,6 +65,7 @@ def rounded(value: Decimal) -> Decimal:
     return value.quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 
+@on_both_databases
 async def test_a_month_of_use_is_what_an_independent_sum_says(billed: World) -> None:
     """Over several accounts and SKUs of two organizations, hour by hour."""
     chance = random.Random(SEED)
@@ -109,6 +108,7 @@ async def test_a_month_of_use_is_what_an_independent_sum_says(billed: World) -> 
         assert (invoice["attempts"], invoice["paid_at"]) == (0, None)
 
 
+@on_both_databases
 async def test_late_use_is_on_the_next_invoice_and_on_no_other(billed: World) -> None:
     """Reported after its month was closed; what is on an invoice never changes."""
     account = billed.acme.account_id
@@ -166,6 +166,7 @@ async def test_months_are_closed_again_after_a_clock_that_was_ahead(billed: Worl
     assert found == [("2026-10", "2.10"), ("2027-10", "1.05")]
 
 
+@on_both_databases
 async def test_processes_that_close_a_month_at_once_bill_it_once(billed: World) -> None:
     account = billed.acme.account_id
     for day in range(1, 20):
@@ -178,6 +179,7 @@ async def test_processes_that_close_a_month_at_once_bill_it_once(billed: World) 
     assert invoice["total"] == "21.00"  # 19 times 0.105, rounded half up, and 19.00
 
 
+@on_both_databases
 async def test_a_closer_that_is_late_bills_nothing_twice(billed: World) -> None:
     """What it has read is compared when it writes: the month after was closed meanwhile."""
     account, needs = billed.acme.account_id, billed.needs
@@ -243,6 +245,7 @@ async def test_each_currency_has_an_invoice(billed: World) -> None:
     assert totals == [("EUR", "0.11"), ("JPY", "4")]  # 3.5 yen, rounded half up
 
 
+@on_both_databases
 async def test_what_is_billed_is_what_was_used(billed: World) -> None:
     """Over random use, reports that are late and closings at any time: each unit on one line."""
     chance = random.Random(SEED)
@@ -275,6 +278,7 @@ async def test_what_is_billed_is_what_was_used(billed: World) -> None:
     assert await billed.served.database.read(recorded) == dict(total)
 
 
+@on_both_databases
 async def test_the_list_is_that_of_the_organization_and_by_state(billed: World) -> None:
     invoice = await billed.owing()
     other = billed.token(billed.served.globex)

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
 from tests import described as resources
 from tests.certificates import uploaded
-from tests.integration.served_world import Served, Tenant
+from tests.integration.served_world import Served, Tenant, open_served
 from tests.spec.operations import OPERATIONS, Operation
 from tests.tenants import Statement, allow, deny
 
@@ -40,6 +41,8 @@ KINDS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 """The right that naming one needs, and the request that makes one, without its name."""
 IT: Final = "<it>"
 """In the body of a request, what it names."""
+ANEW: Final = "<anew>"
+"""In the body of a request, a word that no other has, as they share an install."""
 
 
 class Naming(NamedTuple):
@@ -73,14 +76,14 @@ class Naming(NamedTuple):
 
     def body(self, value: str) -> dict[str, Any]:
         """Return a body that names `value`."""
-        made = (
-            self.more if "." in self.field or "[]" in self.field else {self.field: IT, **self.more}
-        )
-        body: dict[str, Any] = json.loads(json.dumps(made).replace(IT, value))
+        is_below = "." in self.field or "[]" in self.field
+        made = self.more if is_below else {self.field: IT, **self.more}
+        filled = json.dumps(made).replace(IT, value).replace(ANEW, f"n{uuid4().hex}")
+        body: dict[str, Any] = json.loads(filled)
         return body
 
 
-_NEW: Final = {"name": "new"}
+_NEW: Final = {"name": ANEW}
 _POOL: Final = ("ip_pool", "ip-pool")
 _REDRIVE: Final = ("redrive_policy.dead_letter_queue", "queue")
 _REDRIVEN: Final = {"redrive_policy": {"dead_letter_queue": IT}}
@@ -122,7 +125,7 @@ NAMING: Final = (
     ),
     Naming(
         *(_SUBSCRIPTIONS, *_REDRIVE, "notifications:Subscribe"),
-        {"protocol": "https", "endpoint": "https://192.0.32.7/new", **_REDRIVEN},
+        {"protocol": "https", "endpoint": f"https://192.0.32.7/{ANEW}", **_REDRIVEN},
     ),
     Naming(
         "PATCH /v1/topics/{topic_id}/subscriptions/{subscription_id}",
@@ -130,7 +133,7 @@ NAMING: Final = (
     ),
     Naming(
         *("POST /v1/identities", *_POOL, "email:CreateIdentity"),
-        {"value": "new.example.com", "kind": "domain"},
+        {"value": f"{ANEW}.example.com", "kind": "domain"},
     ),
     Naming("PATCH /v1/identities/{identity_id}", *_POOL, "email:UpdateIdentity"),
     Naming("POST /v1/dedicated-ips", *_POOL, "email:RequestDedicatedIP"),
@@ -206,8 +209,6 @@ NAMES_NOTHING: Final = frozenset(
         *("resource",),
     }
 )
-
-
 OF_PERSONS: Final = {("POST /v1/users/me/container-passwords", "role")}
 """A person has no right to ask for: who is not assigned to the role is told that there is none."""
 OF_BALANCERS: Final = {
@@ -235,16 +236,10 @@ def test_each_field_of_a_request_that_names_a_resource_is_known(described: dict[
     assert len(fields) > 100
     naming = {(each.operation, each.field) for each in NAMING}
     assert naming <= fields
+    elsewhere = OF_PERSONS | OF_BALANCERS | OF_CLUSTERS | OF_NETWORKS | OF_OPERATORS
     unknown = {
         (operation, field)
-        for operation, field in fields
-        - naming
-        - OF_PERSONS
-        - OF_BALANCERS
-        - OF_CLUSTERS
-        - OF_NETWORKS
-        - OF_OPERATORS
-        - resources.fields()
+        for operation, field in fields - naming - elsewhere - resources.fields()
         if field.rpartition(".")[2].removesuffix("[]") not in NAMES_NOTHING
     }
     assert unknown == set()
@@ -272,10 +267,28 @@ def _texts(described: dict[str, Any], shape: dict[str, Any], path: str) -> Itera
         yield path
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """Return an install that all these tests share: each has callers of its own."""
+    async with open_served(tmp_path_factory.mktemp("named") / "data") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 async def there(served: Served) -> dict[str, str]:
     """Make one thing of each kind, called ``there``; return the ids by kind."""
     return {kind: await make(served, served.acme, kind, "there") for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+async def theirs(served: Served) -> dict[str, str]:
+    """Make the same for another account, called ``theirs``."""
+    return {kind: await make(served, served.globex, kind, "theirs") for kind in KINDS}
+
+
+async def caller(served: Served, *statements: Statement) -> str:
+    """Return the token of a new program that may do this and no more."""
+    return await served.token_that_may(*statements, name=f"caller-{uuid4().hex}")
 
 
 async def make(served: Served, tenant: Tenant, kind: str, name: str) -> str:
@@ -327,7 +340,7 @@ async def test_who_may_not_use_it_is_told_the_same_whether_or_not_it_exists(
     served: Served, there: dict[str, str], naming: Naming
 ) -> None:
     of_another = allow(naming.action, on=naming.crn("*", "mine-*"))
-    token = await served.token_that_may(*own(naming), of_another, name="caller")
+    token = await caller(served, *own(naming), of_another)
     exist = forms_of(naming, served, "there", there[naming.kind])
     absent = forms_of(naming, served, "nothing", UNKNOWN)
     for form, value in exist.items():
@@ -346,7 +359,7 @@ async def test_a_denial_tells_of_an_id_no_more_than_a_missing_right(
     """A name is in the caller's own policy, whether or not there is such a thing."""
     denied = deny(naming.action, on=naming.crn("*", "there"))
     elsewhere = allow(naming.action, on=naming.crn("*", "mine-*"))
-    token = await served.token_that_may(*own(naming), elsewhere, denied, name="caller")
+    token = await caller(served, *own(naming), elsewhere, denied)
     for form in naming.forms:
         found = await ask(
             served, naming, token, forms_of(naming, served, "there", there[naming.kind])[form]
@@ -357,13 +370,12 @@ async def test_a_denial_tells_of_an_id_no_more_than_a_missing_right(
 
 @each_naming
 async def test_who_may_use_it_is_told_that_it_is_missing(
-    served: Served, there: dict[str, str], naming: Naming
+    served: Served, there: dict[str, str], theirs: dict[str, str], naming: Naming
 ) -> None:
-    token = await served.token_that_may(*own(naming), allow(naming.action), name="caller")
+    token = await caller(served, *own(naming), allow(naming.action))
     absent = [*forms_of(naming, served, "nothing", UNKNOWN).values()]
     if not naming.is_across_accounts:
-        theirs = await make(served, served.globex, naming.kind, "theirs")
-        absent += forms_of(naming, served, "theirs", theirs).values()
+        absent += forms_of(naming, served, "theirs", theirs[naming.kind]).values()
     for value in absent:
         status, said = await ask(served, naming, token, value)
         assert status == 404, (value, said)
@@ -376,7 +388,7 @@ async def test_who_may_use_it_is_told_that_it_is_missing(
 async def test_what_is_malformed_or_foreign_is_told_to_all(served: Served, naming: Naming) -> None:
     """Without the right, too: it says nothing of what exists."""
     elsewhere = allow(naming.action, on=naming.crn("*", "mine-*"))
-    token = await served.token_that_may(*own(naming), elsewhere, name="caller")
+    token = await caller(served, *own(naming), elsewhere)
     values = ["crn:nothing"]
     if not naming.is_across_accounts and naming.operation != "POST /v1/policy-simulations":
         values.append(naming.crn(served.globex.account_id, "there"))
@@ -398,12 +410,9 @@ async def test_a_key_whose_use_one_may_not_see_is_told_like_one_that_is_not_ther
 ) -> None:
     """It is asked of all repositories, since what a key protects may be anywhere."""
     some = allow("registry:DescribeKeyUsage", on="crn:registry:local:*:repository/mine-*")
-    token = await served.token_that_may(some, allow("kms:*"), name="caller")
-    own, theirs = there["key"], served.globex.ids["/v1/keys/{}"]
-    answers = [
-        await served.ask("GET", f"/v1/key-usage/{each}", token=token)
-        for each in (own, theirs, UNKNOWN)
-    ]
+    token = await caller(served, some, allow("kms:*"))
+    keys = (there["key"], served.globex.ids["/v1/keys/{}"], UNKNOWN)
+    answers = [await served.ask("GET", f"/v1/key-usage/{each}", token=token) for each in keys]
     assert {each.status_code for each in answers} == {403}
     said = {json.dumps(each.json()["error"] | {"request_id": ""}) for each in answers}
     assert len(said) == 1
@@ -436,24 +445,17 @@ async def ask_bucket(
     return answer.status_code, UUIDS.sub("<id>", answer.text)
 
 
-def each_operation_on_buckets(test: Any) -> Any:  # noqa: ANN401 - a decorator
-    ids = [f"{each.method} {each.path}" for each in BUCKETS]
-    return pytest.mark.parametrize("operation", BUCKETS, ids=ids)(test)
-
-
 def test_all_operations_on_a_bucket_are_asked() -> None:
     assert len(BUCKETS) == 17
     assert BUCKET_BODIES.keys() <= {f"{each.method} {each.path}" for each in BUCKETS}
 
 
-@each_operation_on_buckets
+@pytest.mark.parametrize("operation", BUCKETS, ids=lambda each: f"{each.method} {each.path}")
 async def test_a_bucket_that_one_may_not_use_is_told_like_one_that_is_not_there(
     served: Served, operation: Operation
 ) -> None:
     assert operation.action is not None
-    token = await served.token_that_may(
-        allow(operation.action, on=f"{BUCKET}mine-*"), name="caller"
-    )
+    token = await caller(served, allow(operation.action, on=f"{BUCKET}mine-*"))
     upload = served.acme.ids["/v1/buckets/{}/multipart-uploads/{}"]
     own, theirs = f"bucket-of-{served.acme.handle}", f"bucket-of-{served.globex.handle}"
     answers = [
@@ -488,13 +490,11 @@ async def test_an_upload_that_one_may_not_use_is_told_like_one_that_is_not_there
     elsewhere = allow(operation.action, on=f"{BUCKET}{own}/mine/*")
     denied = deny(operation.action, on=f"{BUCKET}{own}/key-of-acme")
     upload = served.acme.ids["/v1/buckets/{}/multipart-uploads/{}"]
-    for name, statements in (("one", (elsewhere,)), ("two", (elsewhere, denied))):
-        token = await served.token_that_may(*statements, name=name)
+    for statements in ((elsewhere,), (elsewhere, denied)):
+        token = await caller(served, *statements)
         found = await ask_bucket(served, operation, token, own, upload)
         assert found[0] == 403
         assert await ask_bucket(served, operation, token, own) == found
-    token = await served.token_that_may(
-        allow(operation.action, on=f"{BUCKET}{own}/*"), name="three"
-    )
+    token = await caller(served, allow(operation.action, on=f"{BUCKET}{own}/*"))
     status, said = await ask_bucket(served, operation, token, own)
     assert (status, "upload_not_found" in said) == (404, True), said

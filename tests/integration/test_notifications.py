@@ -14,7 +14,6 @@ from tests.webhook_receiver import status
 HOUR = 3600
 
 
-@on_both_databases
 async def test_webhooks_and_mail_start_pending_and_a_200_to_the_handshake_never_confirms(
     notified: World,
 ) -> None:
@@ -54,7 +53,6 @@ async def test_what_was_published_before_the_confirmation_but_not_looked_at_is_n
     assert not notified.hook.of("notification")
 
 
-@on_both_databases
 async def test_a_subscribed_queue_gets_messages_at_once(notified: World) -> None:
     queue_id = await notified.queue("orders")
     topic = await notified.topic()
@@ -264,7 +262,6 @@ async def test_a_change_of_a_subscription_keeps_replaces_and_removes_fields(
         assert (await notified.ask("PATCH", path, refused)).status_code == 400, refused
 
 
-@on_both_databases
 async def test_filters_and_across_names_or_within_values_and_never_look_into_the_body(
     notified: World,
 ) -> None:

@@ -22,7 +22,6 @@ PATH: Final = "/v1/payment-methods"
 ABSENT = "01890000-0000-7000-8000-0000000000ff"
 NUMBER: Final = "4242424242424242"
 """A number that cards are tried with; its check digit is right."""
-pytestmark = on_both_databases
 
 
 async def add(served: Served, tenant: Tenant, token: str, **more: object) -> dict[str, Any]:
@@ -55,6 +54,7 @@ async def second_account(served: Served, tenant: Tenant) -> str:
     return str(assumed.json()["access_token"])
 
 
+@on_both_databases
 async def test_the_list_is_that_of_the_organization(billed: World) -> None:
     """Two accounts of one organization see the same rows, another organization none of them."""
     served = billed.served
@@ -109,6 +109,7 @@ async def test_people_name_an_organization(billed: World) -> None:
     assert (await served.ask("GET", path, token=acme.person_token)).status_code == 200
 
 
+@on_both_databases
 async def test_exactly_one_is_the_default(billed: World) -> None:
     """The first one; then the one that is made it, and never two or none."""
     served = billed.served
@@ -132,6 +133,7 @@ async def test_exactly_one_is_the_default(billed: World) -> None:
     assert await defaults(served, acme) == [first["id"]]
 
 
+@on_both_databases
 async def test_racing_changes_leave_one_default(billed: World) -> None:
     served = billed.served
     acme = served.acme
@@ -154,6 +156,7 @@ async def test_racing_changes_leave_one_default(billed: World) -> None:
     assert len(await defaults(served, acme)) == 1
 
 
+@on_both_databases
 async def test_the_database_refuses_a_second_default(billed: World) -> None:
     """Whatever the code does: the partial index is the arbiter."""
     served = billed.served
@@ -193,93 +196,84 @@ async def test_fields_that_a_method_has_not_are_absent(billed: World) -> None:
     assert named["display_name"] == "Travel"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"type": "card", "token": NUMBER},
-        {"type": "card", "token": "tok_visa", "display_name": f"my {NUMBER}"},
-        {"type": "card", "token": "tok_visa", "display_name": "4242 4242 4242 4242"},
-        {"type": "card", "token": "tok_visa", "display_name": "4242-4242-4242-4242 12/29 123"},
-        {"type": "card", "token": "tok_visa", "display_name": "378282246310005"},
-        {"type": "card", "token": "tok_visa", "display_name": "4242  4242  4242  4242"},
-        {"type": "card", "token": "tok_visa", "display_name": "4242 - 4242 - 4242 - 4242"},
-        {"type": "card", "token": "tok_visa", "display_name": "4242\u20134242\u20134242\u20134242"},
-        {"type": "card", "token": "tok_visa", "display_name": "4242/4242/4242/4242"},
-        {"type": "card", "token": "tok_visa", "display_name": " ".join(NUMBER)},
-        {"type": "card", "token": "tok_visa", "display_name": "\u2074\u00b2" * 8},
-        {"type": "card", "token": "4242_4242_4242_4242"},
-        {"type": "card", "token": "tok_visa", "number": NUMBER, "cvc": "123"},
-        {"type": NUMBER, "token": "tok_visa"},
-        {"type": "card", "token": {"card": {"number": int(NUMBER)}}},
-        {NUMBER: "card"},
-        b'{"type": "card", "token": "' + NUMBER.encode() + b'"',
-    ],
+NUMBERS: Final[tuple[Any, ...]] = (
+    {"type": "card", "token": NUMBER},
+    {"type": "card", "token": "tok_visa", "display_name": f"my {NUMBER}"},
+    {"type": "card", "token": "tok_visa", "display_name": "4242 4242 4242 4242"},
+    {"type": "card", "token": "tok_visa", "display_name": "4242-4242-4242-4242 12/29 123"},
+    {"type": "card", "token": "tok_visa", "display_name": "378282246310005"},
+    {"type": "card", "token": "tok_visa", "display_name": "4242  4242  4242  4242"},
+    {"type": "card", "token": "tok_visa", "display_name": "4242 - 4242 - 4242 - 4242"},
+    {"type": "card", "token": "tok_visa", "display_name": "4242\u20134242\u20134242\u20134242"},
+    {"type": "card", "token": "tok_visa", "display_name": "4242/4242/4242/4242"},
+    {"type": "card", "token": "tok_visa", "display_name": " ".join(NUMBER)},
+    {"type": "card", "token": "tok_visa", "display_name": "\u2074\u00b2" * 8},
+    {"type": "card", "token": "4242_4242_4242_4242"},
+    {"type": "card", "token": "tok_visa", "number": NUMBER, "cvc": "123"},
+    {"type": NUMBER, "token": "tok_visa"},
+    {"type": "card", "token": {"card": {"number": int(NUMBER)}}},
+    {NUMBER: "card"},
+    b'{"type": "card", "token": "' + NUMBER.encode() + b'"',
 )
+"""Bodies with the number of a card somewhere."""
+
+
 async def test_the_number_of_a_card_is_refused(
-    billed: World, body: object, caplog: pytest.LogCaptureFixture
+    billed: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Raw numbers are 400 before anything is stored, and never logged or answered."""
     served = billed.served
-    acme = served.acme
+    token = served.acme.program_token
+    found = (await listed(served, token))[0]
     before = await served.database.read(_everything)
     caplog.set_level(logging.DEBUG)
-    keyed = {"Idempotency-Key": f"{uuid7()}", "Content-Type": "application/json"}
-    answer = await served.ask("POST", PATH, body, token=acme.program_token, headers=keyed)
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["error"]["params"]["reason"] == "card_number"
-    found = (await listed(served, acme.program_token))[0]
-    if isinstance(body, dict) and "display_name" in body:
-        name = {"display_name": body["display_name"]}
-        changed = await served.ask("PATCH", f"{PATH}/{found['id']}", name, token=acme.program_token)
-        assert changed.status_code == 400
-    for text in (answer.text, caplog.text, repr(caplog.records)):
-        assert "4242424242" not in text
-        assert "4242 4242" not in text
-    assert await served.database.read(_everything) == before
+    for body in NUMBERS:
+        keyed = {"Idempotency-Key": f"{uuid7()}", "Content-Type": "application/json"}
+        answer = await served.ask("POST", PATH, body, token=token, headers=keyed)
+        assert answer.status_code == 400, (body, answer.text)
+        assert answer.json()["error"]["params"]["reason"] == "card_number"
+        if isinstance(body, dict) and "display_name" in body:
+            name = {"display_name": body["display_name"]}
+            changed = await served.ask("PATCH", f"{PATH}/{found['id']}", name, token=token)
+            assert changed.status_code == 400, body
+        for text in (answer.text, caplog.text, repr(caplog.records)):
+            assert "4242424242" not in text, body
+            assert "4242 4242" not in text, body
+        assert await served.database.read(_everything) == before, body
 
 
-@pytest.mark.parametrize(
-    "body",
-    ['{{"type": "card", "token": "{}"}}', '{{"type": "card", "token": "tok_visa", "{}": 1}}'],
-)
-async def test_what_is_escaped_is_read_too(billed: World, body: str) -> None:
-    served = billed.served
+async def test_what_is_escaped_is_read_too(billed: World) -> None:
     number = "".join(f"\\u003{digit}" for digit in NUMBER)
-    answer = await served.ask(
-        "POST",
-        PATH,
-        body.format(number).encode(),
-        token=served.acme.program_token,
-        headers={"Content-Type": "application/json"},
-    )
-    assert answer.status_code == 400
-    assert answer.json()["error"]["params"]["reason"] == "card_number"
-    assert NUMBER not in answer.text
+    for body in (
+        f'{{"type": "card", "token": "{number}"}}',
+        f'{{"type": "card", "token": "tok_visa", "{number}": 1}}',
+    ):
+        answer = await send_json(billed.served, "POST", PATH, body.encode())
+        assert answer.status_code == 400, body
+        assert answer.json()["error"]["params"]["reason"] == "card_number"
+        assert NUMBER not in answer.text
 
 
-@pytest.mark.parametrize(("method", "at"), [("POST", PATH), ("PATCH", f"{PATH}/{ABSENT}")])
-async def test_a_body_in_which_it_takes_long_to_find_a_number_is_refused(
-    billed: World, method: str, at: str
-) -> None:
+async def test_a_body_in_which_it_takes_long_to_find_a_number_is_refused(billed: World) -> None:
     """All other requests wait meanwhile."""
     body = b'{"display_name": "' + b"11 " * 1400 + b'"}'
-    answer = await billed.served.ask(
-        method,
-        at,
-        body,
-        token=billed.served.acme.program_token,
-        headers={"Content-Type": "application/json"},
-    )
-    assert answer.status_code == 413, answer.text
+    for method, at in (("POST", PATH), ("PATCH", f"{PATH}/{ABSENT}")):
+        answer = await send_json(billed.served, method, at, body)
+        assert answer.status_code == 413, answer.text
 
 
-@pytest.mark.parametrize("cvc", ["cvc", "cvv", "exp", "card"])
-async def test_no_field_of_a_card_is_taken(billed: World, cvc: str) -> None:
+async def send_json(served: Served, method: str, path: str, body: bytes) -> httpx.Response:
+    kind = {"Content-Type": "application/json"}
+    return await served.ask(method, path, body, token=served.acme.program_token, headers=kind)
+
+
+async def test_no_field_of_a_card_is_taken(billed: World) -> None:
     served = billed.served
-    body = {"type": "card", "token": "tok_visa", cvc: "123"}
-    answer = await served.ask("POST", PATH, body, token=served.acme.program_token)
-    assert answer.status_code == 400
-    assert answer.json()["error"]["params"]["reason"] == "unknown_field"
+    for cvc in ("cvc", "cvv", "exp", "card"):
+        body = {"type": "card", "token": "tok_visa", cvc: "123"}
+        answer = await served.ask("POST", PATH, body, token=served.acme.program_token)
+        assert answer.status_code == 400, cvc
+        assert answer.json()["error"]["params"]["reason"] == "unknown_field"
 
 
 async def test_an_unknown_token_is_refused(billed: World) -> None:
@@ -293,6 +287,7 @@ async def test_an_unknown_token_is_refused(billed: World) -> None:
         assert answer.json()["error"]["params"]["field"] == "token"
 
 
+@on_both_databases
 async def test_the_default_stays_while_it_is_in_use(billed: World) -> None:
     served = billed.served
     acme = served.acme
@@ -310,6 +305,7 @@ async def test_the_default_stays_while_it_is_in_use(billed: World) -> None:
     assert (await add(served, acme, "tok_visa"))["is_default"]
 
 
+@on_both_databases
 async def test_an_organization_has_at_most_twenty(billed: World) -> None:
     served = billed.served
     acme = served.acme

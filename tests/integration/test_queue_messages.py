@@ -7,12 +7,15 @@ from functools import partial
 from typing import Final
 
 import pytest
+from sqlalchemy import bindparam, select
 
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.opening import open_database
+from cloudcore.db.statement import Statement
 from cloudcore.errors import Conflict, InvalidInput, QuotaExceeded
 from cloudcore.queue import chores, messages, needs, queues
+from cloudcore.queue.message_rows import queue_messages
 from cloudcore.queue.messages import lease_id, new_token
 from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import Queue, QueueMissing
@@ -23,6 +26,12 @@ from tests.kms_world import ACME, GLOBEX
 from tests.queue_world import NO_REDRIVE, REGION, QueueWorld, Redrive, make_queue_world
 
 HOUR: Final = 3600
+
+_BODIES: Final = Statement(
+    select(queue_messages.c.body)
+    .where(queue_messages.c.queue_id == bindparam("queue_id"))
+    .order_by(queue_messages.c.position)
+)
 
 pytestmark = on_both_databases
 
@@ -310,18 +319,8 @@ async def test_another_family_sends_in_its_own_transaction(world: QueueWorld) ->
     assert (leased.message.body, leased.message.attributes) == (b"y", {"kind": "event"})
 
 
-def _rows(tx: object, queue_id: str) -> list[str]:
-    from sqlalchemy import bindparam, select  # noqa: PLC0415
-
-    from cloudcore.db.statement import Statement  # noqa: PLC0415
-    from cloudcore.queue.message_rows import queue_messages  # noqa: PLC0415
-
-    statement = Statement(
-        select(queue_messages.c.body)
-        .where(queue_messages.c.queue_id == bindparam("queue_id"))
-        .order_by(queue_messages.c.position)
-    )
-    return [bytes(row[0]).decode() for row in tx.rows(statement, queue_id=queue_id)]  # type: ignore[attr-defined]
+def _rows(tx: Connection, queue_id: str) -> list[str]:
+    return [bytes(row[0]).decode() for row in tx.rows(_BODIES, queue_id=queue_id)]
 
 
 def _set_redrive(tx: Connection, world: QueueWorld, queue: Queue, redrive: Redrive | None) -> None:

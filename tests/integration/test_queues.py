@@ -42,40 +42,6 @@ async def path(served: Served) -> str:
     return f"/{(await make(served, 'jobs'))['id']}"
 
 
-async def test_a_queue_is_made_shown_changed_listed_and_deleted(served: Served) -> None:
-    dead = await make(served, "dead")
-    redrive = {"dead_letter_queue": "dead", "max_leases": 3}
-    answer = await ask(served, "POST", "", {"name": "app", "redrive_policy": redrive})
-    made = answer.json()["queue"]
-    assert answer.status_code == 201
-    assert answer.headers["location"] == f"/v1/queues/{made['id']}"
-    named = {"id": dead["id"], "crn": dead["crn"], "name": "dead"}
-    assert {name: made[name] for name in made.keys() - {"id", "created_at", "updated_at"}} == {
-        "crn": f"crn:queue:local:{served.acme.account_id}:queue/app",
-        "name": "app",
-        "description": "",
-        "retention_seconds": 345_600,
-        "lease_seconds": 30,
-        "delay_seconds": 0,
-        "redrive_policy": {"dead_letter_queue": named, "max_leases": 3},
-        "tags": {},
-    }
-    path = f"/{made['id']}"
-    empty = {"visible": 0, "leased": 0, "delayed": 0, "oldest_age_seconds": None}
-    assert await done(served, "GET", path) == {"queue": {**made, "depth": empty}}
-    changed = (await done(served, "PATCH", path, {"tags": {"a": "b"}, "lease_seconds": 5}))["queue"]
-    assert (changed["tags"], changed["lease_seconds"]) == ({"a": "b"}, 5)
-    assert changed["redrive_policy"] == made["redrive_policy"]
-    plain = (await done(served, "PATCH", path, {"redrive_policy": None}))["queue"]
-    assert plain["redrive_policy"] is None
-    found = (await done(served, "GET", "?name=app"))["queues"]
-    assert [each["id"] for each in found] == [made["id"]]
-    assert (await done(served, "GET", "?name=nothing"))["meta"]["total"] == 0
-    assert (await ask(served, "DELETE", path)).status_code == 204
-    assert (await ask(served, "GET", path)).status_code == 404
-    assert (await ask(served, "DELETE", path)).status_code == 404
-
-
 async def test_names_are_an_accounts_own(served: Served) -> None:
     first = await make(served, "app")
     assert (await refused(served, "POST", "", {"name": "app"}, 409)) == {"name": "app"}
@@ -85,25 +51,15 @@ async def test_names_are_an_accounts_own(served: Served) -> None:
         assert (await refused(served, "POST", "", {"name": name}))["field"] == "name"
 
 
-REFERENCES: Final = (
-    ("nothing", 404, "queue_not_found"),
-    ("crn:queue:local:acme:queue/nothing", 404, "queue_not_found"),
-    ("crn:queue:local:globex:queue/queue", 400, "foreign_account"),
-    ("crn:queue:mars:acme:queue/queue", 400, "foreign_region"),
-    ("crn:kms:local:acme:queue/queue", 400, "wrong_service"),
-    ("crn:queue:local:acme:topic/queue", 400, "malformed_crn"),
-    ("crn:queue", 400, "malformed_crn"),
-    ("Not a name", 400, "malformed"),
-    ("jobs", 400, "same_queue"),
-)
-
-
-async def test_a_foreign_crn_is_400_and_a_missing_queue_404(served: Served, path: str) -> None:
-    for reference, status, reason in REFERENCES:
+async def test_dead_letters_go_to_another_queue_that_there_is(served: Served, path: str) -> None:
+    for reference, status, reason in (
+        ("nothing", 404, "queue_not_found"),
+        ("crn:queue:local:acme:queue/nothing", 404, "queue_not_found"),
+        ("jobs", 400, "same_queue"),
+    ):
         body = {"redrive_policy": {"dead_letter_queue": reference, "max_leases": 1}}
         params = await refused(served, "PATCH", path, body, status)
         assert params["reason"] == reason, reference
-        assert status == 404 or params["field"] == "redrive_policy.dead_letter_queue"
 
 
 async def test_messages_are_sent_leased_and_acknowledged(served: Served, path: str) -> None:

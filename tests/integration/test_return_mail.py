@@ -75,7 +75,6 @@ async def test_a_suppression_that_was_deleted_does_not_come_back_with_a_duplicat
     assert await world.suppressions() == []
 
 
-@on_both_databases
 async def test_a_soft_bounce_suppresses_nobody(world: World) -> None:
     assert await world.hand_over(vector("postfix_expired")) == NOTED
     assert await world.recipients() == [("bounced", "452 4.2.2 mailbox full"), SENT]
@@ -116,7 +115,6 @@ async def test_a_forged_report_suppresses_nobody(world: World) -> None:
     assert await world.suppressions() == []
 
 
-@on_both_databases
 @pytest.mark.parametrize("to", ["", f"Complaints@{DOMAIN}"])
 async def test_a_complaint_suppresses_the_address_that_it_came_from(world: World, to: str) -> None:
     said = vector("arf_abuse").replace(b"RETURN-PATH", world.return_path(1).upper().encode())

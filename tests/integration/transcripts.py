@@ -3,14 +3,15 @@
 A case begins with ``## its title``. ``$ queues list`` is a command of the machine that is signed
 in, ``owner$`` one of the person who owns the install, and any other word names a machine of the
 case that has yet to sign in; ``operator$`` runs a command on the registry's own machine. Variables
-may stand before a command, as in a shell. ``push$ REPOSITORY [TAG]`` pushes an image and prints its
-digest, ``person$ MACHINE EMAIL PASSWORD NEW ROLE`` signs a person in, and ``program$ MACHINE
-ACTIONS RESOURCE`` a service account that may do no more. ``blob$ REPOSITORY SIZE`` pushes a blob,
-``pulls$ DIGEST REPOSITORY`` prints how the registry answers for it, ``admits$ PASSWORD`` how it
-answers a container client, ``owe$ MONTHS STATUS ATTEMPTS`` puts in an invoice of so many months
-before October 2026, ``sql$`` changes or reads the database, ``sh$`` is a shell, and ``day$`` lets a
-day pass for garbage. After ``|`` stand the fields of the JSON to print, after ``<`` what the
-standard input holds, and after ``>`` the file of the case to write to.
+may stand before a command, as in a shell. ``started$`` is such a command in a process of its own,
+with what that logs. ``push$ REPOSITORY [TAG]`` pushes an image and prints its digest, ``person$
+MACHINE EMAIL PASSWORD NEW ROLE`` signs a person in, and ``program$ MACHINE ACTIONS RESOURCE`` a
+service account that may do no more. ``blob$ REPOSITORY SIZE`` pushes a blob, ``pulls$ DIGEST
+REPOSITORY`` prints how the registry answers for it, ``admits$ PASSWORD`` how it answers a container
+client, ``owe$ MONTHS STATUS ATTEMPTS`` puts in an invoice of so many months before October 2026,
+``sql$`` changes or reads the database, ``sh$`` is a shell, and ``day$`` lets a day pass for
+garbage. After ``|`` stand the fields of the JSON to print, after ``<`` what the standard input
+holds, and after ``>`` the file of the case to write to.
 
 The settings of an install of the file's own stand in its second line, after ``settings:``; with
 ``each`` among them, every case has one.
@@ -170,14 +171,18 @@ class Player(Golden):
             return [*getattr(self, f"_{machine}_")(*words)]
         environment = dict(each.split("=", 1) for each in takewhile(_VARIABLE.match, words))
         words = words[len(environment) :]
-        if machine == "operator":
+        if machine in ("operator", "started"):
             words += ["--data", self.known["data"]]
-        ended = self.world.run(
-            *words,
-            *(JSON if fields else ()),
-            stdin=self._filled(given).replace("\\n", "\n") + "\n" if given else "",
-            home=self._home(machine, environment),
-        )
+        if machine == "started":
+            alone = self.world.home.run(*words)
+            ended = Ended(alone.returncode, alone.stdout.encode(), alone.stderr)
+        else:
+            ended = self.world.run(
+                *words,
+                *(JSON if fields else ()),
+                stdin=self._filled(given).replace("\\n", "\n") + "\n" if given else "",
+                home=self._home(machine, environment),
+            )
         if file:
             (self.folder / file).write_bytes(ended.out)
             return _complaints(ended)

@@ -9,12 +9,14 @@ from typing import get_args
 import pytest
 
 from cloudcore.commands.records import size_text
+from cloudcore.errors import Conflict
 from cloudcore.identity.oauth.pages import code_page
 from cloudcore.web.reference_pages import page
 from registry.composition.families import FAMILIES
 from registry.console.addresses import HOME
 from registry.console.control_plane import Refused
-from registry.console.form_refusals import line_of
+from registry.console.form_refusals import line_of, takes_own_rights
+from registry.console.form_refusals import refusal_of as refused_form
 from registry.console.pages.access.policies import matches, principal_of, resource_of
 from registry.console.pages.access.sign_in import own_page
 from registry.console.pages.account.event_rules import chosen_types
@@ -288,6 +290,12 @@ def test_refused_settings_are_told_in_words(
     _, words, found = settings_refusal(refused, ["a", "b"])
     assert found == told[0]
     assert words.startswith(told[1])
+
+
+def test_another_conflict_is_no_question() -> None:
+    error = Refused(409, Conflict.__name__, "the policy is attached there", "id")
+    assert not takes_own_rights(error)
+    assert refused_form(error).status == 409
 
 
 _NOTHING: dict[str, object] = {"schemas": {}}

@@ -1,4 +1,4 @@
-"""Requests to the console: strangers, unknown paths, and roles that refuse."""
+"""Requests to the console: strangers, unknown paths, roles that refuse, rights, pages of a list."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import json
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 import httpx
 import pytest
 
+from cloudcore.family import Family
+from cloudcore.iam.vocabulary import ResourceKind
 from cloudcore.keyring import Keyring
 from registry.composition.families import FAMILIES
-from registry.console.addresses import HOME, ROLES, SIGNED_OUT
+from registry.console.addresses import HOME, ROLES, SIGNED_OUT, page_links
 from registry.console.app import Console, litestar_app
 from registry.console.page_request import ConsoleSettings
+from registry.console.rights import Rights, RightsQuestions
 from registry.console.sessions import COOKIE, Acting, ConsoleSession, CookieJar, Token
 
 ID = "01a1fe0c-d624-783e-a91d-7a6ce23df8b5"
@@ -216,3 +220,75 @@ async def test_a_role_that_is_gone_meanwhile_leads_to_those_there_are() -> None:
 
 def test_all_installs_of_a_process_share_one_table_of_routes() -> None:
     assert litestar_app(FAMILIES) is litestar_app(FAMILIES)
+
+
+HOST_POOL = ResourceKind(
+    crn="crn:host:<region>:<account>:pool/<name>", actions=("host:GrowPool", "host:ListPools")
+)
+MAIL_POOL = ResourceKind(
+    crn="crn:mail:<region>:<account>:pool/<name>", actions=("mail:ListPools", "mail:WarmPool")
+)
+ASKED = RightsQuestions(
+    [
+        Family[None](name="host", resource_kinds=(HOST_POOL,)),
+        Family[None](name="mail", resource_kinds=(MAIL_POOL,)),
+    ],
+    region="local",
+)
+ONE = "crn:mail:local:a:pool/first"
+
+
+def test_two_families_may_have_a_type_of_one_name() -> None:
+    assert ASKED.questions("a", [ONE]) == [
+        {"resource": "crn:host:local:a:pool/*", "actions": HOST_POOL.actions},
+        {"resource": "crn:mail:local:a:pool/*", "actions": MAIL_POOL.actions},
+        {"resource": ONE, "actions": MAIL_POOL.actions},
+    ]
+
+
+def test_a_right_on_a_type_is_that_of_the_family_whose_action_it_is() -> None:
+    mail = {"resource": "crn:mail:local:a:pool/*", "actions": ["mail:WarmPool"]}
+    host = {"resource": "crn:host:local:a:pool/*", "actions": []}
+    answers = [{**each, "on_some": each["actions"]} for each in (host, mail)]
+    rights = Rights(ASKED, "a", answers)
+    assert rights.may_all("mail:WarmPool")
+    assert rights.may_some("mail:WarmPool", "pool")
+    assert not rights.may_all("host:GrowPool")
+    assert not rights.may_some("host:GrowPool", "pool")
+    assert not rights.may_all("mail:ListPools")
+
+
+def walked(pages: int) -> list[dict[str, str]]:
+    """Return the queries of the pages that the link to the next one leads to."""
+    queries: list[dict[str, str]] = [{}]
+    for number in range(1, pages):
+        after = page_links(queries[-1], {"has_more": True, "marker": f"m{number}"}).after
+        assert after
+        queries.append(dict(parse_qsl(after)))
+    return queries
+
+
+def test_each_page_leads_back_to_the_one_before() -> None:
+    last: dict[str, Any] = {"has_more": False}
+    queries = walked(5)
+    assert page_links(queries[0], last) == (None, None)
+    for query, earlier in zip(queries[1:], queries, strict=False):
+        before = page_links(query, last).before
+        assert before is not None
+        assert dict(parse_qsl(before)) == earlier
+
+
+def test_an_address_keeps_so_many_pages_and_no_more() -> None:
+    queries = walked(60)
+    assert max(len(str(query)) for query in queries) < 200
+    seen, query = 0, queries[-1]
+    while (before := page_links(query, {"has_more": False}).before) is not None:
+        query, seen = dict(parse_qsl(before)), seen + 1
+    assert seen == 20
+    assert query["marker"] == "m39", "the page before it is not known any more"
+
+
+def test_a_marker_without_a_way_there_leads_nowhere_back() -> None:
+    assert page_links({"marker": "m"}, {"has_more": False}).before is None
+    on = dict(parse_qsl(page_links({"marker": "m"}, {"has_more": True, "marker": "n"}).after or ""))
+    assert dict(parse_qsl(page_links(on, {"has_more": False}).before or "")) == {"marker": "m"}

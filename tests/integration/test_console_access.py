@@ -1,48 +1,108 @@
-"""The roles of an account in the console: trust policies, policies, and who has each."""
+"""Access on the console: what a person has, and the roles of an account."""
 
 from __future__ import annotations
 
 import html
 import json
 import re
+from pathlib import Path
+
+import httpx
+import pytest
 
 from cloudcore.clock import uuid7
 from cloudcore.identity.services.roles import put_platform_role
-from registry.console.addresses import ACCOUNT_ROLES
-from tests.integration.console_access import read, refusal, see, send, told
-from tests.integration.console_shop import Shop, browser_with
+from registry.console.addresses import (
+    ACCOUNT_ROLES,
+    ACCOUNTS,
+    CONTAINER_PASSWORDS,
+    MY_ACCOUNT,
+    PEOPLE,
+)
+from tests.integration.console_access import check_secret, hidden, read, refusal, see, send, told
+from tests.integration.console_shop import Shop, browser_with, open_shop
+from tests.integration.served_world import HOST
+
+_COPIED = re.compile(r'class="copyable"><code>([^<]+)')
+_ROLE = re.compile(r'<option value="([^"]+)"[^>]*>acme as admin<')
+
+
+async def exchange(shop: Shop, password: str) -> int:
+    basic = httpx.BasicAuth("token", password)._auth_header
+    answer = await shop.served.ask("GET", "/v2/token", headers={"Authorization": basic})
+    return answer.status_code
+
+
+async def test_docker_is_logged_in_from_my_account(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = await see(shop, MY_ACCOUNT)
+    found = _ROLE.search(page)
+    assert found
+    form = {"name": "desktop", "role": found[1], "once": hidden(page, "once")}
+    answer = await send(shop, CONTAINER_PASSWORDS, **form)
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    command, password, *_ = map(html.unescape, _COPIED.findall(answer.text))
+    assert command == f"docker login --username token {HOST}"
+    check_secret(answer, password)
+    assert await exchange(shop, password) == 200
+    assert password not in caplog.text
+
+    # The form sent again shows the same; another of the name is refused beside it.
+    again = await send(shop, CONTAINER_PASSWORDS, **form)
+    assert password in again.text
+    taken = await refusal(shop, CONTAINER_PASSWORDS, 409, name="desktop", role=found[1])
+    assert "You have a container password of this name" in taken
+    assert (await shop.browser.get(CONTAINER_PASSWORDS)).headers["location"] == MY_ACCOUNT
+
+    page = await see(shop, MY_ACCOUNT)
+    assert password not in page
+    revoke = re.search(
+        rf'action="({CONTAINER_PASSWORDS}/[^"]+)">(?:(?!</form>).)*Revoke desktop', page, re.DOTALL
+    )
+    assert revoke
+    assert "The password was revoked" in await told(shop, revoke[1])
+    assert await exchange(shop, password) == 401
+
+
+async def test_the_panel_of_a_repository_leads_to_the_form_with_its_role(shop: Shop) -> None:
+    page = await see(shop, shop.address(""))
+    found = re.search(rf'href="({MY_ACCOUNT}\?role=[^"#]+)#docker"', page)
+    assert found
+    roles = await shop.served.ask("GET", "/v1/users/me/roles", token=shop.served.acme.person_token)
+    for role in roles.json()["roles"]:
+        page = await see(shop, f"{MY_ACCOUNT}?role={role['id']}")
+        assert f'<option value="{role["id"]}" selected>' in page
+
+
+@pytest.mark.parametrize(("founders", "forms"), [("nobody", 0), ("owners", 1)])
+async def test_the_form_is_there_where_the_operator_lets_owners_found(
+    tmp_path: Path, founders: str, forms: int
+) -> None:
+    async with open_shop(tmp_path / "data", founders=founders) as shop:
+        page = await see(shop, ACCOUNTS)
+        assert page.count(f'<form method="post" action="{ACCOUNTS}">') == forms
+        # Of the personal organization, no account may be founded.
+        assert page.count("<option") == forms
+
+
+async def test_a_log_goes_on_in_its_own_pages(shop: Shop) -> None:
+    acme = shop.served.acme
+    made = await shop.served.ask(
+        "GET",
+        f"/v1/audit-events?organization_id={acme.organization_id}&limit=1",
+        token=acme.person_token,
+    )
+    marker = made.json()["meta"]["marker"]
+    log = f"{PEOPLE}/{acme.organization_id}/audit"
+    older = await see(shop, f"{log}?marker={marker}")
+    assert f'<a href="{log}">Newest</a>' in older
 
 
 def trust(*principals: str, action: str = "iam:AssumeRole") -> str:
     statement = {"effect": "allow", "principals": list(principals), "actions": [action]}
     return json.dumps({"version": "1", "statements": [statement]}, indent=2)
-
-
-async def test_a_reader_is_made_and_given_to_a_person_without_json(shop: Shop) -> None:
-    listed = await see(shop, ACCOUNT_ROLES)
-    found = re.search(r'<textarea id="trust_policy"[^>]*>([^<]*)</textarea>', listed)
-    assert found
-    proposed = html.unescape(found[1])
-    assert "service-account/" not in proposed
-    fields = {"name": "looker", "seconds": "3600", "trust_policy": proposed}
-    wrong = {"template": "reader", "names": "No Name"}
-    await refusal(shop, ACCOUNT_ROLES, 400, **fields, **wrong)
-    assert ">looker<" not in await see(shop, ACCOUNT_ROLES)  # nothing is left of it
-    sent = await send(shop, ACCOUNT_ROLES, **fields, template="reader", names="web/*, api")
-    page = sent.headers["location"].partition("?")[0]
-    role_id = page.rpartition("/")[2]
-    (policy,) = (await read(shop, f"/v1/policies?attached_to={role_id}"))["policies"]
-    assert policy["name"] == "looker-reader"
-    assert "repository/web/*" in str(policy["document"])
-    assert "repository/api" in str(policy["document"])
-
-    person, token = await shop.served.add_person("looking")
-    acme = shop.served.acme
-    await shop.served.join(acme.organization_id, person.email, token, by=acme.person_token)
-    assert re.search(r'name="trust" checked> Let the trust policy admit the', await see(shop, page))
-    await told(shop, f"{page}/assignments", user=person.email, trust="on")
-    statements = (await read(shop, f"/v1/roles/{role_id}"))["role"]["trust_policy"]["statements"]
-    assert [f"user/{person.id}" in each["principals"][0] for each in statements] == [False, True]
 
 
 async def test_a_role_gets_the_policy_that_says_the_same_already(shop: Shop) -> None:
@@ -109,35 +169,3 @@ async def test_one_is_told_that_it_is_the_own_role(shop: Shop) -> None:
             asked = await browser.post(path, data={"csrf": "csrf"})
             assert asked.status_code == 200
             assert ("You act in this role now" in asked.text) is is_own, path
-
-
-async def test_roles_that_cannot_be_keep_their_form(shop: Shop) -> None:
-    good = {"name": "wrong", "seconds": "3600", "trust_policy": trust("*")}
-    for change in (
-        {"name": "Not A Name"},
-        {"seconds": "an hour"},
-        {"seconds": "60"},
-        {"trust_policy": "["},
-        {"trust_policy": trust("crn:iam::acme:role/x", action="registry:PullImage")},
-    ):
-        sent = {**good, "trust_policy": trust("crn:iam::acme:role/x"), **change}
-        await refusal(shop, ACCOUNT_ROLES, 400, **sent)
-    assert ">wrong<" not in await see(shop, ACCOUNT_ROLES)
-    async with shop.browser_that_may("iam:ListRoles", "iam:GetRole", "iam:AssignRole") as reader:
-        listed = (await reader.get(ACCOUNT_ROLES)).text
-        found = re.search(rf'href="({ACCOUNT_ROLES}/[^"]*)">', listed)
-        assert found
-        shown = (await reader.get(found[1])).text
-        assert "You may not list who has it." in shown
-        assert 'name="user"' in shown
-        assert "Let the trust policy" not in shown
-        answer = await reader.post(
-            ACCOUNT_ROLES,
-            data={
-                "csrf": "csrf",
-                "name": "a",
-                "seconds": "3600",
-                "trust_policy": good["trust_policy"],
-            },
-        )
-        assert (answer.status_code, "iam:CreateRole" in answer.text) == (403, True)

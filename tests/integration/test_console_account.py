@@ -1,4 +1,4 @@
-"""The page of usage: plots with tables beside them, of the account and of an organization."""
+"""Pages of an account: its use, quotas and storage, in pictures with words beside them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import AsyncIterator
 from decimal import Decimal
 
 import pytest
+from sqlalchemy import bindparam
 
 from cloudcore.db.base import Connection
+from cloudcore.db.statement import Statement
 from cloudcore.metering.usage import HOUR, KEPT_HOURS, SkuUse, add, forget_hours
+from cloudcore.quotas.limits import put_limit, remove_limit
 from registry.console.pages.account.usage import _text
-from tests.integration.console_shop import Shop, open_shop
+from registry.metadata.tables import blob_objects
+from tests.integration.console_shop import Shop, digest_of, open_shop
 
 DAY = 24 * HOUR
 
@@ -103,3 +107,83 @@ def test_amounts_have_four_digits_at_least() -> None:
         "123456.789": "123,457",
     }
     assert {given: _text(Decimal(given)) for given in written} == written
+
+
+QUOTAS = "/console/settings/quotas"
+
+
+async def quota_row(shop: Shop, name: str) -> str:
+    page = (await shop.browser.get(QUOTAS)).text
+    assert " style=" not in page
+    rows: list[str] = re.findall(r"<tr>.*?</tr>", page, re.DOTALL)
+    (row,) = [each for each in rows if f">{name}<" in each]
+    return row
+
+
+async def test_each_quota_is_shown_with_its_use(shop: Shop) -> None:
+    account_id, database = shop.served.acme.account_id, shop.served.database
+    there = await quota_row(shop, "queues")
+    (used,) = map(int, re.findall(r'data-label="Used">(\d+)<', there))
+    assert f'role="img" aria-label="queues: {used} of 1,000"' in there
+    assert "Most of it is used" not in there
+
+    await database.write(put_limit, account_id, "queues", used, 1)
+    full = await quota_row(shop, "queues")
+    assert f'data-label="Limit">{used}<span class="under quiet">otherwise 1,000<' in full
+    assert "Nothing can be added." in full
+    await database.write(put_limit, account_id, "queues", 5, 1)
+    for number in range(4 - used):
+        made = {"name": f"q{number}"}
+        await shop.served.make("/v1/queues", made, token=shop.served.acme.program_token)
+    assert "Most of it is used." in await quota_row(shop, "queues")
+    assert await database.write(remove_limit, account_id, "queues")
+    assert "Most of it is used." not in await quota_row(shop, "queues")
+    of_each = await quota_row(shop, "queue_messages")
+    assert "of each queue" in of_each
+    assert "<svg" not in of_each
+    assert 'data-label="Limit">any number<' in await quota_row(shop, "registry_bytes")
+    assert "1.1 TB" in await quota_row(shop, "bucket_bytes")
+
+
+async def test_the_settings_lead_there(shop: Shop) -> None:
+    assert f'href="{QUOTAS}"' in (await shop.browser.get("/console/settings")).text
+
+
+_DAMAGE = Statement(
+    blob_objects.update()
+    .where(blob_objects.c.digest == bindparam("of"))
+    .values(damage=bindparam("found"), damaged_at=bindparam("now"))
+)
+
+_UNSEALED = Statement(blob_objects.update().values(stored_size=blob_objects.c.size))
+_STORED = Statement(
+    blob_objects.update()
+    .where(blob_objects.c.digest == bindparam("of"))
+    .values(stored_size=bindparam("stored"))
+)
+
+
+async def test_damaged_blobs_are_shown_with_the_images_that_need_them(shop: Shop) -> None:
+    image = await shop.image("damaged", "v1")
+    whole = await shop.browser.get("/console/storage")
+    assert (whole.status_code, "Damaged blobs" in whole.text) == (200, False)
+    layer = digest_of(b"damaged")
+    await shop.served.database.write(
+        lambda tx: tx.execute(_DAMAGE, of=layer, found="digest", now=1_000_000)
+    )
+    page = (await shop.browser.get("/console/storage")).text
+    assert "The stored bytes of 1 blob are missing or wrong" in page
+    assert f'title="{layer}"' in page
+    assert "its bytes changed" in page
+    assert f'title="{image["digest"]}"' in page
+    assert ">v1</a>" in page
+
+
+async def test_what_compression_saves_is_shown_if_it_is_something(shop: Shop) -> None:
+    await shop.image("damaged", "v1")
+    assert "saved by compression" not in (await shop.browser.get("/console/storage")).text
+    layer = digest_of(b"damaged")
+    await shop.served.database.write(lambda tx: tx.execute(_UNSEALED))
+    await shop.served.database.write(lambda tx: tx.execute(_STORED, of=layer, stored=2))
+    page = (await shop.browser.get("/console/storage")).text
+    assert '<b title="5 bytes">5 B</b> more saved by compression' in page
