@@ -769,6 +769,7 @@ def _create_tables() -> None:
         sa.Column("attempts", sa.Integer, nullable=False),
         sa.Column("due_at", Moment),
         *_nullable(Id, "lease_token", "lease_holder"),
+        sa.Column("wake_at", Moment),
         sa.Column("fault", sa.Text),
         *_columns(Moment, "created_at", "updated_at"),
         sa.Column("finished_at", Moment),
