@@ -14,7 +14,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
@@ -390,14 +390,6 @@ class _Uncloseable:
 
     def close(self) -> None:
         """Keep the connection."""
-
-
-def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
-    """Wait until `condition` holds; fail when it does not in time."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 @functools.cache

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from tests.databases import program_environment
-from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
 from tests.postgresql import free_port
+from tests.waiting import until
 
 LAYER: Final = b"layer" * 10_000
 
@@ -138,7 +138,7 @@ def test_metrics_are_served_apart(tmp_path: Path) -> None:
             "entrepot_disk_free_bytes ",
         ):
             # A worker shows its counts to the others at its next tick.
-            wait_until(partial(shows, metrics, answered))
+            until(partial(shows, metrics, answered))
     finally:
         registry.stop()
 
@@ -156,6 +156,6 @@ def test_damaged_blobs_are_counted(tmp_path: Path) -> None:
             answer = httpx.get(f"{registry.url}/v2/dev/app/blobs/{digest}")
             assert answer.status_code == 404
         counted = "entrepot_damaged_blobs_total 1.0"
-        wait_until(lambda: counted in httpx.get(f"http://{metrics}/metrics").text)
+        until(lambda: counted in httpx.get(f"http://{metrics}/metrics").text)
     finally:
         registry.stop()

@@ -26,7 +26,6 @@ from tests.integration.serving_app import (
     RunningServer,
     SampleApplication,
     serving,
-    wait_until,
 )
 from tests.integration.slow_clients import (
     BODIES,
@@ -43,6 +42,7 @@ from tests.integration.slow_clients import (
     slow_reader,
     sparse_file,
 )
+from tests.waiting import until
 
 LIMITS = ServerLimits(sweep_seconds=NEVER)
 CROWDED = ServerLimits(sweep_seconds=NEVER, crowd=0)
@@ -100,7 +100,7 @@ def test_a_body_of_which_no_byte_comes_is_cut_with_408(
         assert (response.status, response.headers["connection"]) == (408, "close")
         assert b"no byte of the request body came in 60 s" in body
         assert client.is_closed()
-    wait_until(lambda: len(server.records) == 1)
+    until(lambda: len(server.records) == 1)
     (record,) = server.records
     assert (record.status, record.received) == (408, 1000)
     assert record.reason == "no byte of the request body came in 60 s"
@@ -154,7 +154,7 @@ def test_a_push_that_is_cut_goes_on_where_it_stopped(tmp_path: Path) -> None:
     ):
         upload = other.post("/v2/dev/slow/blobs/uploads/").headers["location"]
         other.close()
-        wait_until(lambda: not server.server_connections)
+        until(lambda: not server.server_connections)
         with server.connect() as client:
             head = f"PATCH {upload} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n"
             client.send(head.encode())
@@ -179,7 +179,7 @@ def test_slow_bodies_hold_no_thread(server: RunningServer) -> None:
         begin(client, "sink", COUNTED)
         client.send(b"x")
     pool = server.worker.receivers
-    wait_until(lambda: len(pool.jobs) == 100 and all(job.parked for job in tuple(pool.jobs)))
+    until(lambda: len(pool.jobs) == 100 and all(job.parked for job in tuple(pool.jobs)))
     names = [thread.name for thread in threading.enumerate()]
     assert sum(name.startswith("bulk-receive") for name in names) <= LIMITS.receive_threads
     assert not pool.contended
@@ -214,7 +214,7 @@ def test_a_response_of_which_no_byte_is_taken_is_cut(server: RunningServer, targ
                 server.sweep(now + next(seconds))
             return len(server.records) == 1
 
-        wait_until(is_cut)
+        until(is_cut)
         taken = len(client.rest())
     (record,) = server.records
     assert record.reason == "no byte of the response was taken in 60 s"
@@ -233,7 +233,7 @@ def test_a_response_read_slowly_is_cut_where_connections_are_scarce(
             crowded.sweep(now + seconds)
         assert crowded.server_connections == 1
         crowded.sweep(now + 61)
-        wait_until(lambda: len(crowded.records) == 1)
+        until(lambda: len(crowded.records) == 1)
     assert "while connections are scarce" in crowded.records[0].reason
 
 
@@ -314,7 +314,7 @@ def test_a_body_that_keeps_coming_is_ended_with_408(
         assert (response.status, response.headers["connection"]) == (408, "close")
         assert FAULT.encode() in body
         assert client.is_closed()
-    wait_until(lambda: len(hurried.records) == 1)
+    until(lambda: len(hurried.records) == 1)
     (record,) = hurried.records
     assert (record.status, record.received, record.reason) == (408, 600_000, FAULT)
     if target == "sink":
@@ -337,7 +337,7 @@ def test_a_body_that_comes_fast_is_ended_with_408(hurried: RunningServer) -> Non
 
         pushing = threading.Thread(target=push, daemon=True)
         pushing.start()
-        wait_until(lambda: sum(hurried.app.units) > 64 * MIB)
+        until(lambda: sum(hurried.app.units) > 64 * MIB)
         hurried.sweep(time.monotonic() + HOUR + 1)
         assert client.response()[0].status == 408
         is_over.set()
@@ -355,7 +355,7 @@ def test_a_response_that_is_read_steadily_is_ended(hurried: RunningServer, targe
             hurried.sweep(now + 59 * step)
             assert hurried.server_connections == 1
         hurried.sweep(now + HOUR + 1)
-        wait_until(lambda: len(hurried.records) == 1)
+        until(lambda: len(hurried.records) == 1)
     (record,) = hurried.records
     assert record.reason == FAULT
     assert record.sent > 0
@@ -374,7 +374,7 @@ def test_an_application_that_does_not_answer_is_ended_with_503(
             f"PUT /{plane}/watch HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n{body}"
         )
         client.send(head.encode())
-        wait_until(lambda: is_asked_again(hurried))
+        until(lambda: is_asked_again(hurried))
         now = time.monotonic()
         hurried.sweep(now + HOUR - 60)
         assert not hurried.app.disconnected.is_set()
@@ -395,7 +395,7 @@ def test_an_answer_that_has_begun_is_cut(hurried: RunningServer) -> None:
         hurried.sweep(time.monotonic() + HOUR + 1)
         assert client.rest().endswith(b"begun\r\n")
         assert hurried.app.disconnected.wait(60)
-    wait_until(lambda: len(hurried.records) == 1)
+    until(lambda: len(hurried.records) == 1)
     assert [(record.status, record.reason) for record in hurried.records] == [(200, FAULT)]
 
 
@@ -410,7 +410,7 @@ def test_a_client_whose_bytes_are_still_worked_on_is_disconnected(
         assert client.is_closed()
         assert app.finished == []
         app.may_finish.set()
-        wait_until(lambda: len(hurried.records) == 1)
+        until(lambda: len(hurried.records) == 1)
     assert app.finished == [True]
     assert hurried.records[0].reason == FAULT
 
@@ -438,7 +438,7 @@ def test_without_the_limit_a_request_takes_as_long_as_it_takes(app: BusyApplicat
         hurried.connect() as client,
     ):
         client.send(b"GET /v2/watch HTTP/1.1\r\nHost: a\r\n\r\n")
-        wait_until(lambda: is_asked_again(hurried))
+        until(lambda: is_asked_again(hurried))
         hurried.sweep(time.monotonic() + 1000 * HOUR)
         assert hurried.server_connections == 1
         assert not app.disconnected.is_set()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from cloudcore.serving.limits import ServerLimits
-from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
+from tests.integration.serving_app import RunningServer, SampleApplication, serving
+from tests.waiting import until
 
 LIMITS = ServerLimits(
     head_seconds=1,
@@ -121,7 +122,7 @@ def test_a_body_that_drips_is_ended_when_the_request_is_too_old(loop: str, targe
                 except TimeoutError:
                     continue
             assert answer.startswith(b"HTTP/1.1 408 ")
-        wait_until(lambda: len(server.records) == 1)
+        until(lambda: len(server.records) == 1)
         assert server.records[0].reason == FAULT
         assert server.records[0].received > 1
 
@@ -141,6 +142,6 @@ def test_a_response_that_is_read_on_is_ended_when_the_request_is_too_old(
             with suppress(OSError):
                 while client.sock.recv(1 << 20):
                     pass
-        wait_until(lambda: len(server.records) == 1)
+        until(lambda: len(server.records) == 1)
         assert server.records[0].reason == FAULT
         assert server.records[0].sent > 1 << 20

@@ -117,7 +117,6 @@ async def test_nothing_is_set_aside_if_most_seem_to_be_nobodys(
     assert await orphans(storage) == set()
 
 
-LARGE: Final = b"0123456789" * 10_000
 PART: Final = bytes(5 << 20)
 FAST: Final = Scrubbing(scrub_every_seconds=30 * 24 * 3600, scrub_rate_bytes=1 << 40)
 
