@@ -23,6 +23,7 @@ from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.limits import ServerLimits
 from tests.control_plane import Options, make_world, open_world
 from tests.integration.serving_app import RunningServer, serving
+from tests.soak import times
 from tests.thing_files import MIB, MOST, PART, Shelf, file_routes
 from tests.waiting import until
 
@@ -44,8 +45,8 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
-def server(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[RunningServer]:
+@pytest.fixture
+def server(shelf: Shelf) -> Iterator[RunningServer]:
     """Serve the family and its files; nothing here asks the database."""
     world = make_world(cast("Database", None), Options(more=file_routes(shelf)))
     world.tokens.add("reader")
@@ -57,7 +58,7 @@ def server(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[RunningServ
         await world.app(cast("Any", scope), cast("Any", receive), cast("Any", send))
 
     limits = ServerLimits(linger_seconds=0.5, sweep_seconds=0.1)
-    with serving(limits=limits, loop=request.param, application=application) as running:
+    with serving(limits=limits, application=application) as running:
         yield running
 
 
@@ -94,7 +95,7 @@ def spelled(draw: st.DrawFn) -> tuple[str, bytes]:
 @example(keys=[("a//b", b"a//b"), ("a/b", b"a%2Fb"), ("a%2Fb", b"a%252Fb"), ("/", b"/")])
 @example(keys=[("dir/", b"dir%2F"), ("/lead", b"%2flead"), ("..", b".."), (".", b"%2e")])
 @given(keys=st.lists(spelled(), min_size=1, max_size=4))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_key_comes_and_goes_byte_for_byte(
     server: RunningServer, shelf: Shelf, keys: list[tuple[str, bytes]]
 ) -> None:

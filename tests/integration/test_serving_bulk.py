@@ -37,9 +37,9 @@ def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
+@pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
-    """Run a server with few bulk threads on each event loop."""
+    """Run a server with few bulk threads with and without TLS."""
     with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
         yield running
 

@@ -37,7 +37,7 @@ def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
+@pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
     with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
         yield running

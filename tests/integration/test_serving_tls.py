@@ -41,9 +41,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop+tls", "asyncio+tls"])
-def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
-    with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
+@pytest.fixture
+def server(file: Path) -> Iterator[RunningServer]:
+    with serving(SampleApplication(file), LIMITS, loop="uvloop+tls") as running:
         yield running
 
 

@@ -37,11 +37,11 @@ class LargeApplication(SampleApplication):
         await send({"type": "http.response.body", "body": ANSWER})
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
-def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
     """Run a server that keeps two of the answers."""
     limits = ServerLimits(sweep_seconds=1e9, unsent_bytes=2 * len(ANSWER))
-    with serving(LargeApplication(), limits, loop=request.param) as running:
+    with serving(LargeApplication(), limits) as running:
         yield running
 
 
