@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Callable, Container
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Concatenate, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 from sqlalchemy import func, select
 
 from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection, Database, P, T
+from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
 from registry.blobstore.disk.store import FilesystemStore
@@ -37,7 +37,7 @@ from registry.services.pull_through.missing_blobs import FedBlob, get_missing_bl
 from registry.services.pull_through.remote import no_credential, remote_of
 from registry.settings.groups import Limits
 from registry.upstream.base import Upstream
-from tests.dying import PassingDatabase
+from tests.dying import Kind, PassingDatabase
 from tests.inprocess import Client, ManualClock, open_registry
 from tests.upstream_world import rule_of
 
@@ -61,25 +61,7 @@ class MortalDatabase(PassingDatabase):
 
     is_dead = False
 
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self._check()
-        return await super().read(query, *args, **kwargs)
-
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self._check()
-        return await super().write(change, *args, **kwargs)
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self._check()
-        return await super().write_relaxed(change, *args, **kwargs)
-
-    def _check(self) -> None:
+    async def before(self, _kind: Kind, _call: object) -> None:
         if self.is_dead:
             raise Unavailable("the process is dead")
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, closing, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate
 
-from cloudcore.db.base import Connection, P, Row, T
+from cloudcore.db.base import Connection, P, T
 from cloudcore.db.sqlite_connection import SqliteConnection
 from cloudcore.db.statement import Statement
-from registry.blobstore.base import BlobStore, DataKey, OpenObject, Staged, Stored
-from registry.blobstore.sweeper import Deleted, Orphan, StoredObject
-from registry.oci.digest import Digest
+from registry.blobstore.base import BlobStore, Staged
+from registry.blobstore.sweeper import Deleted
+from tests.dying import PassingConnection
 from tests.memory_store import MemoryStore
 from tests.property.interleaving import Died, Interleaving
 
@@ -100,24 +101,15 @@ class OneConnection:
         self.raw.close()
 
 
-class _SteppingConnection:
+class _SteppingConnection(PassingConnection):
     """A connection on which other tasks come between statements."""
 
     def __init__(self, connection: Connection, database: OneConnection) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._database = database
 
-    @property
-    def joins_changes(self) -> bool:
-        return self._connection.joins_changes
-
-    def row(self, statement: Statement, /, **parameters: object) -> Row | None:
+    def before(self, _statement: Statement, _parameters: object) -> None:
         self._database.step("read")
-        return self._connection.row(statement, **parameters)
-
-    def rows(self, statement: Statement, /, **parameters: object) -> Sequence[Row]:
-        self._database.step("read")
-        return self._connection.rows(statement, **parameters)
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         return self._connection.execute(statement, **parameters)
@@ -127,148 +119,59 @@ class _SteppingConnection:
 
 
 class SteppedStore:
-    """A store whose every call is a step; a dead process's calls do nothing."""
+    """A store whose every call is a step; a dead process's calls do nothing.
+
+    A list is a step after each of what it lists.
+    """
 
     def __init__(self, store: BlobStore, step: Callable[[str], None]) -> None:
         self._store = store
         self.step = step
 
-    async def open(
-        self, object_id: str, size: int | None = None, data_key: DataKey | None = None
-    ) -> OpenObject:
-        """Open, a step after the row was read."""
-        self.step("open")
-        return await self._store.open(object_id, size, data_key)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a store
+        call = getattr(self._store, name)
+        if name in ("check_room", "partitions", "scan_alone"):
+            return call
+        if name in ("stage", "resume", "stage_copy"):
+            return partial(self._stage, name, call)
+        return partial(self._list if name.startswith("list_") else self._awaited, name, call)
 
-    async def open_staged(self, upload_id: str, data_key: DataKey | None = None) -> OpenObject:
-        """Open staged bytes."""
-        self.step("open_staged")
-        return await self._store.open_staged(upload_id, data_key)
+    async def _awaited(
+        self,
+        name: str,
+        call: Callable[..., Awaitable[T]],
+        /,
+        *given: object,
+        **named: object,
+    ) -> T:
+        self.step(name)
+        return await call(*given, **named)
 
-    async def open_stored(self, object_id: str, stored_size: int) -> OpenObject:
-        """Open the stored bytes, a step after the row was read."""
-        self.step("open_stored")
-        return await self._store.open_stored(object_id, stored_size)
+    async def _stage(
+        self,
+        name: str,
+        call: Callable[..., Awaitable[Staged]],
+        /,
+        *given: object,
+        **named: object,
+    ) -> _InterleavedStaged:
+        self.step(name)
+        return _InterleavedStaged(await call(*given, **named), self.step)
 
-    async def check(self, object_id: str, stored_size: int) -> None:
-        """Check, a step after the row was read."""
-        self.step("check")
-        await self._store.check(object_id, stored_size)
+    async def _list(
+        self,
+        name: str,
+        call: Callable[..., AsyncIterator[T]],
+        /,
+        *given: object,
+    ) -> AsyncIterator[T]:
+        async for found in call(*given):
+            yield found
+            self.step(name)
 
-    def check_cached(self, object_id: str, stored_size: int) -> bool:
+    def check_cached(self, _object_id: str, _stored_size: int) -> bool:
         """Return False: each check is a step."""
         return False
-
-    async def stage(
-        self,
-        upload_id: str,
-        data_key: DataKey | None,
-        algorithm: str | None = None,
-        *,
-        is_fresh: bool = False,
-    ) -> Staged:
-        """Stage."""
-        self.step("stage")
-        return InterleavedStaged(
-            await self._store.stage(upload_id, data_key, algorithm, is_fresh=is_fresh), self.step
-        )
-
-    async def resume(self, upload_id: str) -> Staged:
-        """Resume."""
-        self.step("resume")
-        return InterleavedStaged(await self._store.resume(upload_id), self.step)
-
-    async def stage_copy(
-        self,
-        upload_id: str,
-        source_id: str,
-        size: int,
-        *,
-        data_key: DataKey | None,
-        source_key: DataKey | None = None,
-    ) -> Staged:
-        """Stage a copy."""
-        self.step("stage_copy")
-        staged = await self._store.stage_copy(
-            upload_id, source_id, size, data_key=data_key, source_key=source_key
-        )
-        return InterleavedStaged(staged, self.step)
-
-    async def resumable(self, upload_id: str, received: int, *, is_sealed: bool = False) -> int:
-        """Return from where an upload can go on."""
-        self.step("resumable")
-        return await self._store.resumable(upload_id, received, is_sealed=is_sealed)
-
-    async def discard(self, upload_id: str) -> None:
-        """Discard."""
-        self.step("discard")
-        await self._store.discard(upload_id)
-
-    async def check_room(self) -> None:
-        """Check the room."""
-        await self._store.check_room()
-
-    async def remove_duplicate(self, object_id: str) -> None:
-        """Remove a duplicate."""
-        self.step("remove_duplicate")
-        await self._store.remove_duplicate(object_id)
-
-    def partitions(self) -> Sequence[str]:
-        """Return the names of the partitions."""
-        return self._store.partitions()
-
-    async def list_objects(self, partition: str | None = None) -> AsyncIterator[StoredObject]:
-        """List objects, with a step after each."""
-        async for found in self._store.list_objects(partition):
-            yield found
-            self.step("list_objects")
-
-    async def list_staged(self) -> AsyncIterator[StoredObject]:
-        """List what is staged, with a step after each."""
-        async for found in self._store.list_staged():
-            yield found
-            self.step("list_staged")
-
-    async def list_ids(self, partition: str) -> AsyncIterator[str]:
-        """List the ids of objects, with a step after each."""
-        async for found in self._store.list_ids(partition):
-            yield found
-            self.step("list_ids")
-
-    async def set_aside(self, object_id: str, moment: int, *, staged_too: bool = True) -> bool:
-        """Set aside."""
-        self.step("set_aside")
-        return await self._store.set_aside(object_id, moment, staged_too=staged_too)
-
-    async def list_orphans(self) -> AsyncIterator[Orphan]:
-        """List orphans, with a step after each."""
-        async for orphan in self._store.list_orphans():
-            yield orphan
-            self.step("list_orphans")
-
-    async def take_back(self, object_id: str) -> bool:
-        """Take back."""
-        self.step("take_back")
-        return await self._store.take_back(object_id)
-
-    async def delete_orphan(self, orphan: Orphan) -> None:
-        """Delete an orphan."""
-        self.step("delete_orphan")
-        await self._store.delete_orphan(orphan)
-
-    def scan_alone(self) -> AbstractAsyncContextManager[bool]:
-        """Scan alone."""
-        return self._store.scan_alone()
-
-    async def generation(self) -> str | None:
-        """Return the generation."""
-        self.step("generation")
-        return await self._store.generation()
-
-    async def note_generation(self, generation: str) -> None:
-        """Note a generation."""
-        self.step("note_generation")
-        await self._store.note_generation(generation)
 
     async def delete(self, object_ids: Sequence[str]) -> Deleted:
         """Delete, with a step before each."""
@@ -286,54 +189,26 @@ class InterleavedStore(SteppedStore):
         super().__init__(self.bytes, step)
 
 
-class InterleavedStaged(Staged):
-    """Staged bytes of an `InterleavedStore`."""
+class _InterleavedStaged:
+    """Staged bytes of a `SteppedStore`."""
 
     def __init__(self, staged: Staged, step: Callable[[str], None]) -> None:
         self._staged = staged
         self._step = step
 
-    @property
-    def offset(self) -> int:
-        """Return how many bytes are staged."""
-        return self._staged.offset
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of staged bytes
+        found = getattr(self._staged, name)
+        if name in ("offset", "write"):  # nobody else sees what is written
+            return found
 
-    async def rewind(
-        self,
-        offset: int,
-        digests: Mapping[str, str] | None = None,
-        algorithm: str | None = None,
-        *,
-        data_key: DataKey | None,
-    ) -> None:
-        """Rewind."""
-        self._step("rewind")
-        await self._staged.rewind(offset, digests, algorithm, data_key=data_key)
+        def stepped(*given: object, **named: object) -> object:
+            self._step(name)
+            return found(*given, **named)
 
-    def write(self, view: memoryview, /) -> None:
-        """Write: no step, for nobody else sees these bytes."""
-        self._staged.write(view)
-
-    def flush(self) -> Mapping[str, str]:
-        """Flush."""
-        self._step("flush")
-        return self._staged.flush()
-
-    def commit(self, expected: Digest | None) -> Stored:
-        """Commit."""
-        self._step("commit")
-        return self._staged.commit(expected)
-
-    async def discard(self) -> None:
-        """Discard."""
-        self._step("discard")
-        await self._staged.discard()
+        return stepped
 
     async def aclose(self) -> None:
         """Close; also the dead let go."""
         with suppress(Died):
             self._step("close")
         await self._staged.aclose()
-
-
-_: type[BlobStore] = InterleavedStore

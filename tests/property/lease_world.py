@@ -40,6 +40,7 @@ from registry.services.context import ServiceContext
 from registry.services.data_keys import DataKeys
 from registry.services.images.pulls import PullLog
 from registry.settings.groups import Limits
+from tests.dying import PassingDatabase
 from tests.inprocess import PROVIDERS, START
 from tests.property.interleaved_stores import OneConnection, SteppedStore
 from tests.property.interleaving import Died, Interleaving, drive
@@ -64,19 +65,13 @@ class Node:
     action: str = ""
 
 
-class NotingDatabase:
+class NotingDatabase(PassingDatabase):
     """Notes what commits, and now and then does not tell the caller."""
 
     def __init__(self, database: OneConnection, world: World, node: str) -> None:
-        self._database = database
+        super().__init__(database)
         self._world = world
         self._node = node
-
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Read."""
-        return await self._database.read(query, *args, **kwargs)
 
     async def write(
         self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
@@ -99,16 +94,6 @@ class NotingDatabase:
         return result
 
     write_relaxed = write
-
-    def listen(self, listener: Callable[[], None]) -> None:
-        """Listen to nothing."""
-
-    def version(self) -> int | None:
-        """Return None: it is not known."""
-        return None
-
-    async def close(self) -> None:
-        """Do nothing."""
 
 
 @dataclass
