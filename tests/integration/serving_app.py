@@ -295,11 +295,11 @@ class RunningServer:
         connection.loop.call_soon_threadsafe(sweep)
         assert swept.wait(60)
 
-    def connect(self, timeout: float = 20) -> Client:
+    def connect(self, timeout: float = 60) -> Client:
         """Open a connection, of TLS if the server speaks it."""
         return Client(self.shake_hands(self.connect_plain(timeout)))
 
-    def connect_plain(self, timeout: float = 20) -> socket.socket:
+    def connect_plain(self, timeout: float = 60) -> socket.socket:
         """Open a connection, and send nothing."""
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 

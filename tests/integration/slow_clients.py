@@ -69,7 +69,7 @@ def slow_reader(server: RunningServer, target: str) -> Client:
     """Ask for more than sockets hold, and read a byte of it; return when all is full."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * KIB)
-    sock.settimeout(20)
+    sock.settimeout(60)
     sock.connect(("127.0.0.1", server.port))
     client = Client(sock)
     client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -130,10 +130,11 @@ async def port_of(world: World, instance: Instance, *, is_kept: bool) -> AsyncIt
     (ports / "8080").unlink(missing_ok=True)
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if is_kept:
-            await reader.read()
-        writer.close()
-        await writer.wait_closed()
+        with suppress(ConnectionError):  # of who hangs up first
+            if is_kept:
+                await reader.read()
+            writer.close()
+            await writer.wait_closed()
 
     folder = os.open(ports, os.O_PATH)
     server = await asyncio.start_unix_server(take, f"/proc/self/fd/{folder}/8080")

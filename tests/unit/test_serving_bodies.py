@@ -415,7 +415,7 @@ async def test_no_job_waits_for_a_thread_that_ends() -> None:
     for number in range(300):
         names = [f"{number} {each}" for each in range(1 + number % 4)]
         jobs = [CountedJob(pool, name, 2, 1, []) for name in names]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await asyncio.gather(*(job.run() for job in jobs)) == names
     pool.close()
 
