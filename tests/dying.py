@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Concatenate, Literal
 
 from cloudcore.db.base import Connection, Database, P, Row, T
@@ -111,44 +111,24 @@ class DyingDatabase(PassingDatabase):
         self._moment: Moment = moment
         self._is_dead = False
 
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        self._check()
-        return await super().read(query, *args, **kwargs)
+    async def before(self, kind: Kind, _call: object) -> None:
+        if self._is_dead:
+            raise Death
+        if kind != "read":
+            self._left -= 1
+            self._is_dead = self._left == 0
+            if self._is_dead and self._moment == "before":
+                raise Death
 
-    async def write(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        write = super().write
-        return await self._write(lambda run: write(run, *args, **kwargs), change)
-
-    async def write_relaxed(
-        self, change: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        write = super().write_relaxed
-        return await self._write(lambda run: write(run, *args, **kwargs), change)
-
-    async def _write(
-        self,
-        write: Callable[[Callable[Concatenate[Connection, P], T]], Awaitable[T]],
-        change: Callable[Concatenate[Connection, P], T],
-    ) -> T:
+    def meddled(
+        self, call: Callable[Concatenate[Connection, P], T]
+    ) -> Callable[Concatenate[Connection, P], T]:
         def unfinished(connection: Connection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            change(connection, *args, **kwargs)
+            call(connection, *args, **kwargs)
             raise Death
 
-        self._check()
-        self._left -= 1
-        if self._left:
-            return await write(change)
-        self._is_dead = True
-        if self._moment == "during":
-            await write(unfinished)
-        if self._moment == "after":
-            await write(change)
-        raise Death
+        return unfinished if self._is_dead and self._moment == "during" else call
 
-    def _check(self) -> None:
+    async def after(self, _kind: Kind, _call: object, _result: object) -> None:
         if self._is_dead:
             raise Death

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Concatenate, Final
+from typing import Final
 
 import pytest
 
-from cloudcore.db.base import Connection, P, T
 from cloudcore.db.statement import Statement
 from registry.blobstore.base import OpenObject
 from registry.metadata.blobs.upload_quota import find_room
@@ -20,6 +18,7 @@ from registry.services.blobs import reading
 from registry.services.pull_through.feed import Feed, FeedReader, Rewound
 from registry.services.pull_through.fill_or_follow import follow
 from tests.dripping_upstream import DrippingUpstream
+from tests.dying import Kind
 from tests.integration.fills_world import (
     HANDLE,
     OTHER,
@@ -47,15 +46,11 @@ class Watching(MortalDatabase):
         self.is_gone = asyncio.Event()
         self.looks = asyncio.Semaphore(0)
 
-    async def read(
-        self, query: Callable[Concatenate[Connection, P], T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        found = await super().read(query, *args, **kwargs)
-        if query is find_fill:
+    async def after(self, _kind: Kind, call: object, result: object) -> None:
+        if call is find_fill:
             self.looks.release()
-            if found is None:
+            if result is None:
                 self.is_gone.set()
-        return found
 
 
 def reader_of(worker: Worker, feed: Feed) -> FeedReader:
