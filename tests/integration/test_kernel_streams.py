@@ -35,7 +35,7 @@ WRITER: Final = b"Authorization: Bearer writer\r\n"
 READER: Final = b"Authorization: Bearer reader\r\n"
 CONTINUED: Final = b"Expect: 100-continue\r\n"
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
-LARGE: Final = 50 * MIB
+LARGE: Final = 24 * MIB
 HELD: Final = 2 * MIB
 """More than the server may hold of one body: what it reads at once, what waits to leave."""
 

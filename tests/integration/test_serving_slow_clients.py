@@ -337,7 +337,7 @@ def test_a_body_that_comes_fast_is_ended_with_408(hurried: RunningServer) -> Non
 
         pushing = threading.Thread(target=push, daemon=True)
         pushing.start()
-        until(lambda: sum(hurried.app.units) > 64 * MIB)
+        until(lambda: sum(hurried.app.units) > 16 * MIB)
         hurried.sweep(time.monotonic() + HOUR + 1)
         assert client.response()[0].status == 408
         is_over.set()
