@@ -121,6 +121,12 @@ class Worker:
     process: Program
     stdout: IO[str]
 
+    def read(self) -> str:
+        """Return the next line; the test's own time limit ends a wait in vain."""
+        line = self.stdout.readline()
+        assert line, f"it ended with {self.process.wait()}"
+        return line.rstrip("\n")
+
     def kill(self) -> str:
         """End it without a chance to do anything; return what it said and nobody has read."""
         if self.stdout.closed:

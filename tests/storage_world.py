@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from cloudcore.clock import uuid7
-from cloudcore.db.base import Database
+from cloudcore.clock import MICROSECONDS, uuid7
+from cloudcore.db.base import Connection, Database
 from cloudcore.events import NO_EVENTS
+from cloudcore.jobs.kinds import Done
+from cloudcore.jobs.queue import Job
+from cloudcore.jobs.runs import Run, find_run
 from cloudcore.metering.needs import Meter
 from cloudcore.storage import buckets, multipart, object_reads, object_writes, objects, upload_rows
 from cloudcore.storage.bucket import Bucket
@@ -20,12 +23,16 @@ from cloudcore.storage.multipart import Completion, GivenPart
 from cloudcore.storage.needs import StorageNeeds
 from cloudcore.storage.object_rows import Listing, ObjectAttributes, StoredObject, list_page
 from cloudcore.storage.object_writes import Terms
+from cloudcore.storage.pieces import rewrapping
+from cloudcore.storage.pieces.cleanup import CONDEMNED_FOR, delete_condemned
+from cloudcore.storage.pieces.keys import count_under
 from cloudcore.storage.pieces.rows import Piece
 from cloudcore.storage.upload_rows import Upload
 from registry.blobstore.disk.store import FilesystemStore
 from registry.buckets.store import BlobBucketBytes, BucketOrphans, KmsBucketKeys, Sealing
 from registry.services.data_keys import DataKeys
 from tests.inprocess import ManualClock
+from tests.jobs import find_job, job_ids
 from tests.kms_world import ACME, GLOBEX, KmsWorld, make_kms_world
 
 T = TypeVar("T")
@@ -174,6 +181,50 @@ class StorageWorld:
     async def tags(self, bucket: Bucket, key: str, tags: Mapping[str, str]) -> StoredObject:
         """Replace the tags of an object."""
         return await self.database.write(objects.put_tags, bucket, key, tags)
+
+    async def settle(self) -> int:
+        """Let condemned bytes go; return how many pieces the store has."""
+        self.clock.advance(CONDEMNED_FOR // MICROSECONDS + 1)
+        await delete_condemned(self.needs)
+        return len(await self.files())
+
+    async def bind(self, bucket: Bucket, key_id: str | None) -> tuple[Bucket, Run]:
+        """Bind a bucket to a key, as its route does; return the run that moves what is stored."""
+
+        def change(tx: Connection) -> tuple[Bucket, Run]:
+            now = self.clock()
+            changed = buckets.BUCKETS.update(tx, bucket, {"kms_key_id": key_id}, now)
+            return changed, rewrapping.start_rewrap(
+                tx, changed, uuid7(), started_by="me", started_by_source=None, now=now
+            )
+
+        return await self.database.write(change)
+
+    async def last_job(self) -> Job:
+        """Return the job that was started last."""
+        job = await self.database.read(find_job, (await self.database.read(job_ids))[-1])
+        assert job is not None
+        return job
+
+    async def end_rewrap(self, run: Run) -> Run:
+        """Take the steps of a run from where its job is; return what it is then."""
+        job, is_over = await self.last_job(), False
+        while not is_over:
+            outcome = await rewrapping.run_step(self.needs, await self._run_now(run), job)
+            assert outcome.change is not None
+            await self.database.write(outcome.change)
+            is_over = isinstance(outcome, Done)
+            job = job if isinstance(outcome, Done) else job._replace(cursor=outcome.cursor)
+        return await self._run_now(run)
+
+    async def _run_now(self, run: Run) -> Run:
+        found = await self.database.read(find_run, rewrapping.KIND, run.scope_id, run.id)
+        assert found is not None
+        return found
+
+    async def under(self, key_id: str) -> tuple[int, ...]:
+        """Return how many pieces a key protects, their bytes, and how many are objects."""
+        return tuple(await self.database.read(count_under, ACME, key_id, 1000))
 
 
 @asynccontextmanager

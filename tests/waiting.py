@@ -17,11 +17,15 @@ def until(
     seconds: float = 90,
     pause: float = 0.02,
 ) -> T:
-    """Return what is found, as soon as that is true; `words` say what is wrong if it never is."""
-    end = time.monotonic() + seconds
+    """Return what is found, as soon as that is true; `words` say what is wrong if it never is.
+
+    It looks after a millisecond, then less and less often, at last after each `pause` of seconds.
+    """
+    end, wait = time.monotonic() + seconds, min(0.001, pause)
     while not (last := found()):
         assert time.monotonic() < end, words() if callable(words) else words
-        time.sleep(pause)
+        time.sleep(wait)
+        wait = min(2 * wait, pause)
     return last
 
 

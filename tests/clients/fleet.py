@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -34,6 +34,7 @@ from tests.loaded import ENTREPOT, ROOT, program_environment, run_loaded
 from tests.postgresql import UNPRIVILEGED, free_port, run, server_programs
 from tests.relay import Relay
 from tests.tools import require_tool
+from tests.waiting import until
 
 FLEET: Final = ROOT / "deploy" / "fleet"
 NODES: Final = ("node-1", "node-2")
@@ -41,7 +42,6 @@ NEEDED: Final = ("postgresql", "seaweedfs")
 """Services that nodes ask."""
 _GIVEN: Final = {"POSTGRES_PASSWORD": "of-the-database", "S3_SECRET": "of-the-store"}
 _VARIABLE: Final = re.compile(r"\$\{(\w+)(?::\?[^}]*)?\}")
-_READY_SECONDS: Final = 60
 _STORE_PORTS: Final = (
     *("s3.port.grpc", "master.port", "master.port.grpc", "volume.port", "volume.port.grpc"),
     *("filer.port", "filer.port.grpc"),
@@ -174,7 +174,7 @@ class Fleet:
                 return done.returncode == 0
             return False
 
-        wait_until(is_healthy, lambda: (folder / "log").read_text()[-3000:])
+        until(is_healthy, lambda: (folder / "log").read_text()[-3000:])
 
     def kill_store(self) -> None:
         """End it as a crash does."""
@@ -317,15 +317,7 @@ class Fleet:
             except httpx.TransportError:
                 return False
 
-        wait_until(is_ready, lambda: f"{self.log(NODES[0])}\n{self.log(NODES[1])}")
-
-
-def wait_until(is_so: Callable[[], bool], what: Callable[[], str]) -> None:
-    """Wait until something is so; say `what` was there if it does not become so."""
-    until = time.monotonic() + _READY_SECONDS
-    while not is_so():
-        assert time.monotonic() < until, what()
-        time.sleep(0.05)
+        until(is_ready, lambda: f"{self.log(NODES[0])}\n{self.log(NODES[1])}")
 
 
 @contextmanager

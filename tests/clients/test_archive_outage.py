@@ -68,7 +68,11 @@ class Way:
         await asyncio.gather(*self._passing, return_exceptions=True)
 
     async def _accept(self, near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
-        far, to_far = await asyncio.open_connection("127.0.0.1", self._to)
+        try:
+            far, to_far = await asyncio.open_connection("127.0.0.1", self._to)
+        except OSError:
+            to_near.close()
+            return
         for source, target in ((near, to_far), (far, to_near)):
             task = asyncio.create_task(self._pass(source, target))
             self._passing.add(task)

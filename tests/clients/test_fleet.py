@@ -26,9 +26,10 @@ import pytest
 from cloudcore.db.postgresql_watch import KNOWN_SECONDS
 from tests.clients.archives import write_layout
 from tests.clients.containers import Containers
-from tests.clients.fleet import NODES, Fleet, running_fleet, wait_until
+from tests.clients.fleet import NODES, Fleet, running_fleet
 from tests.clients.images import Store, noise, sha256
 from tests.entrepot import told
+from tests.waiting import until
 
 pytestmark = [pytest.mark.client("skopeo"), pytest.mark.timeout(300)]
 
@@ -121,7 +122,7 @@ class Clients:
     def wait_for_another(self) -> None:
         """Wait until one more image is acknowledged."""
         before = len(self.acknowledged)
-        wait_until(
+        until(
             lambda: len(self.acknowledged) > before,
             lambda: "\n".join([*self.refusals[-4:], *self.wrong]),
         )
@@ -209,7 +210,7 @@ def kill(clients: Clients, what: str) -> None:
         with clients.signed_in() as http:
             fleet.kill_database()
             for node in map(fleet.url_of, NODES):
-                wait_until(partial(is_refused, http, node), lambda: "it needs no database")
+                until(partial(is_refused, http, node), lambda: "it needs no database")
         fleet.start_database()
 
 
@@ -248,7 +249,7 @@ def silence_database(clients: Clients) -> None:
     first, last = [*clients.acknowledged.values()][-2:]
     with clients.signed_in() as http:
         move(http, other, first)
-        wait_until(lambda: digest_at(http, deaf) == first, lambda: "it is not moved")
+        until(lambda: digest_at(http, deaf) == first, lambda: "it is not moved")
         assert digest_at(http, deaf) == first, "it is kept by now"
         way.hold()
         move(http, other, last)
@@ -258,7 +259,7 @@ def silence_database(clients: Clients) -> None:
         assert is_clear(refused)
         clients.wait_for_another()
         way.release()
-        wait_until(lambda: digest_at(http, deaf) == last, lambda: "it does not hear again")
+        until(lambda: digest_at(http, deaf) == last, lambda: "it does not hear again")
 
 
 def silence_store(clients: Clients) -> None:
@@ -290,7 +291,7 @@ def move(http: httpx.Client, node: str, digest: str) -> None:
         assert answer.is_success or is_clear(answer), answer.text
         return answer.is_success
 
-    wait_until(is_moved, lambda: "no lock is given up")
+    until(is_moved, lambda: "no lock is given up")
 
 
 def digest_at(http: httpx.Client, node: str) -> str | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from tests.databases import ROOT
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
+from tests.waiting import until
 
 pytestmark = [pytest.mark.client("prometheus"), pytest.mark.timeout(120)]
 
@@ -59,14 +59,6 @@ class Prometheus:
         """Return the rules with the outcome of their last evaluation."""
         groups = self.api.get("/api/v1/rules").json()["data"]["groups"]
         return [rule for group in groups for rule in group["rules"]]
-
-
-def until(is_so: Callable[[], object]) -> None:
-    """Ask again until something is so."""
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from tests.certificates import DAY, self_signed
 from tests.clients.programs import run
 from tests.databases import planted
 from tests.entrepot import initialized
-from tests.integration.serving_app import wait_until
 from tests.live import LiveRegistry, start_registry
 from tests.postgresql import free_port
 from tests.tools import require_tool
+from tests.waiting import until
 
 
 def started(data: Path, *options: str) -> LiveRegistry:
@@ -35,7 +35,7 @@ def test_the_certificate_is_of_the_server_and_checked_by_its_root(tmp_path: Path
     registry = started(data, "--workers", "2", "--allowed-host", "registry.example.com:8443")
     try:
         root = data / "tls-own" / "root.pem"
-        wait_until(lambda: f"let clients trust {root}" in registry.log)
+        until(lambda: f"let clients trust {root}" in registry.log)
         trust = ssl.create_default_context(cafile=root)
         host = registry.url.removeprefix("https://")
         shown = run(
@@ -67,7 +67,7 @@ def test_the_address_of_s3_that_is_printed_has_a_name_of_the_certificate(
     s3 = ("--s3-port", str(free_port()), *options)
     registry = started(data, "--allowed-host", "registry.example.com:8443", *s3)
     try:
-        wait_until(lambda: "S3 endpoint: " in registry.log)
+        until(lambda: "S3 endpoint: " in registry.log)
         (line,) = [each for each in registry.log.splitlines() if "S3 endpoint: " in each]
         printed = httpx.URL(line.rpartition(" ")[2])
         assert (printed.scheme, printed.host) == ("https", named)

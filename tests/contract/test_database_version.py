@@ -37,7 +37,7 @@ COUNT_UP: Final = Statement(
 
 async def known(version: Callable[[], int | None], other_than: int | None = None) -> int:
     """Wait until the version is known, and is another one; return it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (found := version()) is None or found == other_than:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.001)
     return found
@@ -193,7 +193,7 @@ async def test_nothing_is_known_while_the_server_is_out_of_reach(
         try:
             seen = await known(watch.changes)
             relay.hold()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while watch.changes() is not None:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0.001)
             with psycopg.connect(postgresql_database) as connection:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from registry.blobstore.disk.stored_file import StoredFile
 from registry.blobstore.reading import StoredBytes
 from registry.blobstore.s3.disk_cache import FETCHING, DiskCache
 from registry.counters import CACHE_EVICTED
+from tests.waiting import until
 
 MIB = 1 << 20
 ID = "0197f0aa-0000-7000-8000-0000000000ab"
@@ -82,13 +83,6 @@ def opened(cache: DiskCache, source: Source, object_id: str = ID) -> StoredBytes
     if found is not None:
         return found
     return cache.kept(object_id, source.open(object_id), lambda: source.open(object_id))
-
-
-def until(met: Callable[[], object]) -> None:
-    end = time.monotonic() + 30
-    while not met():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def files(folder: Path) -> set[str]:

@@ -53,7 +53,7 @@ def marked(tmp_path: Path) -> Iterator[Marked]:
     found = detached_process.find(made.folder)
     if found is not None:
         found.signal(signal.SIGKILL)
-        assert found.wait(10)
+        assert found.wait(60)
     assert made.programs() == []
 
 
@@ -115,7 +115,7 @@ def test_the_end_of_a_process_is_seen_also_when_nobody_has_waited_for_it(tmp_pat
     assert kept.is_alive
     assert not kept.wait(0)
     assert kept.signal(signal.SIGKILL) is True
-    assert kept.wait(10)
+    assert kept.wait(60)
     assert Path(f"/proc/{child.pid}").exists()  # a zombie of this process
     assert not kept.is_alive
     child.wait()
@@ -140,7 +140,7 @@ def test_output_goes_to_a_file_and_its_environment_is_all_it_has(marked: Marked)
         ended = detached_process.start(marked.folder, ("env",), env={"ONE": "1"})
     except LaunchFailed:
         ended = None  # it has ended before it was looked for
-    assert ended is None or ended.wait(10)
+    assert ended is None or ended.wait(60)
     assert (marked.folder / detached_process.OUTPUT).read_text() == "ONE=1\n"
 
 

@@ -15,9 +15,10 @@ from registry.oci.digest import digest_of
 from registry.oci.media_types import OCI_MANIFEST
 from tests.fault.collected import CONFIG, DELETED, KEPT, document
 from tests.fault.small_disk import free_bytes, small_disk, take_the_rest
-from tests.fault.workers import kill, wait_for, workers_of
+from tests.fault.workers import kill, workers_of
 from tests.live import LiveRegistry, start_registry
 from tests.live_signed_in import SignedIn, Tenant, serving
+from tests.waiting import until
 
 DISK_BYTES: Final = 64 << 20
 LEFT_BYTES: Final = 64 << 10
@@ -81,7 +82,7 @@ def replace_workers(registry: LiveRegistry) -> None:
     def is_replaced() -> bool:
         return len(workers_of(registry.process.pid)) > 1
 
-    wait_for(is_replaced, "no worker in its place")
+    until(is_replaced, "no worker in its place")
     kill([second])
 
 

@@ -172,7 +172,7 @@ def body_of(folder: Path) -> bytes:
     """Return what a web server answers by the socket of its port."""
     descriptor = os.open(folder / "ports", os.O_PATH)
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(f"/proc/self/fd/{descriptor}/{PORT}")
         os.close(descriptor)
         client.sendall(b"GET /index.html HTTP/1.0\r\n\r\n")

@@ -15,29 +15,17 @@ from cloudcore.db.base import Database
 from tests.databases import with_database
 from tests.fault.schedule_worker import CHORE, LEASE_SECONDS
 from tests.jobs import until
-from tests.loaded import start_worker
+from tests.loaded import Worker, start_worker
 from tests.schedules import Turn, all_turns
 
 
-class ScheduleWorker:
-    """A process of `tests.fault.schedule_worker`."""
-
-    def __init__(self, url: str, file: Path, mode: str = "working") -> None:
-        self._worker = start_worker("tests.fault.schedule_worker", url, str(file), mode)
-
-    def read(self) -> str:
-        """Return the next line; the test's own time limit ends a wait in vain."""
-        line = self._worker.stdout.readline()
-        assert line, f"it ended with {self._worker.process.wait()}"
-        return line.rstrip("\n")
-
-    def kill(self) -> list[str]:
-        """End it without a chance to do anything; return the lines not yet read."""
-        return self._worker.kill().splitlines()
+def start(url: str, file: Path, mode: str = "working") -> Worker:
+    """Start a worker of the schedule."""
+    return start_worker("tests.fault.schedule_worker", url, str(file), mode)
 
 
 @contextmanager
-def killed_at_the_end(workers: list[ScheduleWorker]) -> Iterator[None]:
+def killed_at_the_end(workers: list[Worker]) -> Iterator[None]:
     try:
         yield
     finally:
@@ -55,17 +43,19 @@ def test_the_chore_goes_on_and_never_twice_at_once(
     """Two workers keep one schedule; one after the other is killed and replaced."""
     url: str = request.getfixturevalue(f"{kind}_database")
     file = tmp_path / "held"
-    workers = [ScheduleWorker(url, file), ScheduleWorker(url, file)]
+    workers = [start(url, file), start(url, file)]
     told: list[str] = []
     with killed_at_the_end(workers):
         for cycle in range(cycles):
             killed = workers[cycle % 2]
             assert killed.read() == "ready"
             time.sleep(random.uniform(0, 0.2))  # the moment of death, not a synchronisation
-            told += killed.kill()
-            workers[cycle % 2] = ScheduleWorker(url, file)
+            told += killed.kill().splitlines()
+            workers[cycle % 2] = start(url, file)
             with_database(url, goes_on)
-        told += [line for worker in workers for line in worker.kill() if line != "ready"]
+        told += [
+            line for worker in workers for line in worker.kill().splitlines() if line != "ready"
+        ]
     assert set(told) == {"turn"}
 
 
@@ -93,11 +83,11 @@ def test_a_turn_that_its_worker_never_ends_is_anothers_after_its_death(
 ) -> None:
     """As long as it lives its lease is renewed, and the other takes no turn."""
     url: str = request.getfixturevalue(f"{kind}_database")
-    stuck = ScheduleWorker(url, tmp_path / "held", "stuck")
+    stuck = start(url, tmp_path / "held", "stuck")
     workers = [stuck]
     with killed_at_the_end(workers):
         assert [stuck.read(), stuck.read()] == ["ready", "turn"]
-        other = ScheduleWorker(url, tmp_path / "held")
+        other = start(url, tmp_path / "held")
         workers.append(other)
         assert other.read() == "ready"
         held = with_database(url, turn_of)
@@ -111,6 +101,6 @@ def test_a_turn_that_its_worker_never_ends_is_anothers_after_its_death(
 
         with_database(url, until_renewed)
         assert with_database(url, turn_of).lease_token == held.lease_token
-        assert stuck.kill() == []
+        assert stuck.kill() == ""
         assert other.read() == "turn"  # its first
         assert other.read() == "turn"

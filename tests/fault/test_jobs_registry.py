@@ -47,13 +47,8 @@ class CountingRegistry:
     def __init__(self, data: Path, command: str, mode: str, poll_seconds: float) -> None:
         words = (command, str(data), mode, str(poll_seconds))
         self._worker = start_worker("tests.fault.job_registry", *words)
+        self.read = self._worker.read
         self.url = self.read().partition("ready ")[2]
-
-    def read(self) -> str:
-        """Return the next line; the test's own time limit ends a wait in vain."""
-        line = self._worker.stdout.readline()
-        assert line, f"it ended with {self._worker.process.wait()}"
-        return line.rstrip("\n")
 
     def kill(self) -> None:
         """End it without a chance to do anything."""

@@ -12,6 +12,7 @@ import pytest
 
 from tests.fault.workers import kill, owner_of, workers_of
 from tests.live_signed_in import SignedIn, serving
+from tests.waiting import until_so
 from tests.webhook_receiver import OK, Answer, Received, Receiver, webhook_receiver
 
 PATIENCE_SECONDS: Final = 40
@@ -20,20 +21,13 @@ PATIENCE_SECONDS: Final = 40
 pytestmark = pytest.mark.timeout(180)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Look until a condition holds."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():  # noqa: ASYNC110 - what other processes do sets no event
-            await asyncio.sleep(0.02)
-
-
 async def subscribed(ask: Callable[..., Any], hook: Receiver) -> str:
     """Make a topic to which the webhook is subscribed, and return its path."""
     topic = await asyncio.to_thread(ask, "POST", "/v1/topics", {"name": "t"})
     path = f"/v1/topics/{topic['topic']['id']}"
     body = {"protocol": "http", "endpoint": f"{hook.url}/hook"}
     await asyncio.to_thread(ask, "POST", f"{path}/subscriptions", body)
-    await until(lambda: hook.of("subscription_confirmation"))
+    await until_so(lambda: hook.of("subscription_confirmation"))
     token = hook.of("subscription_confirmation")[-1].envelope["token"]
     await asyncio.to_thread(ask, "POST", "/v1/subscription-confirmations", {"token": token})
     return path
@@ -50,10 +44,10 @@ async def kill_and_see_delivered(signed_in: SignedIn, hook: Receiver) -> None:
 
     hook.answer = hangs
     await asyncio.to_thread(ask, "POST", f"{path}/messages", {"message": "hello"})
-    await until(lambda: hook.of("notification"))
+    await until_so(lambda: hook.of("notification"))
     port, hook_port = hook.writers[-1].get_extra_info("peername")[1], int(hook.url.split(":")[-1])
     kill([owner_of(hook_port, port, workers_of(signed_in.registry.process.pid))])
-    await until(lambda: len(hook.of("notification")) == 2)
+    await until_so(lambda: len(hook.of("notification")) == 2, seconds=PATIENCE_SECONDS)
     first, second = hook.of("notification")
     assert first.envelope["message"] == second.envelope["message"] == "hello"
 

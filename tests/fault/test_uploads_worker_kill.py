@@ -14,8 +14,9 @@ import pytest
 
 from cloudcore.jobs.dead_holders import WorkerLocks
 from registry.oci.digest import digest_of
-from tests.fault.workers import kill, owner_of, wait_for, workers_of
+from tests.fault.workers import kill, owner_of, workers_of
 from tests.live import LiveRegistry, start_registry
+from tests.waiting import until
 
 FIRST: Final = os.urandom(300_000)
 SECOND: Final = os.urandom(4_500_000)
@@ -53,7 +54,7 @@ def begun(registry: LiveRegistry) -> Iterator[tuple[str, socket.socket]]:
     head = f"PATCH {location} HTTP/1.1\r\nhost: {host}\r\ncontent-length: {len(SECOND)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", registry.port)) as client:
         client.sendall(head.encode() + SECOND[: len(SECOND) // 2])
-        wait_for(lambda: staged.stat().st_size > before, "nothing was written")
+        until(lambda: staged.stat().st_size > before, "nothing was written")
         assert ask(registry, "PATCH", location, b"x")[0].status == 409, "it is held"
         yield location, client
 

@@ -12,9 +12,10 @@ import pytest
 from registry.composition import main
 from registry.oci.digest import digest_of
 from registry.services.resource_kinds import PULLS, TRANSFER
-from tests.fault.workers import kill, wait_for, workers_of
+from tests.fault.workers import kill, workers_of
 from tests.live import LiveRegistry, start_registry
 from tests.recount import querying
+from tests.waiting import until
 
 BLOB = os.urandom(100_000)
 KIND = {"content-type": "application/vnd.oci.image.manifest.v1+json"}
@@ -82,7 +83,7 @@ def test_killed_workers_lose_at_most_what_they_held(database_url: str, tmp_path:
         pull(registry, HELD)
         before = workers_of(registry.process.pid)
         kill(before)
-        wait_for(
+        until(
             lambda: len(set(workers_of(registry.process.pid)) - set(before)) == 2,
             "no worker came in place of one that was killed",
         )

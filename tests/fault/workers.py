@@ -5,21 +5,12 @@ from __future__ import annotations
 import os
 import select
 import signal
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 PATIENCE_SECONDS: Final = 15
-
-
-def wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Look until a condition holds."""
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < give_up_at, what
-        time.sleep(0.01)
 
 
 def workers_of(pid: int) -> list[int]:

@@ -14,7 +14,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, cast
@@ -295,11 +295,11 @@ class RunningServer:
         connection.loop.call_soon_threadsafe(sweep)
         assert swept.wait(60)
 
-    def connect(self, timeout: float = 20) -> Client:
+    def connect(self, timeout: float = 60) -> Client:
         """Open a connection, of TLS if the server speaks it."""
         return Client(self.shake_hands(self.connect_plain(timeout)))
 
-    def connect_plain(self, timeout: float = 20) -> socket.socket:
+    def connect_plain(self, timeout: float = 60) -> socket.socket:
         """Open a connection, and send nothing."""
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
@@ -390,14 +390,6 @@ class _Uncloseable:
 
     def close(self) -> None:
         """Keep the connection."""
-
-
-def wait_until(condition: Callable[[], bool], timeout: float = 30) -> None:
-    """Wait until `condition` holds; fail when it does not in time."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.005)
 
 
 @functools.cache

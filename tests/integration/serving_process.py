@@ -15,11 +15,14 @@ from typing import Final
 
 from cloudcore.serving.asgi import Receive, Scope, Send
 from cloudcore.serving.dispatch import Dispatcher
+from cloudcore.serving.http.worker import ServerWorker
 from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.logs import configure_logging
-from cloudcore.serving.processes.server import run
+from cloudcore.serving.processes import server
+from cloudcore.serving.processes.supervisor import AGAIN_SECONDS
 from registry.composition.planes import PLANES, dispatcher
 from tests.integration.serving_app import SampleApplication, answer
+from tests.waiting import until
 
 SHUTDOWN_SECONDS: Final = 2.0
 
@@ -47,6 +50,13 @@ def tell_leaving() -> None:
     os.write(1, b"leaving\n")  # in a handler of a signal
 
 
+async def begin() -> None:
+    """Print a word for the test to see, and tell a worker that waits for it."""
+    await note("started")
+    if alone := os.environ.get("ALONE"):
+        (Path(alone) / "started").touch()
+
+
 async def stick() -> None:
     """Never end by itself."""
     await asyncio.Event().wait()
@@ -68,16 +78,24 @@ def make_application() -> Dispatcher:
         try:
             Path(alone).mkdir()
         except FileExistsError:
-            time.sleep(1)  # the first one serves by then
+            until((Path(alone) / "started").exists)
             raise
     made = dispatcher(
         TellingApplication(),
         control_plane,
-        startup=functools.partial(note, "started"),
+        startup=begin,
         shutdown=stick if os.environ.get("STUCK") else functools.partial(note, "stopped"),
     )
     made.leave = tell_leaving
     return made
+
+
+class LateWorker(ServerWorker):
+    """Takes longer to end than the supervisor waits before its second SIGTERM."""
+
+    def close(self) -> None:
+        time.sleep(5 * AGAIN_SECONDS)
+        super().close()
 
 
 def announce(url: str) -> None:
@@ -89,7 +107,9 @@ def announce(url: str) -> None:
 def main(workers: int, metrics_port: int) -> int:
     """Serve until told to stop; return the exit status."""
     configure_logging()
-    return run(
+    if os.environ.get("LATE"):
+        vars(server)["ServerWorker"] = LateWorker
+    return server.run(
         make_application,
         planes=PLANES,
         workers=workers,

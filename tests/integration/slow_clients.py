@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cloudcore.serving.limits import KIB, MIB
-from tests.integration.serving_app import Client, RunningServer, wait_until
+from tests.integration.serving_app import Client, RunningServer
+from tests.waiting import until
 
 NEVER = 1e9
 FILE_BYTES = 100 * MIB
@@ -37,12 +38,12 @@ def send(server: RunningServer, client: Client, content: bytes, fields: str) -> 
     """Send a piece of the body, and wait until the server can know of it."""
     before = arrived(server)
     client.send(content if fields == COUNTED else b"%x\r\n%s\r\n" % (len(content), content))
-    wait_until(lambda: arrived(server) == before + len(content))
+    until(lambda: arrived(server) == before + len(content))
 
 
 def arrived(server: RunningServer) -> int:
     """Return how many bytes of the body have arrived, once someone waits for more."""
-    wait_until(lambda: server_has_body(server))
+    until(lambda: server_has_body(server))
     body = server.cycle.body
     assert body is not None
     return body.arrived
@@ -68,12 +69,12 @@ def slow_reader(server: RunningServer, target: str) -> Client:
     """Ask for more than sockets hold, and read a byte of it; return when all is full."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * KIB)
-    sock.settimeout(20)
+    sock.settimeout(60)
     sock.connect(("127.0.0.1", server.port))
     client = Client(sock)
     client.send(f"GET /v2/{target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert sock.recv(1)
-    wait_until(lambda: is_full(server))
+    until(lambda: is_full(server))
     return client
 
 

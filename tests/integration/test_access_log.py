@@ -10,10 +10,10 @@ import httpx
 
 from cloudcore.serving.asgi import Receive, Scope, Send
 from registry.console.control_plane import ControlPlaneClient
-from tests.integration.serving_app import wait_until
 from tests.live import LiveRegistry
 from tests.live_signed_in import serving
 from tests.tenants import claims_of
+from tests.waiting import until
 
 
 def line_of(registry: LiveRegistry, answer: httpx.Response) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def line_of(registry: LiveRegistry, answer: httpx.Response) -> dict[str, Any]:
         ]
         return bool(found)
 
-    wait_until(is_written)
+    until(is_written)
     return found[0]
 
 

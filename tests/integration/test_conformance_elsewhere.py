@@ -13,10 +13,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.serving_app import wait_until
 from tests.live import ROOT, start_registry
 from tests.live_signed_in import serving
 from tests.postgresql import free_port
+from tests.waiting import until
 
 STOCK_SERVER = """
 import sys
@@ -108,7 +108,7 @@ def test_signed_in_beside_a_server_that_keeps_no_answers(tmp_path: Path) -> None
             walk(url, *signed_in, f"--beside={other.url}", *HALF_CLOSED, *OF_ANY_SOURCE)
         finally:
             assert other.stop() == 0
-        wait_until(lambda: given_again(metrics) > 100)
+        until(lambda: given_again(metrics) > 100)
 
 
 def given_again(metrics: str) -> float:

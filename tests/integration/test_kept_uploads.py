@@ -20,8 +20,6 @@ from tests.inprocess import Answer
 from tests.keyed_registry import KeyedRegistry, open_keyed_registry
 from tests.memory_store import MemoryStore
 
-pytestmark = on_both_databases
-
 DATA: Final = os.urandom(600)
 DIGEST: Final = digest_of(DATA)
 UPLOADS: Final = "/v2/dev/app/blobs/uploads/"
@@ -70,6 +68,7 @@ def flipped(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
+@on_both_databases
 @pytest.mark.parametrize("parts", [(DATA,), (DATA[:100], DATA[100:])], ids=["one", "two"])
 async def test_what_was_kept_becomes_the_blob_byte_for_byte(
     keyed: KeyedRegistry, parts: tuple[bytes, ...]
@@ -147,6 +146,7 @@ async def test_it_is_refused_if_its_key_was_disabled(keyed: KeyedRegistry) -> No
     assert (await put(keyed, location)).status == 403
 
 
+@on_both_databases
 async def test_it_heals_a_blob_that_others_read_through_another_key(keyed: KeyedRegistry) -> None:
     pushing = f"/v2/dev/other/blobs/uploads/?digest={DIGEST}"
     await keyed.make_repository("other")

@@ -78,13 +78,12 @@ async def test_an_ipv6_network_is_one_subject(plane: World) -> None:
     assert remaining == [2, 1, 2]
 
 
-def test_who_signs_in_is_counted_by_name(sqlite_database: str) -> None:
-    async def scenario(world: World) -> None:
-        assert rate_limits(await weather(world, token="writer"))[1] == 2
-        world.peer = "203.0.113.1"
-        assert rate_limits(await weather(world, token="writer"))[1] == 1
-        assert rate_limits(await weather(world, token="stranger"))[1] == 2
-        assert rate_limits(await weather(world))[1] == 2
+async def test_who_signs_in_is_counted_by_name(plane: World) -> None:
+    assert rate_limits(await weather(plane, token="writer"))[1] == 2
+    plane.peer = "203.0.113.1"
+    assert rate_limits(await weather(plane, token="writer"))[1] == 1
+    assert rate_limits(await weather(plane, token="stranger"))[1] == 2
+    assert rate_limits(await weather(plane))[1] == 2
 
 
 async def test_a_credential_that_is_not_valid_is_nobodys(plane: World) -> None:

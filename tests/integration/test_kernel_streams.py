@@ -22,8 +22,10 @@ from cloudcore.serving.asgi import UNIT_BYTES, Receive, Scope, Send
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.limits import ServerLimits
 from tests.control_plane import Options, make_world, open_world
-from tests.integration.serving_app import RunningServer, serving, wait_until
+from tests.integration.serving_app import RunningServer, serving
+from tests.soak import times
 from tests.thing_files import MIB, MOST, PART, Shelf, file_routes
+from tests.waiting import until
 
 THING: Final = "01890000-0000-7000-8000-0000000000AA"
 FILES: Final = f"/v1/things/{THING}/files/".encode()
@@ -33,7 +35,7 @@ WRITER: Final = b"Authorization: Bearer writer\r\n"
 READER: Final = b"Authorization: Bearer reader\r\n"
 CONTINUED: Final = b"Expect: 100-continue\r\n"
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
-LARGE: Final = 50 * MIB
+LARGE: Final = 24 * MIB
 HELD: Final = 2 * MIB
 """More than the server may hold of one body: what it reads at once, what waits to leave."""
 
@@ -43,8 +45,8 @@ def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
-def server(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[RunningServer]:
+@pytest.fixture
+def server(shelf: Shelf) -> Iterator[RunningServer]:
     """Serve the family and its files; nothing here asks the database."""
     world = make_world(cast("Database", None), Options(more=file_routes(shelf)))
     world.tokens.add("reader")
@@ -56,7 +58,7 @@ def server(request: pytest.FixtureRequest, shelf: Shelf) -> Iterator[RunningServ
         await world.app(cast("Any", scope), cast("Any", receive), cast("Any", send))
 
     limits = ServerLimits(linger_seconds=0.5, sweep_seconds=0.1)
-    with serving(limits=limits, loop=request.param, application=application) as running:
+    with serving(limits=limits, application=application) as running:
         yield running
 
 
@@ -93,7 +95,7 @@ def spelled(draw: st.DrawFn) -> tuple[str, bytes]:
 @example(keys=[("a//b", b"a//b"), ("a/b", b"a%2Fb"), ("a%2Fb", b"a%252Fb"), ("/", b"/")])
 @example(keys=[("dir/", b"dir%2F"), ("/lead", b"%2flead"), ("..", b".."), (".", b"%2e")])
 @given(keys=st.lists(spelled(), min_size=1, max_size=4))
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=times(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_key_comes_and_goes_byte_for_byte(
     server: RunningServer, shelf: Shelf, keys: list[tuple[str, bytes]]
 ) -> None:
@@ -182,7 +184,7 @@ def test_a_large_file_is_never_in_memory(server: RunningServer, shelf: Shelf) ->
         assert answer.getheader("x-kept") == "1"
         assert answer.getheader("x-request-id") is not None
         assert client.read(LARGE) == b"x" * LARGE
-        wait_until(shelf.ended.is_set)
+        until(shelf.ended.is_set)
         assert client.ask(head("DELETE", FILES + b"large"))[0].status == 204
 
 
@@ -235,10 +237,10 @@ def test_a_body_that_breaks_off_is_told_to_its_reader(
     method = "PUT" if target.startswith(FILES) else "POST"
     with server.connect() as client:
         client.send(head(method, target, sized(LARGE)) + b"x" * MIB)
-        wait_until(lambda: bool(shelf.units))
-    wait_until(shelf.incomplete.is_set)
+        until(lambda: bool(shelf.units))
+    until(shelf.incomplete.is_set)
     assert shelf.files == {}
-    wait_until(lambda: BODIES.used == 0)  # once its reader has told us
+    until(lambda: BODIES.used == 0)  # once its reader has told us
 
 
 def test_a_reader_that_leaves_ends_what_makes_the_answer(
@@ -247,9 +249,9 @@ def test_a_reader_that_leaves_ends_what_makes_the_answer(
     with server.connect() as client:
         client.send(head("GET", PARTS + b"1/wait"))
         client.response_head()
-        wait_until(shelf.waits.is_set)
+        until(shelf.waits.is_set)
         assert not shelf.ended.is_set()
-    wait_until(shelf.ended.is_set)
+    until(shelf.ended.is_set)
 
 
 def test_a_reader_that_leaves_before_the_first_byte_ends_it_too(
@@ -257,9 +259,9 @@ def test_a_reader_that_leaves_before_the_first_byte_ends_it_too(
 ) -> None:
     with server.connect() as client:
         client.send(head("GET", PARTS + b"0/wait"))
-        wait_until(shelf.waits.is_set)
+        until(shelf.waits.is_set)
         client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    wait_until(shelf.ended.is_set)
+    until(shelf.ended.is_set)
 
 
 def test_a_client_that_only_ends_its_own_side_gets_all(server: RunningServer) -> None:
@@ -278,8 +280,8 @@ def test_a_reader_that_leaves_amid_a_file_closes_it(server: RunningServer, shelf
         client.send(head("GET", FILES + b"a"))
         client.response_head()
         client.read(MIB)
-    wait_until(shelf.ended.is_set)
-    wait_until(lambda: bool(server.records))
+    until(shelf.ended.is_set)
+    until(lambda: bool(server.records))
     assert server.records[0].sent < LARGE
 
 
@@ -322,7 +324,7 @@ def test_a_body_longer_than_the_route_takes_is_413_where_it_shows(
         with suppress(ConnectionError):  # the server does not take all of it
             for _ in range(MOST // MIB + 8):
                 client.send(b"100000\r\n" + b"x" * MIB + b"\r\n")
-        wait_until(lambda: bool(server.records))
+        until(lambda: bool(server.records))
     assert server.records[0].status == 413
     assert sum(shelf.units) == MOST
     assert shelf.files == {}

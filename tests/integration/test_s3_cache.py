@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import aclosing, closing
@@ -22,6 +21,7 @@ from registry.oci.digest import digest_of
 from tests.contract.blob_stores import new_id, write
 from tests.s3_servers import credentials, settings_for
 from tests.small_frames import KEY
+from tests.waiting import until
 
 MIB = 1 << 20
 DATA = random.Random(5).randbytes(3 * MIB + 5)
@@ -65,10 +65,7 @@ async def read(store: S3Store, object_id: str, key: DataKey | None) -> bytes:
 
 
 def until_kept(folder: Path, object_id: str) -> None:
-    end = time.monotonic() + 30
-    while not (folder / object_id[-2:] / object_id).exists():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    until((folder / object_id[-2:] / object_id).exists)
 
 
 @pytest.mark.parametrize("key", [None, KEY], ids=["plain", "sealed"])

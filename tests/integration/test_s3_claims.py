@@ -56,7 +56,6 @@ async def send(s3: S3Client, key: str, **headers: str) -> Sent:
     return Sent(s3, path, [answer.headers["etag"] for answer in answers])
 
 
-@on_both_databases
 async def test_a_completion_of_an_upload_without_checksums(s3: S3Client) -> None:
     sent = await send(s3, "none")
     for algorithm in ALGORITHMS:

@@ -24,7 +24,6 @@ ALL_TRUE: Final = (
 )
 
 
-@on_both_databases
 async def test_every_object_has_the_version_null(s3: S3Client) -> None:
     for key in ("a", "b%2F1", "b%2F2", "c"):
         await s3.done("PUT", f"/bucket/{key}", key.encode())
@@ -220,7 +219,6 @@ async def test_what_every_bucket_has_is_told_and_taken_back(s3: S3Client) -> Non
     assert await s3.code("PUT", "/bucket?object-lock", lock) == "InvalidBucketState"
 
 
-@on_both_databases
 async def test_tags_are_the_same_on_both_presentations(s3: S3Client) -> None:
     tags = "<Tag><Key>a</Key><Value>b</Value></Tag><Tag><Key>c d</Key><Value/></Tag>"
     body = f"<CreateBucketConfiguration><Tags>{tags}</Tags></CreateBucketConfiguration>"
@@ -251,7 +249,6 @@ async def test_tags_are_the_same_on_both_presentations(s3: S3Client) -> None:
     assert (await s3.ask("HEAD", "/bucket/key")).headers["x-amz-storage-class"] == "GLACIER_IR"
 
 
-@on_both_databases
 async def test_sealing_is_told_as_it_is(s3: S3Client) -> None:
     header, key_id = "x-amz-server-side-encryption", "x-amz-server-side-encryption-aws-kms-key-id"
     asked = {"x_amz_server_side_encryption": "AES256"}
@@ -323,7 +320,6 @@ async def test_open_uploads_end_with_their_bucket(
     assert len([each for each in events if each["outcome"] == "succeeded"]) == 1
 
 
-@on_both_databases
 @pytest.mark.parametrize("presentation", ["s3", "v1"])
 async def test_an_upload_that_begins_while_its_bucket_is_deleted_is_what_keeps_it(
     s3: S3Client, presentation: str, monkeypatch: pytest.MonkeyPatch
@@ -349,7 +345,6 @@ async def test_an_upload_that_begins_while_its_bucket_is_deleted_is_what_keeps_i
     await s3.done("DELETE", "/bucket")
 
 
-@on_both_databases
 async def test_keys_of_a_batch_may_be_conditional_on_etags(s3: S3Client) -> None:
     etags = [(await s3.ask("PUT", f"/bucket/{key}", key.encode())).headers["etag"] for key in "abc"]
     listed = "".join(

@@ -10,7 +10,6 @@ from xml.etree.ElementTree import fromstring
 import httpx
 
 from cloudcore.storage.s3.signature import SignedRequest
-from tests.databases import on_both_databases
 from tests.integration.s3_client import S3Client, code_of, texts
 from tests.s3_forms import CONTENT_TYPE, form_body, signed_form
 
@@ -42,7 +41,6 @@ async def _post(
     return await s3.send(request, form_body(form, file, **more))
 
 
-@on_both_databases
 async def test_a_form_stores_its_file(s3: S3Client) -> None:
     fields = {
         "key": "user/${filename}",

@@ -33,7 +33,6 @@ def writes(served: Served) -> list[str]:
     return [each for each in noted if "storage_" in each and not each.startswith("SELECT")]
 
 
-@on_both_databases
 async def test_an_object_is_the_same_through_s3_and_v1(s3: S3Client) -> None:
     for key in ("a%2Fb//c/", "%2Flead", "..%2Fx", "a%2Bb%2525%3F", "%C3%A9" * 100):
         await s3.done("PUT", f"/bucket/{key}", b"through s3", x_amz_meta_a="b")
@@ -145,7 +144,6 @@ def s3_date() -> str:
     return "Fri, 24 May 2013 00:00:00 GMT"
 
 
-@on_both_databases
 async def test_parts_become_an_object(s3: S3Client) -> None:
     path = await s3.begin("/bucket/parts")
     bodies = [b"1" * (5 * MIB), b"2" * 10]
@@ -219,7 +217,6 @@ async def test_ranges_and_conditions(s3: S3Client) -> None:
             assert (answer.headers["etag"], answer.content) == (etag, b"")
 
 
-@on_both_databases
 async def test_lists_in_the_order_of_bytes_count_groups(s3: S3Client) -> None:
     for key in ("a", "a%2Fb", "a%2Fc", "b", "%C3%A9", "%F0%9F%98%80", "%EF%BF%BD"):
         await s3.done("PUT", f"/bucket/{key}")

@@ -16,7 +16,8 @@ import pytest
 from cloudcore.serving.asgi import UNIT_BYTES
 from cloudcore.serving.limits import KIB, MIB, ServerLimits
 from cloudcore.serving.tls.stream import MOST_PIECE_BYTES
-from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
+from tests.integration.serving_app import RunningServer, SampleApplication, serving
+from tests.waiting import until
 
 SIZE = 64 * MIB
 LIMITS = ServerLimits(linger_seconds=1, sweep_seconds=0.1, receive_threads=2, send_threads=2)
@@ -36,9 +37,9 @@ def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
+@pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
-    """Run a server with few bulk threads on each event loop."""
+    """Run a server with few bulk threads with and without TLS."""
     with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
         yield running
 
@@ -258,7 +259,7 @@ def test_what_left_is_counted_when_the_client_leaves(server: RunningServer, targ
         assert client.response_head().status == 200
         for _ in range(taken // (64 * KIB)):
             assert client.read(64 * KIB)
-    wait_until(lambda: len(server.records) == 1)
+    until(lambda: len(server.records) == 1)
     (record,) = server.records
     assert (record.status, record.reason) == (200, "the client left")
     # Over TLS a piece counts once all of it is sent: see `TlsStream.send`.

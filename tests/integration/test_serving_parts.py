@@ -12,7 +12,8 @@ import pytest
 
 from cloudcore.serving.bodies.sending import KEPT_BYTES
 from cloudcore.serving.limits import MIB, ServerLimits
-from tests.integration.serving_app import RunningServer, SampleApplication, serving, wait_until
+from tests.integration.serving_app import RunningServer, SampleApplication, serving
+from tests.waiting import until
 
 SIZE = 24 * MIB
 LIMITS = ServerLimits(
@@ -36,7 +37,7 @@ def file(content: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop", "asyncio", "uvloop+tls"])
+@pytest.fixture(params=["uvloop", "uvloop+tls"])
 def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
     with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
         yield running
@@ -100,7 +101,7 @@ def test_slow_readers_cost_no_thread_and_bounded_memory(
         assert client.response_head().status == 200
     with server.connect() as client:
         assert client.ask(get("/v2/parts"))[1] == content
-    wait_until(lambda: sum(job.parked for job in tuple(server.worker.senders.jobs)) == len(slow))
+    until(lambda: sum(job.parked for job in tuple(server.worker.senders.jobs)) == len(slow))
     assert server.worker.senders.keep(0) <= LIMITS.parked_bytes
     names = {thread.name for thread in threading.enumerate()}
     assert "bulk-send-3" not in names

@@ -20,8 +20,8 @@ from tests.integration.serving_app import (
     RunningServer,
     SampleApplication,
     serving,
-    wait_until,
 )
+from tests.waiting import until
 
 LIMITS = ServerLimits(linger_seconds=1, refusal_drain_seconds=0.5, sweep_seconds=0.1)
 
@@ -93,7 +93,7 @@ def test_the_plane_of_a_request_is_found_once(monkeypatch: pytest.MonkeyPatch) -
     application = dispatcher(SampleApplication(), live)
     with serving(application=application) as server, server.connect() as client:
         assert client.ask(request("GET", "/v2/refuse"))[0].status == 401
-        wait_until(lambda: len(server.records) == 1)
+        until(lambda: len(server.records) == 1)
         assert (found, server.records[0].plane) == ([b"/v2/refuse"], 0)
 
 
@@ -153,12 +153,12 @@ def test_a_client_that_only_sends_is_cut_and_can_still_read_its_refusal(
     """Of what comes after an answer 1 MiB is read, by one read more or less; then comes the end."""
     with plain.connect() as client:
         client.send(request("PATCH", "/v2/refuse", fields))
-        wait_until(lambda: plain.server_connections == 1)
+        until(lambda: plain.server_connections == 1)
         (connection,) = plain.connections
         assert not send_blocks(client, block)
         response, body = client.response()
         assert (response.status, body) == (401, b"no")
-    wait_until(lambda: not plain.server_connections)
+    until(lambda: not plain.server_connections)
     assert MIB - 256 * KIB <= connection.discarded <= MIB + 256 * KIB
 
 
@@ -172,7 +172,7 @@ def test_what_an_earlier_answer_dropped_does_not_shorten_the_wait_after_a_later_
         assert response.headers["connection"] == "close"
         (connection,) = plain.connections
         client.send(b"x" * KIB)
-        wait_until(lambda: connection.discarded == KIB)
+        until(lambda: connection.discarded == KIB)
 
 
 def send_blocks(client: Client, block: bytes) -> bool:
@@ -251,7 +251,7 @@ def test_a_response_that_an_expected_error_cuts_off_is_a_warning(
         client.send(request("GET", "/v2/cut"))
         with pytest.raises((ConnectionResetError, OSError, Exception)):
             client.response()
-    wait_until(lambda: bool(caplog.records))
+    until(lambda: bool(caplog.records))
     assert [(each.levelname, each.exc_info, each.getMessage()) for each in caplog.records] == [
         ("WARNING", None, "the response was cut off: the upstream has gone")
     ]
@@ -294,7 +294,7 @@ def test_finished_request_cycles_are_told_to_the_observers(server: RunningServer
 def test_refusals_are_told_to_the_observers_too(server: RunningServer) -> None:
     with server.connect() as client:
         response, _ = client.ask(b"HEAD /v2/a?n=1 HTTP/1.1\r\n\r\n")
-    wait_until(lambda: len(server.records) > 0)
+    until(lambda: len(server.records) > 0)
     (record,) = server.records
     assert (record.method, record.path, record.status) == ("HEAD", b"/v2/a", 400)
     assert record.request_id == response.headers["x-request-id"]
@@ -325,7 +325,7 @@ def test_what_the_server_ends_itself_is_told_with_a_reason(
     caplog.set_level(logging.CRITICAL + 1)
     with server.connect() as client:
         client.send(asked)
-        wait_until(lambda: len(server.records) == 1)
+        until(lambda: len(server.records) == 1)
     (record,) = server.records
     assert (record.status, record.reason) == (status, reason)
 
@@ -339,13 +339,13 @@ def test_no_descriptor_is_left_behind(server: RunningServer) -> None:
                 client.send(b"x" * 999_999)
                 assert client.response()[0].status == 201
             client.close()
-        wait_until(lambda: not server.server_connections and not server.worker.receivers.jobs)
+        until(lambda: not server.server_connections and not server.worker.receivers.jobs)
 
     use()
     before = list_open()
     for _ in range(3):
         use()
-    wait_until(lambda: not list_open() - before)  # a loop closes a socket once all are told
+    until(lambda: not list_open() - before)  # a loop closes a socket once all are told
 
 
 def test_many_connections_at_once(server: RunningServer) -> None:
@@ -362,7 +362,7 @@ def test_quick_answers_beside_slow_readers(server: RunningServer) -> None:
     for client in slow:
         client.send(request("GET", "/v2/stream?1000"))
         assert client.sock.recv(1)
-    with server.connect(timeout=5) as client:
+    with server.connect() as client:
         for _ in range(50):
             assert client.ask(request("GET", "/v2/b"))[1] == b"/v2/b?"
     for client in slow:

@@ -24,8 +24,8 @@ from tests.integration.serving_app import (
     SampleApplication,
     made_certificate,
     serving,
-    wait_until,
 )
+from tests.waiting import until
 
 LIMITS = ServerLimits(
     head_seconds=1, linger_seconds=1, sweep_seconds=0.1, receive_threads=2, send_threads=2
@@ -41,9 +41,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(params=["uvloop+tls", "asyncio+tls"])
-def server(request: pytest.FixtureRequest, file: Path) -> Iterator[RunningServer]:
-    with serving(SampleApplication(file), LIMITS, loop=request.param) as running:
+@pytest.fixture
+def server(file: Path) -> Iterator[RunningServer]:
+    with serving(SampleApplication(file), LIMITS, loop="uvloop+tls") as running:
         yield running
 
 
@@ -110,14 +110,14 @@ def test_a_handshake_that_stalls_is_ended(server: RunningServer, sent: bytes) ->
     for sock in stalled:
         with contextlib.closing(sock):
             assert sock.recv(1) == b""
-    wait_until(lambda: server.server_connections == 0)
+    until(lambda: server.server_connections == 0)
 
 
 def test_what_is_no_handshake_is_counted_and_ended(server: RunningServer) -> None:
     with Client(server.connect_plain()) as client:
         client.send(b"\x16" * 100)
         client.rest()
-    wait_until(lambda: server.server_connections == 0)
+    until(lambda: server.server_connections == 0)
     assert not server.records
 
 
@@ -148,7 +148,7 @@ def test_a_request_behind_a_body_is_read_after_the_loan(server: RunningServer) -
 def test_a_request_behind_a_slow_reader_is_answered_after_the_loan(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(b"GET /v2/file HTTP/1.1\r\nHost: a\r\n\r\n")
-        wait_until(lambda: bool(server.worker.senders.jobs))
+        until(lambda: bool(server.worker.senders.jobs))
         client.send(b"GET /v2/b HTTP/1.1\r\nHost: a\r\n\r\n")
         assert client.response()[1] == CONTENT
         assert client.response()[1] == b"/v2/b?"
@@ -159,7 +159,7 @@ def test_a_client_that_leaves_in_a_loan_leaves_nothing(server: RunningServer) ->
     client.send(b"GET /v2/file HTTP/1.1\r\nHost: a\r\n\r\n")
     client.sock.recv(1000)
     client.close()
-    wait_until(lambda: not server.worker.senders.jobs and server.server_connections == 0)
+    until(lambda: not server.worker.senders.jobs and server.server_connections == 0)
 
 
 def test_an_end_that_is_read_with_what_is_before_it_is_told_again() -> None:

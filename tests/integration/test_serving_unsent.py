@@ -17,8 +17,8 @@ from tests.integration.serving_app import (
     SampleApplication,
     answer,
     serving,
-    wait_until,
 )
+from tests.waiting import until
 
 ANSWER = b"x" * (16 * MIB)  # more than the kernel takes for a client that does not read
 REQUEST = b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -37,11 +37,11 @@ class LargeApplication(SampleApplication):
         await send({"type": "http.response.body", "body": ANSWER})
 
 
-@pytest.fixture(params=["uvloop", "asyncio"])
-def server(request: pytest.FixtureRequest) -> Iterator[RunningServer]:
+@pytest.fixture
+def server() -> Iterator[RunningServer]:
     """Run a server that keeps two of the answers."""
     limits = ServerLimits(sweep_seconds=1e9, unsent_bytes=2 * len(ANSWER))
-    with serving(LargeApplication(), limits, loop=request.param) as running:
+    with serving(LargeApplication(), limits) as running:
         yield running
 
 
@@ -58,7 +58,7 @@ def ask_without_reading(server: RunningServer, kept: int) -> Client:
     """Ask for the answer, and wait until `kept` of them are."""
     client = server.connect()
     client.send(REQUEST)
-    wait_until(lambda: server.worker.unsent.used == kept * len(ANSWER))
+    until(lambda: server.worker.unsent.used == kept * len(ANSWER))
     return client
 
 
@@ -66,7 +66,7 @@ def test_who_waits_longest_is_cut_and_the_others_get_all(server: RunningServer) 
     with ask_without_reading(server, 1), ask_without_reading(server, 2) as second:
         third = server.connect()
         third.send(REQUEST)
-        wait_until(lambda: bool(server.records))
+        until(lambda: bool(server.records))
         record = server.records[0]
         assert (record.reason, record.status) == (CUT, 200)
         assert record.sent < len(ANSWER)
@@ -74,12 +74,12 @@ def test_who_waits_longest_is_cut_and_the_others_get_all(server: RunningServer) 
         for client in (second, third):
             assert client.response()[1] == ANSWER
         third.close()
-    wait_until(lambda: server.worker.unsent.used == 0)
+    until(lambda: server.worker.unsent.used == 0)
 
 
 def test_nothing_stays_kept_for_who_leaves(server: RunningServer) -> None:
     ask_without_reading(server, 1).close()
-    wait_until(lambda: server.worker.unsent.used == 0)
+    until(lambda: server.worker.unsent.used == 0)
 
 
 def test_the_bound_cuts_as_many_as_it_takes_and_never_the_last() -> None:
@@ -99,7 +99,7 @@ def test_the_bound_cuts_as_many_as_it_takes_and_never_the_last() -> None:
 def test_an_answer_too_large_to_be_kept_is_not_copied(server: RunningServer) -> None:
     with server.connect() as client:
         client.send(REQUEST.replace(b"/large", b"/kept"))
-        wait_until(lambda: server.worker.unsent.used == len(ANSWER))
+        until(lambda: server.worker.unsent.used == len(ANSWER))
         assert server.cycle.rendered is None
 
 
@@ -118,7 +118,7 @@ def test_a_large_answer_is_written_in_bursts_with_turns_for_others(
     with server.connect() as client:
         client.send(REQUEST.replace(b"/large", path))
         assert client.response()[1] == ANSWER
-    wait_until(lambda: bool(server.records))
+    until(lambda: bool(server.records))
     assert server.records[0].sent == len(ANSWER)
     assert sum(sizes) > len(ANSWER)
     assert max(sizes) <= server.worker.limits.burst_bytes

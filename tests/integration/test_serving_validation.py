@@ -92,7 +92,7 @@ def test_a_hello_that_ends_in_the_middle_closes_the_connection(
     with closing(server.connect_plain()) as plain:
         plain.sendall(b"\x16\x03\x01\x02\x00\x01")
         plain.shutdown(socket.SHUT_WR)
-        plain.settimeout(20)
+        plain.settimeout(60)
         while plain.recv(4096):
             pass
 

@@ -23,9 +23,7 @@ from cloudcore.storage.errors import (
 )
 from cloudcore.storage.multipart import ABANDONED_SECONDS, KEPT_SECONDS, GivenPart
 from cloudcore.storage.pieces.cleanup import (
-    CONDEMNED_FOR,
     abort_abandoned,
-    delete_condemned,
     forget_completed,
 )
 from tests.databases import on_both_databases
@@ -33,13 +31,6 @@ from tests.storage_world import StorageWorld
 
 ONE: Final = bytes(range(256)) * 20480  # 5 MiB
 TWO: Final = ONE[::-1]
-
-
-async def settle(storage: StorageWorld) -> int:
-    """Let condemned bytes go; return how many pieces the store has."""
-    storage.clock.advance(CONDEMNED_FOR // 1_000_000 + 1)
-    await delete_condemned(storage.needs)
-    return len(await storage.files())
 
 
 @on_both_databases
@@ -61,9 +52,9 @@ async def test_parts_become_an_object_and_what_is_unused_is_freed(storage: Stora
     assert await storage.get(bucket, "key", edge - 3, edge + 4) == ONE[-3:] + b"the "
     assert await storage.get(bucket, "key", edge + 1, edge + 3) == b"he"
     assert await storage.held(bucket) == (1, len(ONE) + 3500, 0)
-    assert await settle(storage) == 2
+    assert await storage.settle() == 2
     await storage.put(bucket, "key", b"")
-    assert await settle(storage) == 0
+    assert await storage.settle() == 0
 
 
 @on_both_databases
@@ -116,7 +107,7 @@ async def test_an_abort_frees_all_parts_and_a_second_one_finds_no_upload(
     await storage.abort(bucket, upload)
     assert await storage.uploads(bucket) == [other.id]
     assert await storage.held(bucket) == (0, 0, 0)
-    assert await settle(storage) == 0
+    assert await storage.settle() == 0
     with pytest.raises(NoSuchUpload):
         await storage.abort(bucket, upload)
     with pytest.raises(NoSuchUpload):
@@ -170,7 +161,7 @@ async def test_parts_sent_at_once_replace_each_other(storage: StorageWorld) -> N
         *(storage.part(bucket, upload, 1 + n % 2, bytes([n]) * 2000) for n in range(12))
     )
     assert (await storage.held(bucket)).upload_bytes == 4000
-    assert await settle(storage) == 2
+    assert await storage.settle() == 2
 
 
 @on_both_databases
@@ -185,7 +176,7 @@ async def test_abandoned_uploads_are_aborted_after_a_week(storage: StorageWorld)
     storage.clock.advance(20)
     await abort_abandoned(storage.needs)
     assert await storage.uploads(bucket) == [young.id]
-    assert await settle(storage) == 0
+    assert await storage.settle() == 0
     page = await storage.database.read(
         upload_rows.count_uploads, bucket.account_id, bucket.id, (b"", b"\xff")
     )

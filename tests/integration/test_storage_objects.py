@@ -37,7 +37,7 @@ from cloudcore.storage.errors import (
 )
 from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import Digests, Terms
-from cloudcore.storage.pieces.cleanup import CONDEMNED_FOR, delete_condemned
+from cloudcore.storage.pieces.cleanup import delete_condemned
 from cloudcore.storage.pieces.recounts import miscounts
 from tests.databases import on_both_databases
 from tests.storage_world import (
@@ -118,16 +118,13 @@ async def test_an_object_that_is_replaced_or_deleted_is_gone_and_its_bytes_later
     assert first.id != second.id
     assert await storage.held(bucket) == (1, len(LARGE) - 1, 0)
     assert len(await storage.files()) == 2
-    storage.clock.advance(CONDEMNED_FOR // 1_000_000 + 1)
-    await delete_condemned(storage.needs)
+    await storage.settle()
     assert list(await storage.files()) == [second.id]
     assert await storage.delete(bucket, "key") == second
     assert await storage.delete(bucket, "key") is None
     with pytest.raises(NoSuchKey):
         await storage.get(bucket, "key")
-    storage.clock.advance(CONDEMNED_FOR // 1_000_000 + 1)
-    await delete_condemned(storage.needs)
-    assert await storage.files() == {}
+    assert await storage.settle() == 0
     assert await storage.held(bucket) == (0, 0, 0)
 
 
@@ -151,9 +148,7 @@ async def test_writers_of_one_key_leave_one_whole_object(storage: StorageWorld) 
     data = await storage.get(bucket, "key")
     assert data in {bytes([n]) * 2000 for n in range(12)}
     assert await storage.held(bucket) == (1, 2000, 0)
-    storage.clock.advance(CONDEMNED_FOR // 1_000_000 + 1)
-    await delete_condemned(storage.needs)
-    assert len(await storage.files()) == 1
+    assert await storage.settle() == 1
     assert len({each.id for each in made}) == 12
 
 
@@ -308,8 +303,7 @@ async def test_a_bucket_is_deleted_only_when_it_is_empty(storage: StorageWorld) 
     with pytest.raises(NoSuchBucket):
         await storage.put(bucket, "key")
     assert await storage.make() != bucket
-    storage.clock.advance(CONDEMNED_FOR // 1_000_000 + 1)
-    await delete_condemned(storage.needs)
+    await storage.settle()
 
 
 @on_both_databases

@@ -10,16 +10,10 @@ from typing import Final, TypeVar
 import pytest
 from sqlalchemy import bindparam
 
-from cloudcore.clock import uuid7
-from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.events import NO_EVENTS
 from cloudcore.jobs.kinds import Done, StepFailed
-from cloudcore.jobs.queue import Job
-from cloudcore.jobs.runs import Run, find_run
 from cloudcore.objects.wraps import KeyDeleted, KeyDisabled
-from cloudcore.storage import buckets
-from cloudcore.storage.bucket import Bucket
 from cloudcore.storage.object_rows import ObjectAttributes
 from cloudcore.storage.object_writes import store_object, store_part
 from cloudcore.storage.pieces import keys as piece_keys
@@ -28,49 +22,11 @@ from cloudcore.storage.pieces.cleanup import shred_deleted_keys
 from cloudcore.storage.pieces.rows import PIECE_ROWS
 from cloudcore.storage.tables import storage_pieces
 from tests.databases import on_both_databases
-from tests.jobs import find_job, job_ids
 from tests.storage_world import ACME, StorageWorld, body_of
 
 T = TypeVar("T")
 
 LARGE: Final = b"0123456789" * 10_000
-
-
-async def bind(storage: StorageWorld, bucket: Bucket, key_id: str | None) -> tuple[Bucket, Run]:
-    """Bind a bucket to a key, as its route does."""
-
-    def change(tx: Connection) -> tuple[Bucket, Run]:
-        changed = buckets.BUCKETS.update(tx, bucket, {"kms_key_id": key_id}, storage.clock())
-        return changed, rewrapping.start_rewrap(
-            tx, changed, uuid7(), started_by="me", started_by_source=None, now=storage.clock()
-        )
-
-    return await storage.database.write(change)
-
-
-async def the_job(storage: StorageWorld) -> Job:
-    job = await storage.database.read(find_job, (await storage.database.read(job_ids))[-1])
-    assert job is not None
-    return job
-
-
-async def end(storage: StorageWorld, run: Run) -> Run:
-    """Take the steps of a run."""
-    job, cursor, is_over = await the_job(storage), None, False
-    while not is_over:
-        outcome = await rewrapping.run_step(storage.needs, run, job._replace(cursor=cursor))
-        assert outcome.change is not None
-        await storage.database.write(outcome.change)
-        found = await storage.database.read(find_run, rewrapping.KIND, run.scope_id, run.id)
-        assert found is not None
-        run = found
-        is_over = isinstance(outcome, Done)
-        cursor = None if isinstance(outcome, Done) else outcome.cursor
-    return run
-
-
-async def under(storage: StorageWorld, key_id: str) -> tuple[int, int, int]:
-    return tuple(await storage.database.read(piece_keys.count_under, ACME, key_id, 1000))  # type: ignore[return-value]
 
 
 @on_both_databases
@@ -87,11 +43,11 @@ async def test_all_that_is_stored_moves_to_the_key_and_survives_the_deletion_of_
     upload = await storage.begin(bucket, "parts")
     parts = [await storage.part(bucket, upload, number, b"x") for number in (1, 2, 3)]
     await storage.put(other, "stays", LARGE)
-    assert await under(storage, first.id) == (8, 4 * len(LARGE) + 6, 5)
-    bound, run = await bind(storage, bucket, second.id)
-    ended = await end(storage, run)
+    assert await storage.under(first.id) == (8, 4 * len(LARGE) + 6, 5)
+    bound, run = await storage.bind(bucket, second.id)
+    ended = await storage.end_rewrap(run)
     assert (ended.done, ended.counts["moved"]) == (7, 7)
-    assert await under(storage, first.id) == (1, len(LARGE), 1)
+    assert await storage.under(first.id) == (1, len(LARGE), 1)
     assert await storage.database.read(piece_keys.bound_buckets, ACME, first.id, 9) == (
         1,
         [(other.id, "other")],
@@ -125,9 +81,9 @@ async def test_a_deleted_key_shreds_its_pieces_and_their_objects_can_be_deleted(
         with pytest.raises(KeyDeleted):
             await storage.get(bucket, name)
         await storage.delete(bucket, name)
-    bound, run = await bind(storage, bucket, None)
+    bound, run = await storage.bind(bucket, None)
     await storage.put(bound, "large", LARGE)
-    assert (await end(storage, run)).counts["moved"] == 0
+    assert (await storage.end_rewrap(run)).counts["moved"] == 0
     assert await storage.get(bound, "large") == LARGE
 
 
@@ -136,8 +92,8 @@ async def test_pieces_of_a_closed_key_stay(storage: StorageWorld) -> None:
     bucket = await storage.make(kms_key_id=first.id)
     await storage.put(bucket, "key", LARGE)
     await storage.kms.disable(first)
-    bound, run = await bind(storage, bucket, second.id)
-    assert (await end(storage, run)).counts == {
+    bound, run = await storage.bind(bucket, second.id)
+    assert (await storage.end_rewrap(run)).counts == {
         "moved": 0,
         "plain": 0,
         "key_disabled": 1,
@@ -155,15 +111,15 @@ async def test_a_broken_wrap_and_a_closed_key_keep_no_other_piece(
     first, closed, last = [await storage.kms.make(name) for name in names]
     bucket = await storage.make(kms_key_id=closed.id)
     await storage.put(bucket, "of the closed key", LARGE)
-    bound, _ = await bind(storage, bucket, first.id)
+    bound, _ = await storage.bind(bucket, first.id)
     for name in ("a", "b", "broken"):
         made = await storage.put(bound, name, LARGE)
     await storage.kms.disable(closed)
     other_wrap = storage_pieces.update().where(storage_pieces.c.id == bindparam("of"))
     swap = Statement(other_wrap.values(wrapped=bindparam("wrapped")))
     await storage.database.write(lambda tx: tx.execute(swap, of=made.id, wrapped=bytes(80)))
-    bound, run = await bind(storage, bound, last.id)
-    counts = (await end(storage, run)).counts
+    bound, run = await storage.bind(bound, last.id)
+    counts = (await storage.end_rewrap(run)).counts
     kept = {"plain": 0, "key_disabled": 1, "key_deleted": 0, "unreadable": 1}
     assert counts == {"moved": 2, **kept}
     assert f"no key opens the data key of piece {made.id}" in caplog.text
@@ -174,20 +130,20 @@ async def test_a_key_that_is_bound_meanwhile_is_the_one_to_move_to(storage: Stor
     first, second = await storage.kms.make("first"), await storage.kms.make("second")
     bucket = await storage.make()
     await storage.put(bucket, "key", LARGE)
-    bound, run = await bind(storage, bucket, first.id)
-    step = await rewrapping.run_step(storage.needs, run, await the_job(storage))
+    bound, run = await storage.bind(bucket, first.id)
+    step = await rewrapping.run_step(storage.needs, run, await storage.last_job())
     assert not isinstance(step, Done)
     assert step.change is not None
-    bound, again = await bind(storage, bound, second.id)
+    bound, again = await storage.bind(bound, second.id)
     assert again.id == run.id, "one run at a time"
     with pytest.raises(StepFailed) as failure:
         await storage.database.write(step.change)
     assert not failure.value.is_permanent
-    assert (await end(storage, run)).counts["moved"] == 1
-    assert (await under(storage, second.id))[0] == 1
+    assert (await storage.end_rewrap(run)).counts["moved"] == 1
+    assert (await storage.under(second.id))[0] == 1
     await storage.kms.disable(second)
     with pytest.raises(StepFailed) as failure:
-        await rewrapping.run_step(storage.needs, run, await the_job(storage))
+        await rewrapping.run_step(storage.needs, run, await storage.last_job())
     assert failure.value.is_permanent
 
 
@@ -202,8 +158,8 @@ async def test_what_is_sent_while_its_bucket_moves_to_another_key_is_stored_unde
     inner = body_of(LARGE)
 
     async def body(sink: Callable[[memoryview], None], finish: Callable[[bool], T], /) -> T:
-        _, run = await bind(storage, bucket, second.id)
-        await end(storage, run)
+        _, run = await storage.bind(bucket, second.id)
+        await storage.end_rewrap(run)
         return await inner(sink, finish)
 
     if is_part:
@@ -211,7 +167,7 @@ async def test_what_is_sent_while_its_bucket_moves_to_another_key_is_stored_unde
         made = await storage.complete(bucket, upload, piece)
     else:
         made = await store_object(storage.needs, NO_EVENTS, bucket, "one", ObjectAttributes(), body)
-    assert await under(storage, first.id) == (0, 0, 0)
+    assert await storage.under(first.id) == (0, 0, 0)
     await storage.kms.delete(first)
     await shred_deleted_keys(storage.needs)
     assert await storage.get(bucket, made.key) == LARGE

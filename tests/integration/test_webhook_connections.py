@@ -14,9 +14,9 @@ async def test_no_connection_to_a_webhook_is_kept_since_no_post_would_use_it(
     ended = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
         with suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
             await reader.read()
         writer.close()
         ended.set()
@@ -28,5 +28,5 @@ async def test_no_connection_to_a_webhook_is_kept_since_no_post_would_use_it(
     async with server:
         async with client.request("POST", f"{url}/hook", {}, b"") as got:
             assert got.head.status == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await ended.wait()

@@ -21,6 +21,7 @@ from cloudcore.db.postgresql_link import connect
 from cloudcore.db.schema import metadata
 from cloudcore.db.statement import Statement
 from registry.metadata import search_tables as _search_tables  # noqa: F401 - they are emptied too
+from tests.dying import PassingConnection
 from tests.property.interleaving import Abandoned, Died, Interleaving
 
 PATIENCE: Final = 30.0
@@ -242,16 +243,12 @@ class StatementDatabase:
         return self._sessions[name]
 
 
-class _SteppingConnection:
+class _SteppingConnection(PassingConnection):
     """A connection on which other tasks come between statements."""
 
     def __init__(self, connection: Connection, database: StatementDatabase) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._database = database
-
-    @property
-    def joins_changes(self) -> bool:
-        return self._connection.joins_changes
 
     def row(self, statement: Statement, /, **parameters: object) -> Row | None:
         return self._step(self._connection.row, statement, parameters)
@@ -261,9 +258,6 @@ class _SteppingConnection:
 
     def execute(self, statement: Statement, /, **parameters: object) -> int:
         return self._step(self._connection.execute, statement, parameters)
-
-    def announce(self) -> None:
-        self._connection.announce()
 
     def _step(
         self, run: Callable[..., T], statement: Statement, parameters: dict[str, object]

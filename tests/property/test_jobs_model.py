@@ -1,6 +1,6 @@
 """The queue against a model of it: several workers, late and dead ones among them.
 
-One at a time: races are in `tests/integration/test_jobs_queue.py`.
+One at a time: races are in `tests/integration/test_jobs_leases.py`.
 """
 
 from __future__ import annotations

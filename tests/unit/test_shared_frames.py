@@ -138,7 +138,7 @@ def test_who_comes_while_a_frame_is_decrypted_waits_for_it(readers: ExitStack) -
 
     def slowly(number: int, out: memoryview) -> memoryview:
         entered.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return frames.make(number, out)
 
     def read_first() -> None:
@@ -146,7 +146,7 @@ def test_who_comes_while_a_frame_is_decrypted_waits_for_it(readers: ExitStack) -
 
     with ThreadPoolExecutor(2) as pool:
         running = pool.submit(read_first)
-        assert entered.wait(20)
+        assert entered.wait(60)
         waiting = pool.submit(frames.read, second, 0)
         go_on.set()
         running.result(20)

@@ -132,7 +132,11 @@ def run(
     beside = (service.metrics_listener, service.validation and service.validation[0])
     sockets = [*listeners, *(each for each in beside if each)]
     supervisor = Supervisor(
-        partial(serve, service), workers, sockets, patience, reloads=tls is not None
+        partial(serve, service, is_supervised=True),
+        workers,
+        sockets,
+        patience,
+        reloads=tls is not None,
     )
     return supervisor.run(ready)
 
@@ -161,8 +165,14 @@ def raise_descriptor_limit() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
-    """Run worker number `slot`: serve until a signal, drain, and return the exit status."""
+def serve(
+    service: Service, slot: int, on_ready: Callable[[], object], *, is_supervised: bool = False
+) -> int:
+    """Run worker number `slot`: serve until a signal, drain, and return the exit status.
+
+    A worker that `is_supervised` ignores SIGTERM afterwards: the second one of the supervisor may
+    come when it has drained.
+    """
     sys.setswitchinterval(SWITCH_SECONDS)
     scheme = "http" if service.tls is None else "https"
     access_log = AccessLog(service.planes, scheme=scheme)
@@ -189,6 +199,7 @@ def serve(service: Service, slot: int, on_ready: Callable[[], object]) -> int:
         backlog=BACKLOG,
     )
     server = WorkerServer(config, service, worker, counter, on_ready)
+    server.is_supervised = is_supervised
     if keeper is not None and slot == 0:
         server.keep = partial(keeper.keep, counter.count)
     access_log.start()
@@ -221,6 +232,8 @@ class WorkerServer(uvicorn.server.Server):
         self.keep: Callable[[], Coroutine[Any, Any, None]] | None = None
         """Keeps the certificate, until cancelled; one worker has it."""
         self._keeping: asyncio.Task[None] | None = None
+        self.is_supervised = False
+        """Whether the process ends with the server, and is sent SIGTERM twice."""
         self._leaves_at: float | None = None
         """When the drain begins, once the server was told to stop."""
         application = config.app
@@ -241,6 +254,8 @@ class WorkerServer(uvicorn.server.Server):
         try:
             yield
         finally:
+            if self.is_supervised:
+                previous[signal.SIGTERM] = signal.SIG_IGN
             for sig, handler in previous.items():
                 signal.signal(sig, handler)
 

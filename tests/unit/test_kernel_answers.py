@@ -1,9 +1,10 @@
-"""Errors in another shape below a path, forms, and clients that leave in the middle of a body."""
+"""Answers of /v1: errors in another shape below a path, streams, and no body where none belongs."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import httpx
@@ -13,10 +14,13 @@ from litestar.params import JSONBody
 from msgspec import Struct, defstruct
 
 from cloudcore.errors import InvalidInput, PlatformError
+from cloudcore.serving.asgi import Message
 from cloudcore.web.app import ControlPlane, Routes
 from cloudcore.web.envelope import ENVELOPE, ErrorShape, rendering
 from cloudcore.web.openapi import document
+from cloudcore.web.request_state import RequestState
 from cloudcore.web.route_spec import RouteError
+from cloudcore.web.streams import StreamReply
 from cloudcore.wire import ResponseBody
 from tests.things import Weather
 
@@ -171,3 +175,33 @@ def call_asgi(method: str, path: str, *received: dict[str, Any]) -> list[Any]:
     }
     asyncio.run(app()(cast("Any", scope), receive, send))
     return sent
+
+
+class Bug(Exception):
+    pass
+
+
+async def failing_at_its_end() -> AsyncGenerator[bytes, None]:
+    try:
+        yield b"part"
+    finally:
+        raise Bug
+
+
+async def test_a_reply_is_closed_also_if_its_generator_fails_to_end() -> None:
+    """The client leaves amid the stream, and the generator fails as it is closed."""
+    closed: list[bool] = []
+    scope: Any = {"type": "http", "method": "GET", "state": {}}
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body":
+            raise ConnectionError
+
+    RequestState(scope, cast("Any", receive), cast("Any", send), "id")
+    reply = StreamReply(failing_at_its_end(), close=lambda: closed.append(True))
+    with pytest.raises(Bug):
+        await reply(scope, cast("Any", receive), cast("Any", send))
+    assert closed == [True]

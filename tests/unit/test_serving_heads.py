@@ -1,16 +1,204 @@
-"""The front door: which plane a request goes to, request ids, and the lifespan of both."""
+"""Requests as the server reads them: heads, the plane of each, and the messages of a body."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cloudcore.serving.asgi import Message, Receive, Scope, Send
+from cloudcore.serving.bodies.framing import BodyFraming, ChunkedBody, CountedBody
+from cloudcore.serving.bodies.request_body import PIECE_BYTES, SocketBody
 from cloudcore.serving.dispatch import Dispatcher, new_request_id
+from cloudcore.serving.http.head import HeadError, HeadReader, RequestHead
+from cloudcore.serving.limits import ServerLimits
 from cloudcore.serving.planes import PLAIN, Plane, Planes
 from registry.composition.planes import dispatcher as registry_dispatcher
+
+LINES = [
+    b"GET /v2/ HTTP/1.1",
+    b"HEAD /v2/a?n=1 HTTP/1.1",
+    b"PUT http://a/v2/ HTTP/1.1",
+    b"GET /v2/ HTTP/1.0",
+    b"get /v2/ HTTP/1.1",
+    b"GET /v2/ HTTP/1.2",
+]
+FIELDS = [
+    b"Host: a",
+    b"Host: b",
+    b"Content-Length: 0",
+    b"Content-Length: 7",
+    b"Content-Length: 07",
+    b"Transfer-Encoding: chunked",
+    b"Connection: close",
+    b"Connection: keep-alive",
+    b"Expect: 100-continue",
+    b"X: 1",
+    b"X:",
+    b" folded",
+]
+heads = st.builds(
+    lambda line, fields: b"\r\n".join([line, *fields, b"", b""]),
+    st.sampled_from(LINES),
+    st.lists(st.sampled_from(FIELDS), max_size=5),
+)
+
+
+def read(reader: HeadReader, head: bytes) -> object:
+    """Return everything `reader` makes of `head`, or the status of its refusal."""
+    try:
+        request = reader.read(head)
+    except HeadError as error:
+        return error.status
+    return (
+        request.method,
+        request.http_version,
+        request.path,
+        request.query,
+        request.headers,
+        request.traits,
+    )
+
+
+@given(st.lists(heads, max_size=8))
+def test_a_used_reader_reads_like_a_fresh_one(stream: list[bytes]) -> None:
+    used = HeadReader(ServerLimits())
+    for head in stream:
+        assert read(used, head) == read(HeadReader(ServerLimits()), head)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_read_or_refused(data: bytes) -> None:
+    result = read(HeadReader(ServerLimits()), b"GET / HTTP/1.1\r\nHost: a\r\n" + data + b"\r\n\r\n")
+    assert isinstance(result, tuple) or result in (400, 417, 431)
+
+
+def one(head: bytes) -> RequestHead:
+    """Read a single head."""
+    return HeadReader(ServerLimits()).read(head)
+
+
+def test_field_names_are_lower_case_and_values_stripped() -> None:
+    request = one(b"GET / HTTP/1.1\r\nHOST: \t a \t\r\nX-Y:  1  2 \r\n\r\n")
+    assert request.headers == [(b"host", b"a"), (b"x-y", b"1  2")]
+
+
+@pytest.mark.parametrize(
+    ("head", "keep_alive"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", True),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nConnection: x\r\nConnection: Close\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n", True),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive, close\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\nConnection: close\r\nConnection: keep-alive\r\n\r\n", False),
+    ],
+)
+def test_persistence(head: bytes, keep_alive: bool) -> None:
+    assert one(head).traits.keep_alive is keep_alive
+
+
+def test_an_empty_list_of_expectations_expects_nothing() -> None:
+    head = b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: \r\nContent-Length: 2\r\n\r\n"
+    assert one(head).traits.expects_continue is False
+
+
+def test_expectations_are_ignored_in_http_1_0() -> None:
+    head = b"PUT / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
+    assert one(head).traits.expects_continue is False
+
+
+class Connection:
+    """The socket's side: it notes whether it reads."""
+
+    peer_closed = False
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.is_reading = True
+        self.surplus: bytes | None = None
+
+    def pause_reading(self) -> None:
+        self.is_reading = False
+
+    def resume_reading(self) -> None:
+        self.is_reading = True
+
+    def body_ended(self, surplus: bytes) -> None:
+        self.surplus = surplus
+
+
+def held(framing: BodyFraming, raw: bytes = b"") -> tuple[SocketBody, Connection]:
+    connection = Connection()
+    body = SocketBody(cast("Any", connection), framing, raw, awaits_continue=False)
+    return body, connection
+
+
+async def next_part(body: SocketBody) -> bytes:
+    message = await body.next_message()
+    assert message["type"] == "http.request"
+    part: bytes = message["body"]
+    assert type(part) is bytes
+    return part
+
+
+async def test_what_was_read_at_once_is_not_copied() -> None:
+    data = bytes(PIECE_BYTES)
+    body, connection = held(CountedBody(3 * PIECE_BYTES))
+    for _ in range(2):
+        body.feed(data)
+        assert not connection.is_reading  # the rest waits in the socket
+        assert await next_part(body) is data
+    body.feed(data + b"next")
+    assert await next_part(body) == data
+    assert connection.surplus == b"next"
+    assert body.received == 3 * PIECE_BYTES
+
+
+@pytest.mark.parametrize("sizes", [[1, 2, 3], [PIECE_BYTES - 1, 1], [PIECE_BYTES, 7, 7]])
+async def test_what_comes_in_pieces_is_one_message(sizes: list[int]) -> None:
+    body, connection = held(CountedBody(sum(sizes) + 1))
+    pieces = [bytes([at]) * size for at, size in enumerate(sizes, 1)]
+    for piece in pieces:
+        body.feed(piece)
+    assert await next_part(body) == b"".join(pieces)
+    assert connection.is_reading == (sum(sizes) < PIECE_BYTES)
+    body.feed(b"z")
+    assert await next_part(body) == b"z"
+
+
+async def test_what_came_with_the_head_is_first() -> None:
+    body, _ = held(CountedBody(5), b"ab")
+    assert await next_part(body) == b"ab"
+    body.feed(b"cde")
+    assert await next_part(body) == b"cde"
+
+
+async def test_chunks_are_put_together() -> None:
+    body, connection = held(ChunkedBody())
+    body.feed(b"1\r\na\r\n2\r\nbc\r\n")
+    body.feed(b"1\r\nd\r\n0\r\n\r\n")
+    assert await next_part(body) == b"abcd"
+    assert connection.surplus == b""
+
+
+async def test_what_follows_what_came_with_the_head_is_taken_after_it() -> None:
+    body, connection = held(CountedBody(5), b"hello")
+    body.feed(b"next")
+    assert not connection.is_reading  # the rest waits in the socket
+    assert await next_part(body) == b"hello"
+    assert connection.surplus == b"next"
+
+
+async def test_a_body_that_is_not_read_ends_where_it_says() -> None:
+    body, _ = held(CountedBody(5), b"hello")
+    body.feed(b"next")
+    assert body.take_raw() == b"hellonext"
 
 
 class Served:
