@@ -94,7 +94,7 @@ async def world(sqlite_database: str) -> AsyncIterator[World]:
 async def test_a_commit_elsewhere_costs_one_read_of_the_revision(world: World) -> None:
     world.keep_with_revision("a", "b", "c")
     assert all(world.prove("a", "b", "c"))
-    assert world.looked == ["app", "a", "app", "b", "app", "c"]
+    assert world.looked == ["app", "a", "b", "c"]
     await world.commit()
     assert all(world.prove("a", "b", "c", "a"))
     assert world.looked == ["app"]
@@ -107,7 +107,7 @@ async def test_when_the_revision_differs_each_answer_is_looked_at(world: World) 
     world.revision, world.found["b"] = 2, "another"
     await world.commit()
     assert world.prove("a", "b", "c") == [True, False, True]
-    assert [each for each in world.looked if each != "app"] == ["a", "b", "c"]
+    assert world.looked == ["app", "a", "b", "c"]
     await world.commit()
     assert all(world.prove("a", "c"))
     assert world.looked == ["app"]

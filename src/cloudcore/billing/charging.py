@@ -201,9 +201,10 @@ def refused(charge: Charge, declined: Declined) -> PaymentDeclined:
 async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
     """Continue the payment of an invoice: resume a charge, or try again on its day."""
     place = job.arguments["organization_id"], job.arguments["invoice_id"]
+    done = Done(partial(_look_again, *place, needs.clock()))
     invoice = await needs.database.read(rows.find_invoice, *place)
     if invoice is None or invoice.status != "open":
-        return Done()
+        return done
     charge = await needs.database.read(rows.pending_charge, *place)
     if charge is None:
         wait = ((invoice.charge_at or 0) - needs.clock()) / MICROSECONDS
@@ -214,10 +215,17 @@ async def pay(needs: BillingNeeds, job: Job) -> Next | Done:
         except Conflict:  # no payment method: another day
             return Next(None, delay_seconds=_DAY)
         if charge is None:
-            return Done()
+            return done
     declined = await settle(needs, charge)
     # At once again: it ends, or waits for the next day.
     return Next(None, partial(record, needs=needs, charge=charge, declined=declined))
+
+
+def _look_again(organization_id: str, invoice_id: str, now: int, tx: Connection) -> None:
+    """Wake the job if the invoice was opened meanwhile: an end drops the wake of a running job."""
+    invoice = rows.find_invoice(tx, organization_id, invoice_id)
+    if invoice is not None and invoice.status == "open":
+        wake(tx, invoice, now)
 
 
 def job_kind(needs: BillingNeeds) -> JobKind:

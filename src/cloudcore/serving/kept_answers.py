@@ -40,14 +40,16 @@ class AnswerProof(NamedTuple):
     given: tuple[Hashable, ...]
     found: Hashable
     revision: Callable[..., Hashable] | None = None
-    """Called with `given` but its last. While it returns the same, `look` does; None tells nothing.
+    """A cheaper read that many proofs share: while it returns the same, so does `look`.
 
-    It costs one read for all answers that share it, as those for the manifests of a repository.
+    It takes `given` without its last value, as the repository's name without a tag. If it returns
+    None, it proves nothing.
     """
     look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
-    """Called with `given` but its last, and a sequence of the last of several proofs.
+    """The look for many proofs that differ in the last value of `given` alone, in one read.
 
-    It returns what `look` does by that last; what is missing is None.
+    It takes `given` without its last value, and a sequence of those of the proofs. It returns by
+    them what `look` returns; one that is missing stands for None.
     """
 
 
@@ -235,10 +237,11 @@ class KeptAnswers:
                 return True
             if answer.has_revision_of(version):
                 return self._confirm(answer, version)
-        answers = [answer]
+        answers, revision = [answer], None
         if version is not None and answer.siblings is not None:
             answers = answer.siblings.take(answer, version)
-        reading: Coroutine[Any, Any, Looked] = self._read(_look, answers)
+            revision = answer.siblings.revision
+        reading: Coroutine[Any, Any, Looked] = self._read(_look, answers, revision)
         try:
             waits_for = reading.send(None)
         except StopIteration as ended:
@@ -352,15 +355,19 @@ class KeptAnswers:
         return self._siblings.setdefault(key, Siblings())
 
 
-def _look(tx: Connection, answers: Sequence[KeptAnswer]) -> Looked:
-    """Read what proves some siblings; if there are several, they have a `look_at_many`."""
+def _look(tx: Connection, answers: Sequence[KeptAnswer], revision: Hashable) -> Looked:
+    """Read what proves some siblings; if there are several, they have a `look_at_many`.
+
+    `revision` is theirs if it is known and does not prove them.
+    """
     proofs = [answer.proof for answer in answers if answer.proof is not None]
-    first, revision = proofs[0], None
+    first = proofs[0]
     if len(proofs) > 1:
         assert first.look_at_many is not None
         found = first.look_at_many(tx, *first.given[:-1], [proof.given[-1] for proof in proofs])
         return Looked(None, [found.get(proof.given[-1]) for proof in proofs])
-    if first.revision is not None:  # read before the look: what changes between them is seen later
+    if revision is None and first.revision is not None:
+        # Before the look: a change between the two is noticed at the next proof.
         revision = first.revision(tx, *first.given[:-1])
         if revision is not None and revision == answers[0].revision:
             return Looked(revision, [first.found])

@@ -1,7 +1,8 @@
 """Reusable answers of the data plane, each with the read that proves it is still right.
 
-A proof is a function of the services that reads one or two rows: everything that the handler's
-answer depends on besides the request. No answer outlives the bearer token of its request.
+A proof names the reads of the services that find everything an answer depends on besides the
+request, and one that proves many answers together if there is one. No answer outlives the bearer
+token of its request.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from registry.services.blobs import reading
 from registry.services.blobs.reading import FoundBlob
 from registry.services.context import ServiceContext
 from registry.services.images import manifests
-from registry.services.tags.pointers import look_at_tags
+from registry.services.tags.pointers import look_at_revision
 
 MOST_SECONDS: Final = 300
 """Longest time for which an answer is kept that no bearer was sent for."""
@@ -45,7 +46,7 @@ def kept_manifest(
     # What an answer depends on besides the tags and images of the repository: whether a cached tag
     # is fresh; for a digest of another algorithm, those by which the account knows the content.
     by_tag = not isinstance(reference, Digest) and found.fresh_until is None
-    revision = look_at_tags if by_tag or reference == found.digest else None
+    revision = look_at_revision if by_tag or reference == found.digest else None
     proof = AnswerProof(manifests.look_at_manifest, given, seen, revision)
     counts = not request.is_head and request.grant.counts_pulls
     return KeepTerms(until, proof, partial(ctx.pulls.note, found.id) if counts else None)

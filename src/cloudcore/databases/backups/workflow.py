@@ -201,8 +201,13 @@ async def _remove(found: Backup, needs: DatabaseNeeds, _attempt: StepAttempt) ->
 
 
 def _removed_later(words: str) -> Outcome:
+    """Release the cluster, but wake nobody: two that fail would wake each other without a pause."""
     problem = Problem(DELETION_FAILED, words)
-    return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_let_go)
+    return StepDone(next="wait", seconds=_LOOK_SECONDS, faults=[problem], also=_give_turn)
+
+
+def _give_turn(tx: Connection, _before: Backup, after: Backup) -> None:
+    rows.release_turn(tx, after)
 
 
 def _let_go(tx: Connection, _before: Backup, after: Backup) -> None:

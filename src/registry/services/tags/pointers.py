@@ -192,8 +192,8 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
     return NamePage(names[:limit], len(names) > limit, is_cached)
 
 
-def look_at_tags(tx: Connection, name: Name) -> Revision | None:
-    """Return the state that pages of a repository's tags depend on; None without a repository."""
+def look_at_revision(tx: Connection, name: Name) -> Revision | None:
+    """Return the revision of a repository's tags and images; None without a repository."""
     return repositories.find_revision(tx, name.handle, name.repository)
 
 
