@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import pytest
@@ -24,13 +25,23 @@ from cloudcore.kms.key import Key
 from cloudcore.kms.vault import Vault
 from registry.distribution.app import DataPlane
 from registry.distribution.auth import OpenAccess
-from registry.metadata.repositories.repository import find_repository
+from registry.metadata.repositories.details import RepositoryDetails
+from registry.metadata.repositories.repository import (
+    VisibleRepository,
+    find_repository,
+    find_visible_repository,
+)
 from registry.metadata.tables import manifest_bodies
-from registry.oci.digest import digest_of
+from registry.oci.digest import Digest, digest_of
 from registry.oci.media_types import OCI_MANIFEST
+from registry.oci.reference import Name
 from registry.services.data_keys import DataKeys
-from registry.services.images.restoration import restore_repository
-from registry.services.repositories.details import delete_repository
+from registry.services.images.details import delete_batch
+from registry.services.images.manifests import look_at_manifest
+from registry.services.images.restoration import restore_images, restore_repository, restore_tag
+from registry.services.repositories.details import delete_repository, get_repository
+from registry.services.tags.details import put_tag
+from registry.services.tags.pointers import look_at_revision
 from registry.settings.groups import Limits
 from tests.collecting import at_once, collect
 from tests.databases import on_both_databases
@@ -108,6 +119,8 @@ class World:
     rng: random.Random
     keys: list[Key] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
+    seen: dict[Name, tuple[object, object]] = field(default_factory=dict)
+    """The revision and the states of manifests of a repository, when they were compared last."""
 
     @property
     def path(self) -> str:
@@ -157,6 +170,43 @@ class World:
             ids = (self.writer.account_id, found)
             await self.writer.database.write(restore_repository, *ids, change)
 
+    async def restore_image(self) -> None:
+        if found := await self.visible():
+            digest = digest_of(self.rng.choice(MANIFESTS))
+            change = self.writer.ctx.change_by("someone")
+            record = await self.details(found)
+            await self.writer.database.write(restore_images, record, [digest], change)
+
+    async def restore_tag(self) -> None:
+        if found := await self.visible():
+            change, tag = self.writer.ctx.change_by("someone"), self.rng.choice(TAGS)
+            record = await self.details(found)
+            await self.writer.database.write(restore_tag, record, tag, change)
+
+    async def move_tag(self) -> None:
+        if found := await self.visible():
+            of = self.rng.choice(TAGS), digest_of(self.rng.choice(MANIFESTS)), None
+            change = self.writer.ctx.change_by("someone")
+            await self.writer.database.write(put_tag, found, *of, change)
+
+    async def delete_batch(self) -> None:
+        if found := await self.visible():
+            digests = [digest_of(each) for each in self.rng.sample(MANIFESTS, k=2)]
+            change, tags = self.writer.ctx.change_by("someone"), [self.rng.choice(TAGS)]
+            given = found, digests, tags, change
+            await self.writer.database.write(partial(delete_batch, force=True), *given)
+
+    async def visible(self) -> VisibleRepository | None:
+        """Return some repository, if it exists."""
+        read, name = self.writer.database.read, self.rng.choice(REPOSITORIES)
+        found = await read(find_repository, "dev", name)
+        return None if found is None else await read(find_visible_repository, found.id)
+
+    async def details(self, found: VisibleRepository) -> RepositoryDetails:
+        """Return the same as its own account sees it."""
+        of = found.repository.account_id, found.repository.id
+        return await self.writer.database.read(get_repository, *of)
+
     async def bind_and_rewrap(self) -> None:
         name = self.rng.choice(REPOSITORIES)
         key = await self.writer.make_key(f"key-{len(self.keys)}")
@@ -200,6 +250,17 @@ class World:
     async def wait(self) -> None:
         self.writer.registry.clock.advance(self.rng.choice((1, 400)))
 
+    async def check_revisions(self) -> None:
+        """Compare with the last call: what a manifest answer depends on changes with a revision."""
+        read = self.writer.database.read
+        for name in (Name("dev", each) for each in REPOSITORIES):
+            references = (*TAGS, *(Digest(digest_of(each)) for each in MANIFESTS))
+            seen = [await read(look_at_manifest, name, each) for each in references]
+            revision = await read(look_at_revision, name)
+            before = self.seen.get(name)
+            assert before is None or before == (revision, seen) or before[0] != revision
+            self.seen[name] = revision, seen
+
     async def look(self) -> None:
         """Compare all answers; in random order, so that what is kept differs in age."""
         for method, path, headers in self.rng.sample(READS, k=len(READS) // 3):
@@ -241,6 +302,10 @@ async def test_no_answer_is_stale(metadata_url: str, seed: int) -> None:
             world.delete_blob: 2,
             world.delete_repository: 1,
             world.restore_repository: 1,
+            world.restore_image: 2,
+            world.restore_tag: 1,
+            world.move_tag: 2,
+            world.delete_batch: 1,
             world.bind_and_rewrap: 1,
             world.disable_key: 1,
             world.enable_key: 3,
@@ -256,6 +321,7 @@ async def test_no_answer_is_stale(metadata_url: str, seed: int) -> None:
                 await step()
             except PlatformError:
                 continue  # the step cannot be made now
+            await world.check_revisions()
             await world.look()
         assert reader.kept is not None
         hits, confirmed, missed = reader.kept.take_counts()
