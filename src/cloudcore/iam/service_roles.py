@@ -82,9 +82,10 @@ class ServiceRoles(Protocol):
 
         It lasts `seconds`, at least 900 and at most as long as the role allows. Earlier sessions
         continue. `is_wanted` returns False if the resource of the session is gone, and otherwise
-        locks it until the session is stored: then none begins after `end`. Raise `RoleRefused` if
-        the role was deleted, does not trust the service, its account is suspended, or it is not
-        wanted.
+        locks it until the session is stored: then none begins after `end`.
+
+        Raise `RoleRefused` if the role was deleted or does not trust the service, its account is
+        suspended, or `is_wanted` returns False.
         """
         ...
 

@@ -40,16 +40,16 @@ class AnswerProof(NamedTuple):
     given: tuple[Hashable, ...]
     found: Hashable
     revision: Callable[..., Hashable] | None = None
-    """A cheaper read that many proofs share: while it returns the same, so does `look`.
+    """A cheaper read that many proofs share.
 
-    It takes `given` without its last value, as the repository's name without a tag. If it returns
-    None, it proves nothing.
+    Called with all of `given` but the last, as the repository's name without a tag. While it
+    returns the same value, so does `look`; None proves nothing.
     """
     look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
     """The look for many proofs that differ in the last value of `given` alone, in one read.
 
-    It takes `given` without its last value, and a sequence of those of the proofs. It returns by
-    them what `look` returns; one that is missing stands for None.
+    Called with all of `given` but the last, and a sequence of the last ones of several proofs. It
+    returns the results of `look` by these; one that is missing counts as None.
     """
 
 

@@ -102,8 +102,9 @@ class OpenObject(Protocol):
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order; each view is valid until the next. Blocks.
 
-        Raise `StoreUnavailable` if reading failed, or the object has become shorter, or is sealed
-        and was changed: no byte of a changed frame is given; `ValueError` if the object grows.
+        Raise `StoreUnavailable` if reading failed, the object has become shorter, or a sealed
+        object was changed (no byte of a changed frame is yielded); `ValueError` if the object is
+        one that still grows.
         """
         ...
 

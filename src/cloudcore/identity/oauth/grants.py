@@ -96,7 +96,7 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
 
     An unknown key takes the same work and gives the same error as a wrong secret.
 
-    Raise `Unauthenticated`.
+    Raise `Unauthenticated` if the key is unknown, or the secret is wrong.
     """
     owner = await ctx.database.read(find_key_owner, client.id or "")
     expected = _DUMMY if owner is None else owner.secret_sha256

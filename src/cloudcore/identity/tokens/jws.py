@@ -108,7 +108,8 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
 
     The key determines the algorithm; a token whose header names another is refused.
 
-    Raise `Unauthenticated`.
+    Raise `Unauthenticated` if the token is malformed, there is no such key, or the signature is
+    wrong.
     """
     parts = _TOKEN.fullmatch(token)
     if parts is None:

@@ -193,7 +193,10 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
 
 
 def look_at_revision(tx: Connection, name: Name) -> Revision | None:
-    """Return the revision of a repository's tags and images; None without a repository."""
+    """Return the revision of a repository, or None if there is no such repository.
+
+    Pages of its tags and answers with its manifests depend on it.
+    """
     return repositories.find_revision(tx, name.handle, name.repository)
 
 
