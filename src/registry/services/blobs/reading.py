@@ -117,7 +117,11 @@ def look_at_blobs(
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
-    """Return until when `look_at_blob` proves the answer for a blob, or None without a limit."""
+    """Return until when (µs since the epoch) an answer for a blob may be kept; None for no end.
+
+    It may be kept only while `look_at_blob` returns the same. With `keep`, it also ends when the
+    link is due to be touched.
+    """
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:
         ends.append(found.link.touched_at + _touch_after(ctx))
