@@ -179,6 +179,7 @@ def _issue(
     """Insert the invoices of an organization, and mark their usage as billed.
 
     Usage without a price is billed for nothing: it is on no invoice, even if it gets a price later.
+
     Raise `Conflict` if some of it was billed meanwhile.
     """
     lock_organization(tx, organization_id)

@@ -60,8 +60,9 @@ class ServiceRoles(Protocol):
         """Return the role that `value` in a request's `field` names by id, name or CRN.
 
         `authorize` is the caller's right to `PASS_ROLE`; see `cloudcore.resource_references` for
-        what it raises besides. Raise `InvalidInput` if the role does not trust the service, or is
-        the platform's own.
+        what it raises besides.
+
+        Raise `InvalidInput` if the role does not trust the service, or is the platform's own.
         """
         ...
 

@@ -109,8 +109,9 @@ class NetworkDriver(Protocol):
     async def apply(self, plan: VpcPlan) -> None:
         """Carry out a plan: its namespace, links, routes, and its rules in one transaction.
 
-        Flows that the plan still allows go on. Raise `RulesRefused` if the rules are rejected;
-        those before stay.
+        Flows that the plan still allows go on.
+
+        Raise `RulesRefused` if the rules are rejected; those before stay.
         """
         ...
 

@@ -176,9 +176,10 @@ def count_new(
 ) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
 
-    Notify the account if it has most or all of its bytes now. Raise `QuotaExceeded` if the account
-    may not have it, `NotCounted` if its bytes are not counted yet: begin to count, and repeat the
-    transaction.
+    Notify the account if it has most or all of its bytes now.
+
+    Raise `QuotaExceeded` if the account may not have it, `NotCounted` if its bytes are not counted
+    yet: begin to count, and repeat the transaction.
     """
     if found.limit is None:
         if found.counted is not None:

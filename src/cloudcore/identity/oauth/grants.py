@@ -207,8 +207,9 @@ async def revoke(
     """Revoke the form's token if it is valid and belongs to the client.
 
     An unauthenticated client may revoke any token that it holds. A form without a token revokes
-    nothing and is accepted. Raise `Unauthenticated` if the client named itself and its secret is
-    wrong.
+    nothing and is accepted.
+
+    Raise `Unauthenticated` if the client named itself and its secret is wrong.
     """
     requester: str | None = None
     if client.is_public:

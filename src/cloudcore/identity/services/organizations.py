@@ -179,9 +179,10 @@ def accept_invitation(
 ) -> Joined:
     """Join an organization with the code of the invitation for this person's e-mail address.
 
-    Every failure runs the same statements and raises the same error. Raise `NotFound` if the code
-    is wrong, or the invitation is expired, used, revoked or another's; `Conflict` if the
-    organization has another member with this address meanwhile.
+    Every failure runs the same statements and raises the same error.
+
+    Raise `NotFound` if the code is wrong, or the invitation is expired, used, revoked or another's;
+    `Conflict` if the organization has another member with this address meanwhile.
     """
     lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)

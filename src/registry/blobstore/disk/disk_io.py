@@ -186,8 +186,9 @@ def start_writeback(descriptor: int, offset: int, count: int) -> None:
     """Begin to write dirty pages to the disk without waiting, if the system can.
 
     It only shortens the later flush, and makes nothing durable. The waiting flags of
-    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see. Raise
-    `OSError` if writing failed; treat it as a failed flush.
+    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
+
+    Raise `OSError` if writing failed; treat it as a failed flush.
     """
     if _native is None or _native(descriptor, offset, count, _SYNC_FILE_RANGE_WRITE) == 0:
         return

@@ -103,9 +103,16 @@ def run_serve(settings: Settings) -> int:
     """Serve until a signal stops it; return the exit status.
 
     Raises:
-        SettingsError: there is no account yet; the root key cannot be used; no URL of the registry
-            is set; `family_hosts` names an unknown part; the certificate zone cannot be served;
-            this machine lacks what a driver needs; or other nodes run with other settings
+        SettingsError: one of these:
+
+            - There is no account yet.
+            - The root key cannot be used.
+            - No URL of the registry is set.
+            - `family_hosts` names an unknown part.
+            - The certificate zone cannot be served.
+            - This machine lacks what a driver needs.
+            - Other nodes run with other settings.
+
         Unavailable: the data folder is on a read-only disk
 
     """

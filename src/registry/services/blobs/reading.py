@@ -137,8 +137,10 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
     """Open a blob; the caller closes it.
 
     Mark the bytes as damaged if they are absent, have another size than the blob, or were not
-    sealed with its data key. Raise `BlobUnknown` if the bytes are damaged, or the link was removed
-    meanwhile; `StoreUnavailable` if the store failed.
+    sealed with its data key.
+
+    Raise `BlobUnknown` if the bytes are damaged, or the link was removed meanwhile;
+    `StoreUnavailable` if the store failed.
     """
 
     async def look(found: FoundBlob) -> OpenObject:
@@ -177,6 +179,7 @@ async def begin_range(
     """Read the first part of a range of an open blob; return all parts of the range.
 
     So damage of a small blob is detected before the response begins. Closes the blob if it raises.
+
     Raise `BlobUnknown` if the first part does not open, and was marked as damaged;
     `StoreUnavailable` if reading failed.
     """

@@ -104,9 +104,10 @@ def check_credential(username: str, secret: str) -> None:
 def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
     """Create a rule, and return it.
 
-    Repositories that an earlier rule has cached under its prefix become its own. Raise `Conflict`
-    if its prefix overlaps with another one's, or another repository is under it; `QuotaExceeded` if
-    the account has as many rules as it may.
+    Repositories that an earlier rule has cached under its prefix become its own.
+
+    Raise `Conflict` if its prefix overlaps with another one's, or another repository is under it;
+    `QuotaExceeded` if the account has as many rules as it may.
     """
     rows.lock_account(tx, rule.account_id)
     prefixes = rows.prefixes_of(tx, rule.account_id)

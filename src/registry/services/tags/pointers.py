@@ -77,9 +77,10 @@ def point_tag(
 ) -> RegistryEvent | None:
     """Point a tag to a manifest of the repository, whose lock the caller holds.
 
-    Return the event to publish, or None if the tag already points to the manifest. Raise
-    `TagImmutable` if the tag points to another manifest and may not move, `PreconditionFailed` if
-    the tag does not meet `precondition`.
+    Return the event to publish, or None if the tag already points to the manifest.
+
+    Raise `TagImmutable` if the tag points to another manifest and may not move,
+    `PreconditionFailed` if the tag does not meet `precondition`.
     """
     current = tags.find_tag(tx, repository.id, tag)
     _require(precondition, tag, current)
