@@ -332,9 +332,7 @@ _Stage = Literal["sender", "recipient", "message"]
 async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
     """Send one message; return as soon as the server has taken it.
 
-    Raises:
-        MailRefused
-
+    Raise `MailRefused` if the server does not take it.
     """
     from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415 - as above
 
@@ -418,9 +416,7 @@ class PlatformMail:
     async def send(self, message: EmailMessage) -> None:
         """Hand a message over.
 
-        Raises:
-            MailRefused
-
+        Raise `MailRefused` if the sender does not deliver it.
         """
         (recipient,) = message["To"].addresses
         data = message.as_bytes(policy=message.policy.clone(cte_type="7bit", linesep="\r\n"))

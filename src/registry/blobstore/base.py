@@ -122,10 +122,8 @@ class OpenObject(Protocol):
         If the bytes grow, wait for those of the range to be written; with `stop` None, wait for
         the commit.
 
-        Raises:
-            StagedDropped: they were discarded, or replaced by others.
-            StoreUnavailable: as `chunks`.
-
+        Raise `StagedDropped` if they were discarded, or replaced by others; `StoreUnavailable` as
+        `chunks` does.
         """
         ...
 

@@ -82,10 +82,8 @@ class TlsStream:
     def shake_hands(self) -> None:
         """Continue the handshake.
 
-        Raises:
-            BlockingIOError: the client must send more first.
-            ConnectionError: it left, or the two do not agree.
-
+        Raise `BlockingIOError` if the client must send more first, `ConnectionError` if it left, or
+        the two do not agree.
         """
         try:
             self._socket.do_handshake()

@@ -241,10 +241,7 @@ class StagedFile:
         Plain bytes are copied by the system, and hashed at the commit, which finds a wrong copy.
         Others are opened, and sealed again as `write` does.
 
-        Raises:
-            ObjectUnknown: there are fewer.
-            StoreUnavailable: as `write`.
-
+        Raise `ObjectUnknown` if there are fewer, `StoreUnavailable` as `write` does.
         """
         stored = self._held()
         if source_key is not None or not isinstance(stored, PlainBytes):

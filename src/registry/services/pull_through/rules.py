@@ -153,11 +153,9 @@ def update_rule(
     are deleted: they are of another upstream, or for another client. Absences are also deleted if
     they are to be remembered for a shorter time.
 
-    Raises:
-        InvalidInput: the upstream changes, and its credential is not given anew: who may change a
-            rule could otherwise have its secret sent to a server of their own.
-        NotFound.
-
+    Raise `NotFound` if there is no such rule; `InvalidInput` if the upstream changes and its
+    credential is not given anew: who may change a rule could otherwise have its secret sent to a
+    server of their own.
     """
     if not rows.lock_rule(tx, account_id, rule_id):
         raise _missing()
