@@ -3,7 +3,7 @@
 The whole head of a request, with its credential, is the key. The application names with an answer
 the read that proves it (`KeepTerms`). If the database still has the version of the last proof, the
 answer is sent at once; else the read is repeated, and must find the same. After a commit, answers
-about one repository share reads where they can (`Siblings`), or each would cost one of its own. See
+about one resource share reads where they can (`Siblings`), or each would cost one of its own. See
 docs/explanation/kept-answers.md.
 """
 
@@ -42,8 +42,8 @@ class AnswerProof(NamedTuple):
     revision: Callable[..., Hashable] | None = None
     """A cheaper read that many proofs share.
 
-    Called with all of `given` but the last, as the repository's name without a tag. While it
-    returns the same value, so does `look`; None proves nothing.
+    Called with all of `given` but the last. While it returns the same value, so does `look`; None
+    proves nothing.
     """
     look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
     """The look for many proofs that differ in the last value of `given` alone, in one read.

@@ -127,4 +127,6 @@ def _struct(name: str, field: str, of: Any, words: str, **more: Any) -> Any:  # 
 
 
 def _plural(noun: str) -> str:
-    return f"{noun[:-1]}ies" if noun.lower().endswith(("policy", "repository")) else f"{noun}s"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"
