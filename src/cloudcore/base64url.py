@@ -14,7 +14,7 @@ def encode(value: bytes) -> str:
 def decode(text: str) -> bytes:
     """Return the bytes of a text, without regard to the unused bits of its last character.
 
-    Raise `ValueError` if no bytes have a text of this length, or it is not ASCII.
+    Raise `ValueError` if the text is not ASCII, or no bytes are encoded as a text of its length.
     """
     return urlsafe_b64decode(text + "=" * (-len(text) % 4))
 

@@ -18,9 +18,7 @@ class NamedTwice(ValueError):
 def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the members of an object; an ``object_pairs_hook`` of `json`.
 
-    Raises:
-        NamedTwice.
-
+    Raise `NamedTwice` if it has a key twice.
     """
     found = dict(pairs)
     if len(found) != len(pairs):

@@ -61,10 +61,8 @@ class Keyring:
 def create_root_key(path: Path) -> None:
     """Write a new root key, atomically and readable only by its owner.
 
-    Raises:
-        FileExistsError: a key exists. Replacing it would lose all values sealed with it.
-        OSError: it cannot be written; the error names `path`.
-
+    Raise `FileExistsError` if a key exists (replacing it would lose all values sealed with it),
+    `OSError` if it cannot be written; the error names `path`.
     """
     descriptor, unnamed = mkstemp(prefix=f".{path.name}.", dir=path.parent)  # of mode 0600
     try:

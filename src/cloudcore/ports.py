@@ -45,7 +45,7 @@ class Offer(NamedTuple):
 
 
 def offer(port: Port[T], make: Callable[[Opening], Awaitable[T]]) -> Offer:
-    """Offer the result of `make`, which is called once in a process, on the first request."""
+    """Offer the result of `make`, which a process calls once, when the port is first asked for."""
     return Offer(port, make)
 
 

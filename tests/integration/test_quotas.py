@@ -19,9 +19,9 @@ from cloudcore.quotas.limits import (
     ALL_OF_IT,
     EVERY_ACCOUNT,
     Counted,
-    level_of,
     put_limit,
     quota_levels,
+    reached_level,
     remove_limit,
 )
 from registry.composition.families import FAMILIES
@@ -74,7 +74,9 @@ async def test_the_limit_of_one_account_is_not_that_of_another(served: Served) -
 async def test_all_quotas_of_accounts_are_listed_in_pages(served: Served) -> None:
     every = (await ask(served, "GET", "/v1/quotas?limit=200")).json()
     names = [each["name"] for each in every["quotas"]]
-    wanted = {each.name for family in FAMILIES for each in family.quotas if each.is_of_account}
+    wanted = {
+        each.name for family in FAMILIES for each in family.quotas if each.has_limits_of_accounts
+    }
     assert names == sorted(wanted)
     first = (await ask(served, "GET", "/v1/quotas?limit=4")).json()
     rest = (await ask(served, "GET", f"/v1/quotas?marker={first['meta']['marker']}")).json()
@@ -214,7 +216,7 @@ async def drop(world: World, queue_id: str) -> None:
     ],
 )
 def test_a_level_is_reached_and_not_rounded_to(has: int, limit: int, level: int) -> None:
-    assert level_of(has, limit) == level
+    assert reached_level(has, limit) == level
 
 
 @on_both_databases

@@ -44,8 +44,10 @@ async def authorized(
 ) -> str:
     """Authorize the route's action on a resource; return the id of the organization.
 
-    `kind` and `found_id` are the end of its CRN. Raise `NotFound` if the account or the person is
-    of another organization, or the account of none.
+    `kind` and `found_id` are the end of its CRN.
+
+    Raise `NotFound` if the calling account belongs to no organization or to another one, or the
+    calling person is not a member.
     """
     named = organization_id and organization_id.lower()
     if ctx.caller is not None and ctx.caller.account_id is None and named:
@@ -61,7 +63,7 @@ async def authorized(
 async def organization_policy(ctx: RequestContext, resource: str) -> Policy | None:
     """Return the policy of the caller's role in the organization of a CRN; None for a program.
 
-    Raise `NotFound` if the caller is not a member of it.
+    Raise `NotFound` if the caller is a person who is not a member of the organization.
     """
     caller = ctx.caller
     if caller is None or caller.account_id is not None:

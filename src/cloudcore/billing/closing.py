@@ -129,7 +129,8 @@ async def close_months(needs: BillingNeeds) -> None:
 async def close_month(needs: BillingNeeds, month: int) -> None:
     """Make the invoices of a month that has ended; existing ones stay.
 
-    Raise `Conflict` if another process closes it too; a repetition completes it.
+    Raise `Conflict` if another process closes the month at the same time; call this again to
+    complete it.
     """
     now_costs, after = tariff(needs), ""
     while found := await needs.database.read(list_organizations, after, _PAGE):
@@ -178,6 +179,7 @@ def _issue(
     """Insert the invoices of an organization, and mark their usage as billed.
 
     Usage without a price is billed for nothing: it is on no invoice, even if it gets a price later.
+
     Raise `Conflict` if some of it was billed meanwhile.
     """
     lock_organization(tx, organization_id)

@@ -81,8 +81,9 @@ def load_catalog(
 
     In its texts, ``{region}`` and ``{url}`` stand for the region and the base URL of this install.
     What has a URL of its own, in `own_urls` by its name, is an endpoint of that region too. Prices
-    are of `skus`, what is metered; those without a price cost nothing. Raise `CatalogInvalid` if
-    the file cannot be read, is not JSON, or has an invalid field.
+    are of `skus`, what is metered; those without a price cost nothing.
+
+    Raise `CatalogInvalid` if the file cannot be read, is not JSON, or has an invalid field.
     """
     try:
         with path.open("rb") as file:

@@ -115,8 +115,10 @@ class Certificates:
     ) -> Servable | None:
         """Return the certificate to serve; None if it is not issued yet, or was deleted.
 
-        An expired or revoked one is returned too: it is better than none. Raise `PlatformError` if
-        the account's KMS key cannot be used now; keep serving the one before.
+        An expired or revoked one is returned too: it is better than none.
+
+        Raise `PlatformError` if the account's KMS key cannot be used now; the caller then keeps
+        serving the certificate it has.
         """
         found = await database.read(ROWS.find, account_id, certificate_id)
         if found is None or found.certificate_pem is None or found.private_key is None:

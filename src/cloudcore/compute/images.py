@@ -87,8 +87,10 @@ class Images(Protocol):
     async def check_right(self, account_id: str, role_id: str | None, reference: str) -> None:
         """Check that a role of the account, or an unauthenticated client, may still get an image.
 
-        It does not check that the image still exists. Raise `ImageRefused` if the account or the
-        role is gone or suspended, or may not get it.
+        It does not check that the image still exists.
+
+        Raise `ImageRefused` if the account or the role is gone or suspended, or is not allowed to
+        get the image.
         """
         ...
 

@@ -178,9 +178,7 @@ class InstancePool(Placed, frozen=True, kw_only=True):
 def check_pool(new: InstancePool, _old: InstancePool | None, _now: int) -> InstancePool:
     """Check that a program can be started with the command and the environment of a pool.
 
-    Raises:
-        InvalidInput: it cannot; the error names the field.
-
+    Raise `InvalidInput` if it cannot; the error names the field.
     """
     check_words(new.command)
     check_environment(new.environment)

@@ -34,8 +34,9 @@ _MOST: Final = 100
 def add(tx: Connection, seen: InstancePool, needs: ComputeNeeds, now: int) -> Instance | None:
     """Insert an instance of a pool, with an address if the pool has a subnet.
 
-    Return None if the pool was changed meanwhile. Raise `PlatformError` if the subnet has no
-    address left, or is gone.
+    Return None if the pool was changed meanwhile.
+
+    Raise `PlatformError` if the subnet has no address left, or is gone.
     """
     pool = _locked_pool(tx, seen)
     if pool is None or (pool.version, pool.size) != (seen.version, seen.size):

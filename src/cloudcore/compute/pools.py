@@ -292,4 +292,4 @@ def _check_room(tx: Connection, new: InstancePool, old: InstancePool | None) -> 
         (WANTED_MEMORY, new.size * new.memory_mb - before[1], "MiB of memory of instances"),
     ):
         if more > 0:
-            of.take(tx, new.account_id, more, new.updated_at, words)
+            of.check_and_tell(tx, new.account_id, more, new.updated_at, words)

@@ -319,10 +319,12 @@ def _ask(folder: Path, process: DetachedProcess, line: str, seconds: float) -> N
 
 
 def root_folder(*used: Path) -> str:
-    """Return an unused folder that a root may cover in the shim's mounts.
+    """Return a folder, outside `used`, over which a shim mounts an instance's root.
 
     All users may enter the folders above it, as the first user of an instance is not a user of this
     machine.
+
+    Raise `SandboxFailed` if there is none.
     """
     needed = (*used, PACKAGES, Path(sys.prefix), Path(sys.base_prefix))
     for each in (Path("/mnt"), Path("/media"), Path("/srv")):

@@ -127,8 +127,9 @@ class Database(Protocol):
         """Run `change` in its own transaction and return its result once it is durable.
 
         An exception of `change` rolls it back and is raised here. Conflicts between writers
-        (PostgreSQL: deadlock, serialization) are retried. Raise `OutcomeUnknown` if the change may
-        be committed or not.
+        (PostgreSQL: deadlock, serialization) are retried.
+
+        Raise `OutcomeUnknown` if it is unknown whether the change was committed.
         """
         ...
 

@@ -24,8 +24,9 @@ def open_database(
     ``sqlite:///relative/path``, ``sqlite:////absolute/path`` or a libpq URI
     (``postgresql://user@host/name``). `mark` is what the workers of a server have in common: on
     PostgreSQL, they know of each other's commits by it. Once `stopping` is set, a server that is
-    away is waited for no more. `count` is called with keys and amounts of what is counted. Raise
-    `Unavailable` if the database cannot be reached.
+    away is waited for no more. `count` is called with keys and amounts of what is counted.
+
+    Raise `Unavailable` if the database cannot be reached.
     """
     if is_postgresql(url):
         from cloudcore.db.postgresql import PostgresqlDatabase  # noqa: PLC0415 - the driver

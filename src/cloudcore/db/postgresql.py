@@ -204,8 +204,9 @@ class PostgresqlDatabase(ChangesByThread):
 
         Processes that have `mark` in common know of each other's commits at once. Once `stopping`
         is set, a call whose connection broke is tried once more, and not for `PATIENCE_SECONDS`: a
-        server that stops has little time, in which it must tell what it could not write. Raise
-        `Unavailable` if the database cannot be reached.
+        server that stops has little time, in which it must tell what it could not write.
+
+        Raise `Unavailable` if the database cannot be reached.
         """
         super().__init__(count)
         _check_durability(url)

@@ -137,9 +137,10 @@ class _Looks:
     def is_at_work(self, pid: int, since: float) -> bool:
         """Return False if a process of the server works on nothing.
 
-        `since` when the asking connection has heard nothing, by the monotonic clock: if another
-        look failed after that, this one would, too. Raise `ServerSilent` if the server does not
-        say.
+        `since` is the time, by the monotonic clock, from which the asking connection has heard
+        nothing: if another look failed after that, this one would, too.
+
+        Raise `ServerSilent` if the server does not answer.
         """
         with self._lock:
             if self._silent_at > since:

@@ -84,8 +84,10 @@ class SharedLock:
     def alone_within(self, patience_seconds: float) -> Iterator[HeldLock]:
         """Wait until no other process has it, then hold it exclusively in the block.
 
-        Meanwhile others that want to share it are refused, so that the wait ends. Raise `LockTaken`
-        if others hold it after `patience_seconds`, `Unavailable` if the database cannot be reached.
+        Meanwhile others that want to share it are refused, so that the wait ends.
+
+        Raise `LockTaken` if others hold it after `patience_seconds`, `Unavailable` if the database
+        cannot be reached.
         """
         milliseconds = max(1, round(patience_seconds * 1000))
         with self._connected() as raw:

@@ -180,10 +180,7 @@ def check_damage(path: Path, *, at_most: int | None = None) -> None:
 
     For a file over `at_most` bytes, only read the schema.
 
-    Raises:
-        DatabaseDamaged: the file is damaged.
-        sqlite3.OperationalError: the file cannot be read.
-
+    Raise `DatabaseDamaged` if the file is damaged, `sqlite3.OperationalError` if it cannot be read.
     """
     try:
         with closing(connect(path, "ro")) as raw:
@@ -209,10 +206,8 @@ def copy_database(source: Path, target: Path, tell: Callable[[int, int], None]) 
     keeps no writer waiting. It is a single file without a log. `tell` gets the number of pages
     copied, and of all.
 
-    Raises:
-        DatabaseDamaged: the copy is damaged, so the source is too.
-        sqlite3.Error: reading or writing failed.
-
+    Raise `DatabaseDamaged` if the copy is damaged, so the source is too; `sqlite3.Error` if reading
+    or writing failed.
     """
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 

@@ -109,7 +109,7 @@ SUPPRESSIONS: Final = Methods(
 def suppressed(
     tx: Connection, account_id: str, region: str, addresses: Sequence[str], now: int
 ) -> frozenset[str]:
-    """Return which of these canonical addresses are suppressed for an account now (E1, E4)."""
+    """Return which of these canonical addresses are suppressed for an account now."""
     wanted = {"account_id": account_id, "region": region, "folded": text_list(addresses)}
     return frozenset(row[0] for row in tx.rows(_WHICH, **wanted, now=now))
 

@@ -326,8 +326,8 @@ def counting(tree: nodes.Template) -> nodes.Template:
     return tree
 
 
-def start() -> dict[str, Any]:
-    """Return the work counter of a rendering."""
+def counter_variables() -> dict[str, Any]:
+    """Return the variables that a rendering needs besides the user's: a new counter of its work."""
     return {_WORK: RenderingWork()}
 
 

@@ -99,7 +99,7 @@ def _rendered(struct_field: str, source: str, variables: Mapping[str, Any], most
     pieces, left = [], most
     try:
         made = of.from_string(language.counting(language.read(of, source)))
-        for piece in made.generate({**variables, **language.start()}):
+        for piece in made.generate({**variables, **language.counter_variables()}):
             left -= len(piece)
             if left < 0:
                 words = f"{struct_field}: with these variables it has more than {most} characters"

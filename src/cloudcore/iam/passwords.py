@@ -253,9 +253,9 @@ def _too_many() -> Unavailable:
 
 
 def check_new_password(password: str) -> None:
-    """Reject a password that is too short or too long.
+    """Check the length of a new password.
 
-    Raise `InvalidInput` with ``field`` and ``reason``.
+    Raise `InvalidInput`, with ``field`` and ``reason``, if it is too short or too long.
     """
     reason = None
     if len(password) < MIN_CHARACTERS:

@@ -139,8 +139,8 @@ def check_size(document: bytes) -> None:
 def policy_of(document: Any, kind: PolicyKind | ResourceRules) -> Policy:  # noqa: ANN401 - JSON, not yet checked
     """Return the policy in a document of parsed JSON.
 
-    Raise `InvalidInput` with ``field``, a path such as ``statements[2].actions``, and
-    ``reason``.
+    Raise `InvalidInput` if it is not a policy of this kind; ``field`` is a path such as
+    ``statements[2].actions``, and there is a ``reason``.
     """
     top = as_object(document, "", {"version", "statements"})
     if top.get("version") != "1":

@@ -60,8 +60,9 @@ class ServiceRoles(Protocol):
         """Return the role that `value` in a request's `field` names by id, name or CRN.
 
         `authorize` is the caller's right to `PASS_ROLE`; see `cloudcore.resource_references` for
-        what it raises besides. Raise `InvalidInput` if the role does not trust the service, or is
-        the platform's own.
+        what it raises besides.
+
+        Raise `InvalidInput` if the role does not trust the service, or is the platform's own.
         """
         ...
 
@@ -82,9 +83,10 @@ class ServiceRoles(Protocol):
 
         It lasts `seconds`, at least 900 and at most as long as the role allows. Earlier sessions
         continue. `is_wanted` returns False if the resource of the session is gone, and otherwise
-        locks it until the session is stored: then none begins after `end`. Raise `RoleRefused` if
-        the role was deleted, does not trust the service, its account is suspended, or it is not
-        wanted.
+        locks it until the session is stored: then none begins after `end`.
+
+        Raise `RoleRefused` if the role was deleted or does not trust the service, its account is
+        suspended, or `is_wanted` returns False.
         """
         ...
 

@@ -62,7 +62,7 @@ class PolicyTemplate(NamedTuple):
 def find_template(templates: Sequence[PolicyTemplate], name: str) -> PolicyTemplate:
     """Return the template of this name.
 
-    Raise `InvalidInput` if there is none; ``suggestions`` has the nearest.
+    Raise `InvalidInput` if there is none; ``suggestions`` has the most similar names.
     """
     found = next((each for each in templates if each.name == name), None)
     if found is None:

@@ -179,9 +179,9 @@ class Vocabulary:
     def check_action(self, action: str, field: str) -> None:
         """Check that `action` is an action; a pattern of actions is none.
 
-        Raise `InvalidInput` with ``field``, ``reason`` (``action_pattern``,
-        ``unknown_action``), ``value`` and ``suggestions``: the actions that the pattern
-        matches, or the nearest.
+        Raise `InvalidInput` if it is not, with ``field``, ``value``, ``reason`` (``action_pattern``
+        or ``unknown_action``), and as ``suggestions`` the actions that the pattern matches, or the
+        most similar ones.
         """
         if action in self.actions:
             return
@@ -203,8 +203,8 @@ class Vocabulary:
     def check_recorded(self, pattern: str, field: str) -> None:
         """Check that an action, or the beginning of one before a ``*``, can be in the audit log.
 
-        Raise `InvalidInput` with ``field``, ``reason`` (``unknown_action``), ``value`` and
-        ``suggestions``: the nearest.
+        Raise `InvalidInput` if it cannot, with ``field``, ``value``, the ``reason``
+        ``unknown_action``, and the most similar actions as ``suggestions``.
         """
         if not _is_among(pattern, self.recorded_actions):
             raise _unknown(field, "action", pattern, nearest(pattern, self.recorded_actions))
@@ -215,8 +215,8 @@ class Vocabulary:
     def check(self, policy: Policy) -> None:
         """Check that each action and resource of an identity policy can match one that exists.
 
-        Raise `InvalidInput` with ``field``, ``reason`` (``unknown_action``,
-        ``unknown_resource``), ``value`` and ``suggestions``.
+        Raise `InvalidInput` if one cannot, with ``field``, ``value``, ``reason``
+        (``unknown_action`` or ``unknown_resource``) and ``suggestions``.
         """
         for index, statement in enumerate(policy.statements):
             for text in statement.actions.texts:

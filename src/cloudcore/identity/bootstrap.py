@@ -53,9 +53,10 @@ async def create_first_account(
 ) -> FirstCredentials:
     """Create organization, account, role `admin`, its person and a service account with a key.
 
-    `prepare_addition` prepares what another family adds to the account. Raise `InvalidInput` if the
-    handle or the e-mail address is malformed, `Conflict` if an account exists already; nothing is
-    changed.
+    `prepare_addition` prepares what another family adds to the account.
+
+    Raise `InvalidInput` if the handle or the e-mail address is malformed, `Conflict` if an account
+    exists already; nothing is changed.
     """
     check_handle(handle)
     email = email_address(email)

@@ -78,8 +78,10 @@ def _organizations_of(tx: Connection, user: User) -> Sequence[Joined]:
 def reset_password(tx: Connection, user_id: str, kept: str, now: int, *, resumes: bool) -> User:
     """Set a person's one-time password (`kept`: its hash) and end all of the person's sessions.
 
-    `resumes` reactivates a suspended person. Raise `NotFound` if the person does not exist,
-    `Conflict` if the person is suspended, and `resumes` is False.
+    `resumes` reactivates a suspended person.
+
+    Raise `NotFound` if the person does not exist, `Conflict` if the person is suspended, and
+    `resumes` is False.
     """
     users.lock_user(tx, user_id)
     found = users.find_user(tx, user_id)

@@ -208,9 +208,7 @@ class DeadHolders:
     async def look(self) -> None:
         """Free the leases of those that have died since the last look.
 
-        Raises:
-            Unavailable: the database is not available now; the next look tries again.
-
+        Raise `Unavailable` if the database is not available now; the next look tries again.
         """
         dead = set(self._dead())
         self._freed &= dead

@@ -1,8 +1,9 @@
 """The queue's transactions: enqueue, lease, advance, finish, fail and delete jobs.
 
 Every change of a leased job checks its lease token. A worker that lost its lease (it was too slow,
-or disconnected) finds no such row, so its whole transaction and its step are rolled back. Clocks of
-several hosts need only agree roughly: correctness depends on the token, not on time.
+or disconnected) finds no such row: `advance`, `pause`, `succeed` and `record_failure` raise
+`LeaseLost`, so its whole transaction and its step are rolled back. Clocks of several hosts need
+only agree roughly: correctness depends on the token, not on time.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ class NewJob(NamedTuple):
     delay_seconds: float = 0
     hastens: bool = False
     """An unfinished job of this kind and key that waits for a later time is due at this one's. If a
-    worker has it, it is due then at the latest once its step has ended."""
+    worker has leased the job, it is due at that time once its step has ended, or at the end of the
+    step's own pause if that is earlier."""
 
 
 class Job(NamedTuple):
@@ -277,12 +279,7 @@ def renew(tx: Connection, job: Job, until: int) -> bool:
 
 
 def advance(tx: Connection, job: Job, cursor: object, until: int, now: int) -> Job:
-    """Record that a step has ended, and keep the lease until `until` for the next one.
-
-    Raises:
-        LeaseLost
-
-    """
+    """Record that a step has ended, and keep the lease until `until` for the next one."""
     held = {"id": job.id, "held": job.lease_token}
     if not tx.execute(_CONTINUE, **held, cursor=_json(cursor), lease_end=until, now=now):
         raise LeaseLost
@@ -295,12 +292,7 @@ def begin_step(tx: Connection, job: Job) -> None:
 
 
 def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Job:
-    """Record that a step has ended; release the job until `due_at`, or an earlier wake.
-
-    Raises:
-        LeaseLost
-
-    """
+    """Record that a step has ended; release the job until `due_at`, or an earlier wake."""
     held = {"id": job.id, "held": job.lease_token}
     row = tx.row(_RELEASE, **held, cursor=_json(cursor), due_at=due_at, now=now)
     if row is None:
@@ -317,12 +309,7 @@ def pause(tx: Connection, job: Job, cursor: object, due_at: int, now: int) -> Jo
 
 
 def succeed(tx: Connection, job: Job, now: int) -> None:
-    """Finish a job.
-
-    Raises:
-        LeaseLost
-
-    """
+    """Finish a job."""
     if not tx.execute(_SUCCEED, id=job.id, held=job.lease_token, now=now):
         raise LeaseLost
 
@@ -338,10 +325,6 @@ def record_failure(
     """Count a failed attempt; reschedule the job, or fail it; return the changed job.
 
     `retry_seconds` returns the pause after a number of attempts, or None to give up.
-
-    Raises:
-        LeaseLost
-
     """
     row = tx.row(_LOCK_OURS, id=job.id, held=job.lease_token)
     if row is None:

@@ -210,9 +210,7 @@ def count_runs(tx: Connection, kind: str, scope_id: str) -> int:
 def progress_run(tx: Connection, run_id: str, progress: Progress) -> None:
     """Add progress to a run; its row is locked until `tx` ends.
 
-    Raises:
-        KeyError: the run has no count of this name.
-
+    Raise `KeyError` if the run has no count of this name.
     """
     run = _lock(tx, run_id)
     if run is None:

@@ -30,10 +30,10 @@ from cloudcore.web.bodies import ResourceRef
 
 
 def check_vip(vip: str, ranges: Ranges) -> None:
-    """Check that load balancers can have an address.
+    """Check that a load balancer can have the address `vip`; an empty one stands for any.
 
-    Raise `Conflict` if the operator has given no addresses to load balancers, `InvalidInput` if it
-    is outside them; an empty one stands for any.
+    Raise `Conflict` if the operator has set no addresses for load balancers, `InvalidInput` if
+    `vip` is not one of them.
     """
     if not ranges:
         raise Conflict(

@@ -143,7 +143,7 @@ def _asked(
 ) -> UsageSelection:
     """Return what a query asks for.
 
-    Raise `InvalidInput` if there is no such SKU, or the time is none.
+    Raise `InvalidInput` if there is no such SKU, or the start is not before the end.
     """
     if query.sku and query.sku not in skus:
         raise InvalidInput(

@@ -98,22 +98,20 @@ class NetworkDriver(Protocol):
     def check(self) -> None:
         """Check that this machine has all that the driver needs.
 
-        Raise `DriverUnusable` if it has not; the message names what is missing, and what to do.
+        Raise `DriverUnusable` if something is missing; the message names it and says what to do.
         """
         ...
 
     def refuse(self, plan: VpcPlan) -> None:
-        """Check that the rules of a plan would be accepted; nothing is changed.
-
-        Raise `RulesRefused` if they would not.
-        """
+        """Raise `RulesRefused` if the rules of a plan would not be accepted; nothing is changed."""
         ...
 
     async def apply(self, plan: VpcPlan) -> None:
         """Carry out a plan: its namespace, links, routes, and its rules in one transaction.
 
-        Flows that the plan still allows go on. Raise `RulesRefused` if the rules are rejected;
-        those before stay.
+        Flows that the plan still allows go on.
+
+        Raise `RulesRefused` if the rules are rejected; those before stay.
         """
         ...
 

@@ -162,7 +162,7 @@ class StoredRoute(Struct, frozen=True):
 
 
 class RouteTable(PartOfVpc, frozen=True, kw_only=True):
-    """Where packets go that leave the subnets which use it; the longest destination counts."""
+    """Where packets go that leave the subnets which use it; the longest prefix wins."""
 
     is_main: Annotated[bool, own(heading="MAIN")] = False
     """It was made with its VPC, and is what subnets use that name none."""

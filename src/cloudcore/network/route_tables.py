@@ -169,7 +169,7 @@ def _show(found: RouteTable) -> Sequence[Route]:
 
 ROUTES: Final[Composite[RouteTable, Any]] = Composite(
     name="routes",
-    words="Where packets go; the longest destination counts. The networks of the VPC are `local`.",
+    words="Where packets go; the longest prefix wins. The networks of the VPC are `local`.",
     shown=Sequence[Route],
     given=list[GivenRoute],
     resolve=_resolve,

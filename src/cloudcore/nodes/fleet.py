@@ -68,8 +68,9 @@ def join(
     """Register a machine, if its settings are those of the running machines.
 
     Machines that start at the same time are registered one after the other. A setting that only one
-    version of the program has is compared among machines of that version. Raise `Conflict` if
-    another machine has its name.
+    version of the program has is compared among machines of that version.
+
+    Raise `Conflict` if another machine has its name.
     """
     for name, value in sorted(settings.items()):
         tx.execute(_ADD, name=name, value=value)
@@ -86,8 +87,9 @@ def join(
 def check_same(tx: Connection, _now: int, *, settings: Mapping[str, str]) -> None:
     """Compare the settings of a running machine: others may have started while it was silent.
 
-    No machine starts before the transaction ends. Raise `Differs` if others have started with other
-    settings.
+    No machine starts before the transaction ends.
+
+    Raise `Differs` if others have started with other settings.
     """
     if not settings:
         return

@@ -336,7 +336,11 @@ def start_process(
     stdin: str = os.devnull,
     within: Within = nullcontext,
 ) -> subprocess.Popen[bytes]:
-    """Start a child without core dumps, which the kernel kills early when memory is short."""
+    """Start a child, which the kernel kills early when memory is short, and which dumps no core.
+
+    `output` is the descriptor for what it writes; it enters the control groups `groups` (their
+    folders) before it runs, and is started within the context that `within` makes.
+    """
 
     def enter() -> None:
         Path("/proc/self/oom_score_adj").write_text(OOM_SCORE, "ascii")

@@ -76,8 +76,9 @@ async def begin(
 ) -> Sequence[NodeWatcher]:
     """Register this machine; return its watcher if there is anything to watch.
 
-    `lost` is called if another machine takes its name later, or if the `check` fails. Raise
-    `Conflict` if another machine has its name, or the check fails.
+    `lost` is called if another machine takes its name later, or if the `check` fails.
+
+    Raise `Conflict` if another machine has its name, or the check fails.
     """
     if not watches:
         return ()

@@ -64,7 +64,7 @@ async def drop_messages(database: Database, topic: Topic) -> None:
 def delete_topic(tx: Connection, topic: Topic, now: int) -> None:
     """Delete a topic with its subscriptions and their deliveries.
 
-    Raise `TopicMissing`.
+    Raise `TopicMissing` if it was deleted meanwhile.
     """
     lock_account(tx, topic.account_id)
     if tx.execute(TOPICS.statements["remove"], of_id=topic.id, account_id=topic.account_id) != 1:

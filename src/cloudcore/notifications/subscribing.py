@@ -181,7 +181,7 @@ def resend_confirmation(
 def confirm(tx: Connection, token: str, now: int) -> tuple[Subscription, Topic]:
     """Confirm a subscription; return it, with its topic.
 
-    Raise `BadToken`.
+    Raise `BadToken` if no subscription waits for this token, or its time is over.
     """
     found = subscriptions.lock_confirmed_by(tx, token_hash(token))
     if found is None or (found.confirmation_expires_at or 0) <= now:

@@ -1,4 +1,4 @@
-"""The records and resources of topics and subscriptions, and the limits of messages."""
+"""Topics and their subscriptions (`Topic`, `Subscription`), and the limits of messages."""
 
 from __future__ import annotations
 

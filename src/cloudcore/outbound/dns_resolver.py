@@ -29,7 +29,7 @@ class DnsResolver:
     async def cname(self, name: str) -> str | None:
         """Return the target of a name's CNAME, with a dot at its end; None if it has none.
 
-        Raise `DnsFailed`.
+        Raise `DnsFailed` if no name server gives a valid answer.
         """
         answer = await self._answer(name, "CNAME")
         return None if answer is None else str(answer[0].target).lower()
@@ -37,7 +37,7 @@ class DnsResolver:
     async def texts(self, name: str) -> list[bytes]:
         """Return the TXT records of a name, each in one piece (RFC 7208 §3.3).
 
-        Raise `DnsFailed`.
+        Raise `DnsFailed` if no name server gives a valid answer.
         """
         answer = await self._answer(name, "TXT")
         return [] if answer is None else [b"".join(each.strings) for each in answer]
@@ -45,7 +45,9 @@ class DnsResolver:
     async def mail_exchangers(self, name: str) -> list[tuple[int, str]]:
         """Return preference and host of the MX records of a domain, best first.
 
-        A null MX (RFC 7505) has an empty host. Raise `DnsFailed`.
+        A null MX (RFC 7505) has an empty host.
+
+        Raise `DnsFailed` if no name server gives a valid answer.
         """
         answer = await self._answer(name, "MX")
         found: Any = answer or ()
@@ -55,7 +57,7 @@ class DnsResolver:
     async def addresses(self, name: str) -> list[Address]:
         """Return the addresses of a host, those of IPv4 first.
 
-        Raise `DnsFailed`.
+        Raise `DnsFailed` if no name server gives a valid answer.
         """
         kinds = ("A", "AAAA")
         asked = (self._answer(name, kind) for kind in kinds)

@@ -211,9 +211,7 @@ class HttpClient:
 
         A name that cannot be resolved now is accepted: each connection checks again.
 
-        Raises:
-            NotAllowed: the URL or one of its addresses may not be asked.
-
+        Raise `NotAllowed` if the URL or one of its addresses may not be asked.
         """
         destination = check_url(url, self.allowed)
         try:
@@ -234,10 +232,8 @@ class HttpClient:
     ) -> AsyncIterator[HttpAnswer]:
         """Send a request; leaving the context ends it, also before the body's end.
 
-        Raises:
-            NotAllowed: the URL or one of its addresses may not be asked.
-            RequestFailed.
-
+        Raise `NotAllowed` if the URL or one of its addresses may not be asked, `RequestFailed` if
+        it cannot be reached, or its answer is not valid.
         """
         destination = check_url(url, self.allowed)
         request = _request_bytes(method, destination, headers or {}, body)

@@ -233,7 +233,10 @@ class HttpConnection(asyncio.Protocol):
             self._answer.end(is_error=True)
 
     async def head(self) -> AnswerHead:
-        """Return the head of the answer; the caller limits the time. Raise `RequestFailed`."""
+        """Return the head of the answer; the caller limits the time.
+
+        Raise `RequestFailed` if it does not arrive whole and valid.
+        """
         answer = self._current()
         while answer.head is None:
             await self._more(answer)
@@ -242,7 +245,8 @@ class HttpConnection(asyncio.Protocol):
     async def read(self) -> bytes:
         """Return the next bytes of the body, or none at its end; the caller limits the time.
 
-        Raise `RequestFailed` after all bytes that came before.
+        Raise `RequestFailed` if the connection fails, but only after all bytes that came before
+        were returned.
         """
         answer = self._current()
         while not answer.buffered and not answer.is_done:

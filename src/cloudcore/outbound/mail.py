@@ -49,9 +49,7 @@ class Smarthost(NamedTuple):
 def parse_smarthost(url: str) -> Smarthost:
     """Return the smarthost of ``smtp://[USER:PASSWORD@]HOST[:PORT]``, or ``smtps://…``.
 
-    Raises:
-        SmtpUrlError
-
+    Raise `SmtpUrlError` if the URL is not written so.
     """
     try:
         parts = urlsplit(url)

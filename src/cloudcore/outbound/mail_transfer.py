@@ -82,9 +82,7 @@ class MailSender(Protocol):
 
         A failed call may have sent it: the connection broke before the answer.
 
-        Raises:
-            MailRefused
-
+        Raise `MailRefused` if no mail server has confirmed that it accepts the message.
         """
         ...
 
@@ -109,9 +107,7 @@ class DirectSender:
 
         TLS is used if it is offered, with any certificate: no expected one is known.
 
-        Raises:
-            MailRefused
-
+        Raise `MailRefused` if none can be reached in time, or the one that is reached refuses.
         """
         domain = self.destination_of(envelope.recipient)
         try:
@@ -210,9 +206,7 @@ class SmarthostSender:
     async def send(self, envelope: Envelope) -> None:
         """Send a message.
 
-        Raises:
-            MailRefused
-
+        Raise `MailRefused` if the smarthost cannot be reached in time, or refuses.
         """
         where = self.smarthost
         is_tls = where.scheme == "smtps"
@@ -338,9 +332,7 @@ _Stage = Literal["sender", "recipient", "message"]
 async def _hand_over(smtp: SMTP, envelope: Envelope) -> None:
     """Send one message; return as soon as the server has taken it.
 
-    Raises:
-        MailRefused
-
+    Raise `MailRefused` if the server does not take it.
     """
     from aiosmtplib import SMTPException, SMTPResponseException  # noqa: PLC0415 - as above
 
@@ -424,9 +416,7 @@ class PlatformMail:
     async def send(self, message: EmailMessage) -> None:
         """Hand a message over.
 
-        Raises:
-            MailRefused
-
+        Raise `MailRefused` if the sender does not deliver it.
         """
         (recipient,) = message["To"].addresses
         data = message.as_bytes(policy=message.policy.clone(cte_type="7bit", linesep="\r\n"))

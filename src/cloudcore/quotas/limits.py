@@ -3,9 +3,10 @@
 Limits are read in the transaction of the change that they may refuse: if rows are counted by a
 query, in the same statement (`Counted`).
 
-An account gets one event when it reaches a level, from the transaction that adds what reaches it,
-and another only after an addition found it well below. `Counted` also reads the level of the last
-event, so an addition writes only when that changes.
+An account gets an event when an addition brings it to a level (`NEARLY_REACHED` or `REACHED`), and
+the same event again only after an addition has found its use well below that level. The level of
+the last event is stored, and `Counted` reads it with the use, so an addition writes only when it
+changes.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ MOST_OF_IT: Final = 80
 """Per cent."""
 ALL_OF_IT: Final = 100
 _WELL_BELOW: Final = 10
-"""Per cent of the limit: what goes to and fro across a level is told once."""
+"""Per cent of the limit by which the use must fall below a level before it is told again."""
 _TYPES: Final = {MOST_OF_IT: NEARLY_REACHED, ALL_OF_IT: REACHED}
 
 quota_levels = Table(
@@ -70,16 +71,16 @@ _LOWER: Final = Statement(
 )
 
 
-def level_told(name: str) -> ColumnElement[Any]:
-    """Return the level of ``:account_id``'s last event, as a scalar query; 0 if none."""
+def told_level_query(name: str) -> ColumnElement[Any]:
+    """Return a scalar query of the level of ``:account_id``'s last event; 0 if none."""
     found = select(_l.percent).where(
         _l.account_id == bindparam("account_id"), _l.name == literal_column(f"'{name}'")
     )
     return func.coalesce(found.scalar_subquery(), literal_column("0"))
 
 
-def level_of(used: int, limit: int) -> int:
-    """Return the level that is reached, in per cent; 0 below the first."""
+def reached_level(used: int, limit: int) -> int:
+    """Return the level that this use has reached, in per cent; 0 below the first."""
     if used >= limit:
         return ALL_OF_IT
     return MOST_OF_IT if used * 100 >= limit * MOST_OF_IT else 0
@@ -97,14 +98,14 @@ def tell_level(
 ) -> None:
     """Emit the event that an account has reached a level, once; call it last in a change.
 
-    The account had `before`, and the change has `added` to it. `told` is the `level_told` of the
-    statement that counted.
+    The account had `before`, and the change has `added` to it. `told` is the level of the last
+    event, which the statement that counted has read (`told_level_query`).
     """
     if before * 100 < limit * (told - _WELL_BELOW):
-        told = level_of(before, limit)
+        told = reached_level(before, limit)
         tx.execute(_LOWER, account_id=account_id, name=name, below=told)
     used = before + added
-    level = level_of(used, limit)
+    level = reached_level(used, limit)
     if level > told and tx.execute(_RAISE, account_id=account_id, name=name, percent=level):
         data = {"quota": name, "percent": level, "used": used, "limit": limit}
         tell_later(tx, account_id, _TYPES[level], data, now)
@@ -139,17 +140,20 @@ _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
 _OF_ACCOUNT: Final = _q.account_id == _ACCOUNT
 
 
-def _set_limit(
+def _limit_query(
     name: ColumnElement[str],
     account_id: ColumnElement[Any] = _ACCOUNT,
 ) -> ColumnElement[Any]:
-    """Return the limit of an account as a scalar query: its own, or the install's, or null."""
+    """Return a scalar query of the limit that operators have set, or null.
+
+    An account's own comes before that of all accounts.
+    """
     own = select(_q.maximum).where(_q.account_id == account_id, _q.name == name)
     every = select(_d.maximum).where(_d.name == name)
     return func.coalesce(own.scalar_subquery(), every.scalar_subquery())
 
 
-_LIMIT: Final = Statement(select(_set_limit(bindparam("name"))))
+_LIMIT: Final = Statement(select(_limit_query(bindparam("name"))))
 _PUT: Final = Statement(insert_or_change(quotas, ("account_id", "name", "maximum", "updated_at")))
 _PUT_DEFAULT: Final = Statement(insert_or_change(quota_defaults, ("name", "maximum", "updated_at")))
 _REMOVE: Final = Statement(quotas.delete().where(given(_q.account_id, _q.name)))
@@ -159,16 +163,16 @@ _LIST_DEFAULTS: Final = Statement(select(_d.name, _d.maximum))
 
 
 class QuotaUse(NamedTuple):
-    """The use of a quota, and its limit."""
+    """What a change reads to refuse what is beyond a quota, and to tell its levels."""
 
     used: int
     limit: int
     told: int = 0
-    """The level that the account was told last (`level_told`)."""
+    """The level of the last event (`told_level_query`)."""
 
 
-class SetLimits(NamedTuple):
-    """The limits that operators have set."""
+class OperatorLimits(NamedTuple):
+    """The limits of one quota that operators have set, for an account and for the install."""
 
     own: int | None = None
     """For the account."""
@@ -191,7 +195,9 @@ class Counted:
         found = used.scalar_subquery()
         self.statement: Final = Statement(
             select(
-                func.coalesce(found, literal_column("0")), limit_set(quota), level_told(quota.name)
+                func.coalesce(found, literal_column("0")),
+                limit_query(quota),
+                told_level_query(quota.name),
             )
         )
 
@@ -215,16 +221,17 @@ class Counted:
             refuse(self.quota, use, words)
         return use
 
-    def take(self, tx: Connection, account_id: str, more: int, now: int, words: str) -> None:
-        """Refuse `more` if the account may not have as much; `words` say of what.
+    def check_and_tell(
+        self, tx: Connection, account_id: str, more: int, now: int, words: str
+    ) -> None:
+        """Refuse `more` if it is beyond the limit; else emit the event of a level that it reaches.
 
-        Otherwise tell the account as `tell` does; call it last in a change.
+        Call it last in a change. `words` name in the error what is limited: "MiB of memory".
         """
         use = self.read(tx, account_id)
         if use.used + more > use.limit:
-            refuse(
-                self.quota, use, f"an account has at most {{limit}} {words}; it wants {{used}} now"
-            )
+            found = f"an account has at most {{limit}} {words}; it has {{used}}, and {more} more"
+            refuse(self.quota, use, f"{found} were asked for")
         self.tell(tx, account_id, use, now, more)
 
     def tell(
@@ -238,12 +245,12 @@ class Counted:
         tell_level(tx, account_id, self.quota.name, has, added, limit, told, now)
 
 
-def limit_set(quota: Quota, account_id: ColumnElement[Any] = _ACCOUNT) -> ColumnElement[Any]:
-    """Return the limit that operators have set for an account as a scalar query, or null.
+def limit_query(quota: Quota, account_id: ColumnElement[Any] = _ACCOUNT) -> ColumnElement[Any]:
+    """Return a scalar query of the limit that operators have set for an account, or null.
 
     `account_id` is a parameter, or a column of the statement.
     """
-    return _set_limit(literal_column(f"'{quota.name}'"), account_id)
+    return _limit_query(literal_column(f"'{quota.name}'"), account_id)
 
 
 def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
@@ -254,7 +261,7 @@ def limit_of(tx: Connection, account_id: str, quota: Quota) -> int:
 
 def limited_to(quota: Quota, query: Select[Any]) -> Subquery:
     """Return a query for no more rows than the limit; it has the parameter ``account_id``."""
-    most = func.coalesce(limit_set(quota), literal_column(str(quota.default)))
+    most = func.coalesce(limit_query(quota), literal_column(str(quota.default)))
     return query.limit(most).offset(literal_column("0")).subquery()
 
 
@@ -281,11 +288,11 @@ def refuse(
     raise kind(message, quota=quota.name, limit=use.limit, used=use.used)
 
 
-def set_limits(tx: Connection, account_id: str) -> dict[str, SetLimits]:
+def operator_limits(tx: Connection, account_id: str) -> dict[str, OperatorLimits]:
     """Return the limits that operators have set, by name."""
     own: dict[str, int] = dict(tx.rows(_LIST, account_id=account_id))
     every: dict[str, int] = dict(tx.rows(_LIST_DEFAULTS))
-    return {name: SetLimits(own.get(name), every.get(name)) for name in {*own, *every}}
+    return {name: OperatorLimits(own.get(name), every.get(name)) for name in {*own, *every}}
 
 
 def put_limit(tx: Connection, account_id: str, name: str, maximum: int, now: int) -> None:

@@ -8,7 +8,13 @@ from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection
 from cloudcore.ports import Opening, Port
-from cloudcore.quotas.limits import Counted, SetLimits, put_limit, remove_limit, set_limits
+from cloudcore.quotas.limits import (
+    Counted,
+    OperatorLimits,
+    operator_limits,
+    put_limit,
+    remove_limit,
+)
 from cloudcore.quotas.quota import Quota
 
 
@@ -28,7 +34,7 @@ OPERATORS: Final[Port[frozenset[str]]] = Port("platform.operators")
 
 
 class Allowance(NamedTuple):
-    """The use and the limit of an account for one quota."""
+    """What ``/v1/quotas`` shows of one quota of an account."""
 
     quota: Quota
     limit: int
@@ -47,22 +53,24 @@ class QuotaNeeds:
     """Handles of the accounts that may set limits of others."""
 
     def names(self, after: str, limit: int) -> Sequence[str]:
-        """Return the names of quotas of accounts after a name, sorted."""
-        return [each for each in self.of_accounts if each > after][:limit]
+        """Return up to `limit` names of `account_quotas` that sort after a name."""
+        return [each for each in self.account_quotas if each > after][:limit]
 
     @property
-    def of_accounts(self) -> Sequence[str]:
-        """Return the names of quotas that can be set for an account, sorted."""
-        return sorted(name for name, each in self.known.items() if each.quota.is_of_account)
+    def account_quotas(self) -> Sequence[str]:
+        """Return the names of the quotas of which each account has a limit, sorted."""
+        return sorted(
+            name for name, each in self.known.items() if each.quota.has_limits_of_accounts
+        )
 
     def read(
         self, tx: Connection, names: Sequence[str], account_id: str, region: str, now: int
     ) -> list[Allowance]:
         """Return the allowances of an account; one query counts each."""
-        found = set_limits(tx, account_id)
+        found = operator_limits(tx, account_id)
         return [
             self._allowance(
-                tx, self.known[name], found.get(name, SetLimits()), account_id, region, now
+                tx, self.known[name], found.get(name, OperatorLimits()), account_id, region, now
             )
             for name in names
         ]
@@ -94,7 +102,7 @@ class QuotaNeeds:
         self,
         tx: Connection,
         known: KnownQuota,
-        set_: SetLimits,
+        set_limits: OperatorLimits,
         account_id: str,
         region: str,
         now: int,
@@ -104,7 +112,8 @@ class QuotaNeeds:
         used = None
         if counted is not None:
             used = counted.read(tx, account_id, region=region, now=now).used
-        return Allowance(quota, set_.limit(default), set_._replace(own=None).limit(default), used)
+        without_own = set_limits._replace(own=None)
+        return Allowance(quota, set_limits.limit(default), without_own.limit(default), used)
 
 
 async def open_needs(opening: Opening) -> QuotaNeeds:

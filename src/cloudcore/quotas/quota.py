@@ -27,6 +27,6 @@ class Quota(NamedTuple):
     ``organization`` and a ``person`` are in no account, so they have the limit of the install."""
 
     @property
-    def is_of_account(self) -> bool:
-        """Return True if an operator can set it for an account."""
+    def has_limits_of_accounts(self) -> bool:
+        """Return True if each account has a limit of its own, which an operator can set."""
         return self.per not in ("organization", "person")

@@ -20,7 +20,7 @@ class QuotaChecks:
         self._checked: dict[str, int] = {}
 
     def is_due(self, thing_id: str, now: int) -> bool:
-        """Return True if the next change of a resource must count."""
+        """Return True unless a change of the resource has counted within the last second."""
         return not 0 <= now - self._checked.get(thing_id, -_FRESH) < _FRESH
 
     def note(self, thing_id: str, now: int) -> None:

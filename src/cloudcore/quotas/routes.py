@@ -165,7 +165,7 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
         return [_answer(region, account_id, each) for each in found]
 
     def count(_tx: Connection) -> int:
-        return len(needs.of_accounts)
+        return len(needs.account_quotas)
 
     found, meta = await read_page(ctx, query, rows, count, key=lambda each: each.name)
     return ManyQuotas(quotas=found, meta=meta)
@@ -175,7 +175,7 @@ async def list_quotas(ctx: Context, needs: Needs[QuotaNeeds]) -> ManyQuotas:
 async def get_quota(ctx: Context, needs: Needs[QuotaNeeds], name: FromPath[str]) -> OneQuota:
     """Return one of the account's quotas, with what it has of it."""
     region, account = ctx.settings.region, ctx.query(AccountQuery).account
-    if name not in needs.of_accounts:
+    if name not in needs.account_quotas:
         account_of(ctx)
         raise _MISSING
     _authorize(ctx, name)
@@ -215,7 +215,7 @@ async def _change(
             raise _MISSING
         account_id = EVERY_ACCOUNT
         if account is not None:
-            if not known.quota.is_of_account:
+            if not known.quota.has_limits_of_accounts:
                 raise InvalidInput(
                     f"{name} are of each {known.quota.per}, not of an account",
                     field="account",

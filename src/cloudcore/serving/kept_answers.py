@@ -3,7 +3,7 @@
 The whole head of a request, with its credential, is the key. The application names with an answer
 the read that proves it (`KeepTerms`). If the database still has the version of the last proof, the
 answer is sent at once; else the read is repeated, and must find the same. After a commit, answers
-about one repository share reads where they can (`Siblings`), or each would cost one of its own. See
+about one resource share reads where they can (`Siblings`), or each would cost one of its own. See
 docs/explanation/kept-answers.md.
 """
 
@@ -40,16 +40,16 @@ class AnswerProof(NamedTuple):
     given: tuple[Hashable, ...]
     found: Hashable
     revision: Callable[..., Hashable] | None = None
-    """A cheaper read that many proofs share: while it returns the same, so does `look`.
+    """A cheaper read that many proofs share.
 
-    It takes `given` without its last value, as the repository's name without a tag. If it returns
-    None, it proves nothing.
+    Called with all of `given` but the last. While it returns the same value, so does `look`; None
+    proves nothing.
     """
     look_at_many: Callable[..., Mapping[Hashable, Hashable]] | None = None
     """The look for many proofs that differ in the last value of `given` alone, in one read.
 
-    It takes `given` without its last value, and a sequence of those of the proofs. It returns by
-    them what `look` returns; one that is missing stands for None.
+    Called with all of `given` but the last, and a sequence of the last ones of several proofs. It
+    returns the results of `look` by these; one that is missing counts as None.
     """
 
 

@@ -83,7 +83,7 @@ class OpenRange:
     async def begin(self) -> None:
         """Read the first part of `stream` in advance, while an error can still be answered.
 
-        Raise `Unavailable` if the bytes are absent or damaged. Then it is closed.
+        Raise `Unavailable` if the bytes are absent or damaged; the object is closed then.
         """
         try:
             self._begun = await begin_stream(self.stream())

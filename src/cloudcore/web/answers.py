@@ -30,8 +30,9 @@ class RecordAnswers(Generic[B]):
     ) -> None:
         """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
 
-        `show` returns the record for a row, which is its last argument. The types of the answers
-        are `named` in the OpenAPI document as the record is, without Record or Answer.
+        `show` returns the record for a row, which is its last argument. In the OpenAPI document the
+        answers' types are called One and Many with `named`; by default that is the record's class
+        name without Record or Answer.
         """
         self._record: Final = record
         self._one: Final = one
@@ -126,4 +127,6 @@ def _struct(name: str, field: str, of: Any, words: str, **more: Any) -> Any:  # 
 
 
 def _plural(noun: str) -> str:
-    return f"{noun[:-1]}ies" if noun.lower().endswith(("policy", "repository")) else f"{noun}s"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}s"

@@ -106,8 +106,9 @@ class Routes:
     ) -> None:
         """Make the routes of `handlers`.
 
-        Errors below a path prefix in `error_shapes` have that shape instead of the envelope. Raise
-        `RouteError` if a route's declaration is incomplete (see `cloudcore.web.route_spec`).
+        Errors below a path prefix in `error_shapes` have that shape instead of the envelope.
+
+        Raise `RouteError` if a route's declaration is incomplete (see `cloudcore.web.route_spec`).
         """
         reference = ReferencePages()
         self._error_shapes = error_shapes or {}

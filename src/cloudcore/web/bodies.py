@@ -1,4 +1,7 @@
-"""Parts of response bodies that many families use: references, who acted, and faults."""
+"""Parts of the bodies of answers that many families use: references, who acted, and faults.
+
+Bodies of requests are read and checked in `cloudcore.web.app`.
+"""
 
 from __future__ import annotations
 

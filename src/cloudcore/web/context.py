@@ -228,6 +228,7 @@ class RequestContext:
         """Check that the caller may do the route's action (or `action`) on the resource of a CRN.
 
         `work` has the steps that the decision may take; None for as many as one has by itself.
+
         Raise `AccessDenied` if no policy allows it, or one denies it.
         """
         asked = action or self.action
@@ -263,8 +264,10 @@ class RequestContext:
     async def authorize_again(self, resource: str) -> None:
         """Repeat the check of `authorize` with the caller's current session and policies.
 
-        For a request that has waited since. Raise `Unauthenticated` if the token is no longer
-        valid, `AccessDenied` if no policy allows it, or one denies it.
+        For a request that has waited since.
+
+        Raise `Unauthenticated` if the token is no longer valid, `AccessDenied` if no policy allows
+        it, or one denies it.
         """
         assert self.authenticate is not None
         self.caller = await self.authenticate()
@@ -290,8 +293,9 @@ class RequestContext:
         """Return the pager for the page that `query` requests of the list at this path.
 
         Its marker is valid only for the same account and the same `within`: what the list depends
-        on besides its path and query. Raise `InvalidInput` if the query's marker does not belong to
-        this list.
+        on besides its path and query.
+
+        Raise `InvalidInput` if the query's marker does not belong to this list.
         """
         caller = self.caller
         whose = "" if caller is None else caller.account_id or caller.id
@@ -309,8 +313,9 @@ class RequestContext:
 
         `wrap` turns the result of `change` into the body; like `change` it may run more than once.
         The response has the route's status. `told` returns what the result adds to the details of
-        the event in the audit log; or None if nothing was changed, so that there is no event. Raise
-        `InProgress` if another attempt has taken over; nothing was changed.
+        the event in the audit log; or None if nothing was changed, so that there is no event.
+
+        Raise `InProgress` if another attempt has taken over; nothing was changed.
         """
         self.check_authorized()
         assert not self.is_committed, "a request has only one outcome"

@@ -56,7 +56,8 @@ class Guard:
     async def admit(self, connection: Connection) -> None:
         """Check a request, and put its context into the scope.
 
-        Raise `Unauthenticated`, `AccessDenied`, `RateLimited`, `NotFound` or `InvalidInput`.
+        Raise `Unauthenticated`, `AccessDenied`, `RateLimited`, `NotFound` or `InvalidInput` if the
+        request is refused.
         """
         spec = self._specs.get(connection.scope["route_handler"])
         if spec is None:  # the framework's own answer to OPTIONS

@@ -82,8 +82,8 @@ def decode_text(
 ) -> str:
     """Percent-decode a name or a value, once.
 
-    Raise `InvalidInput` if it is not UTF-8, unless that is replaced. With `unambiguous`: a percent
-    sign begins no escape, or there is a null character.
+    Raise `InvalidInput` if it is not UTF-8 and `not_utf8` is "strict"; with `unambiguous`, also if
+    a percent sign begins no escape, or there is a null character.
     """
     if unambiguous and _BROKEN_ESCAPE.search(encoded):
         raise InvalidInput("a percent sign begins no escape")

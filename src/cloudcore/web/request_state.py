@@ -143,6 +143,7 @@ class RequestState:
         """Record an error that is an outcome; delete the record of one that is not.
 
         If that fails, the response is sent anyway: there was no effect, and the lease expires.
+
         Raise `InProgress` if another attempt has taken over.
         """
         try:

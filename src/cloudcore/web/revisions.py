@@ -46,7 +46,7 @@ class RevisionQuery(msgspec.Struct):
 def require_revision(found: int, wanted: int | None) -> None:
     """Check that a policy has the revision `wanted`, if one is given; 0 stands for no policy.
 
-    Raise `Conflict` if it has another one, which is in ``revision``.
+    Raise `Conflict` if the policy has another one; the error's ``revision`` is the one it has.
     """
     if wanted is not None and found != wanted:
         now = f"it has revision {found} now, not {wanted}" if found else "it was deleted"

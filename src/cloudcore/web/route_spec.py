@@ -68,25 +68,44 @@ class RouteSpec:
     operation: str
     """Method and route template: ``POST /v1/things/{thing_id}/parts``."""
     action: str | None
+    """What the caller must be allowed to do; None if it needs no right."""
     idempotent: bool = False
+    """It takes an ``Idempotency-Key``: a repeated request gets the first answer."""
     resource_policy: ResourcePolicy | None = None
     admits: Admit | None = None
+    """Called before a caller is told what is wrong with the body. A route with a body needs it if
+    its action may be allowed by the policy of a resource."""
     change_check: PrepareCheck | None = None
     check_body: CheckBody | None = None
     public: bool = False
+    """It needs no credential."""
     rate_limited: bool = False
+    """Requests are counted by the caller, or else by the address; too many are 429."""
     silent_limit: bool = False
+    """Its 429 has no ``Retry-After``, since no moment is known from which it would succeed."""
     query: type[msgspec.Struct] | None = None
+    """The type of its query parameters."""
     form: type[msgspec.Struct] | None = None
+    """The type of its body if that is a form; the handler reads it itself."""
     statuses: tuple[int, ...] = ()
+    """What it answers besides the statuses that follow from the rest of its declaration: for the
+    OpenAPI document alone, as `conditional`, `pages`, `media_types` and `silent_limit`."""
     entity_tag: bool = False
+    """A success has an ``ETag``, and ``If-None-Match`` may make it 304; caches may store it."""
     conditional: bool = False
+    """It takes ``If-Match`` and ``If-None-Match``, and may answer 412."""
     pages: tuple[int, ...] = ()
+    """Statuses that it answers with a page of HTML."""
     media_types: tuple[str, ...] = ()
+    """Types of the content of a success that no shape describes."""
     malformed_id: int = 404
+    """The status for an id in the path that is no UUID: 404 or 400."""
     tail: str | None = None
+    """The last parameter of its path, if that takes the rest of the path, slashes too."""
     takes_stream: bool = False
+    """The handler reads the body itself, as its parameter ``stream``."""
     max_stream_bytes: int | None = None
+    """The most bytes of such a body; None if the handler itself limits them."""
     family: str | None = None
     """The family whose dependencies it may take as ``needs``."""
     id_parameters: tuple[str, ...] = ()

@@ -52,8 +52,9 @@ class RequestStream:
         """Move the body to `sink` off the event loop; return ``finish(is_complete)``.
 
         Exceptions of `sink` are raised here, and then `finish` is not called. See
-        `cloudcore.serving.asgi.receive_into`. Raise `PayloadTooLarge` if the body is longer than
-        the route's maximum.
+        `cloudcore.serving.asgi.receive_into`.
+
+        Raise `PayloadTooLarge` if the body is longer than the route's maximum.
         """
         self._begin()
 

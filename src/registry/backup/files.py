@@ -29,6 +29,7 @@ def locked(path: Path, *, is_read: bool = False) -> Iterator[None]:
     """Hold the lock of a file during the block, shared with others if the folder `is_read` only.
 
     The file is created, unless the folder `is_read`: that may be a medium that cannot be written.
+
     Raise `FolderBusy` if another process holds it.
     """
     flags = os.O_RDONLY if is_read else os.O_RDWR | os.O_CREAT

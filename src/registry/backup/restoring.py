@@ -196,8 +196,8 @@ def _root_key(
 ) -> Path | None:
     """Return the file of the root key, or None if the registry has none.
 
-    Raise `RestoreRefused` if it is neither given, nor in the backup, nor where the settings say; or
-    another one is there, which is not replaced.
+    Raise `RestoreRefused` if the root key is neither given, nor in the backup, nor where the
+    settings say; or if another key is where the settings say, which is never replaced.
     """
     found = given or (source / ROOT_KEY if manifest.root_key == "included" else None)
     if found is not None:

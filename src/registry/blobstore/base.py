@@ -102,8 +102,9 @@ class OpenObject(Protocol):
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order; each view is valid until the next. Blocks.
 
-        Raise `StoreUnavailable` if reading failed, or the object has become shorter, or is sealed
-        and was changed: no byte of a changed frame is given; `ValueError` if the object grows.
+        Raise `StoreUnavailable` if reading failed, the object has become shorter, or a sealed
+        object was changed (no byte of a changed frame is yielded); `ValueError` if the object is
+        one that still grows.
         """
         ...
 
@@ -121,10 +122,8 @@ class OpenObject(Protocol):
         If the bytes grow, wait for those of the range to be written; with `stop` None, wait for
         the commit.
 
-        Raises:
-            StagedDropped: they were discarded, or replaced by others.
-            StoreUnavailable: as `chunks`.
-
+        Raise `StagedDropped` if they were discarded, or replaced by others; `StoreUnavailable` as
+        `chunks` does.
         """
         ...
 
@@ -277,6 +276,7 @@ class Staged(Protocol):
         None expects whatever they hash to. sha256 is always computed; if `expected` has another
         algorithm that was not hashed as the bytes arrived, they are read again. The hold lasts
         until `aclose`, so that nobody takes the object for an orphan before its row is written.
+
         Raise `DigestMismatch` if the bytes hash to something else; they are still staged. Raise
         `StoreUnavailable` if flushing failed, as in `flush`; or the bytes cannot be read again, and
         are discarded.
@@ -309,9 +309,10 @@ class BlobWriter(Protocol):
         """Begin to stage bytes under a new id, sealed with `data_key` if there is one.
 
         `algorithm` is hashed beside sha256. `is_fresh`: the id was made for this call, so the store
-        may begin when the bulk thread writes the first bytes, and raise its errors there. Raise
-        `StageBusy` if something is already stored under this id, `StoreUnavailable` if the store
-        failed.
+        may begin when the bulk thread writes the first bytes, and raise its errors there.
+
+        Raise `StageBusy` if something is already stored under this id, `StoreUnavailable` if the
+        store failed.
         """
         ...
 
@@ -359,7 +360,9 @@ class BlobWriter(Protocol):
         Less than `received` if the store keeps only whole parts, or has lost bytes; 0 if it has
         none. Bytes that are an object without a row count, since `resume` accepts them. Sealed
         bytes are counted by their stored size, without a key: if there are too few, those of whole
-        frames. Raise `StoreUnavailable` if the store failed.
+        frames.
+
+        Raise `StoreUnavailable` if the store failed.
         """
         ...
 

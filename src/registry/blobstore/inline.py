@@ -41,6 +41,7 @@ def store_inline(
     """Verify a whole blob against `expected`; return it as a new inline object, to be recorded.
 
     Its stored bytes are `data`, sealed with `data_key` if there is one; or `sealed`, if given.
+
     Raise `DigestMismatch` if the bytes hash to something else.
     """
     digest = digest_of(data)

@@ -31,8 +31,10 @@ BUCKETS: Final = "buckets/"
 async def open_store(settings: Settings, count: Count = count_nothing) -> AsyncIterator[BlobStore]:
     """Open the store of the blobs for the block; create its folders if they are missing.
 
-    `count` is called in any thread. Raise `OSError` if a folder cannot be created or opened,
-    `SettingsError` if the store needs a package that is not installed.
+    `count` is called in any thread.
+
+    Raise `OSError` if a folder cannot be created or opened, `SettingsError` if the store needs a
+    package that is not installed.
     """
     async with _opened(_maker(settings, "blobs", settings.blobs, "", count)) as store:
         yield store

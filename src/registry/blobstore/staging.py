@@ -59,8 +59,9 @@ def wanted_algorithms(algorithm: str | None) -> set[str]:
 def verified(digests: Mapping[str, str], expected: Digest | None) -> tuple[Digest, Digest | None]:
     """Return the sha256 digest of bytes with these hex digests, and `expected` if it is another.
 
-    None expects whatever the bytes hash to. Raise `DigestMismatch` if the bytes do not hash to
-    `expected`.
+    None expects whatever the bytes hash to.
+
+    Raise `DigestMismatch` if the bytes do not hash to `expected`.
     """
     identity = Digest(f"{IDENTITY}:{digests[IDENTITY]}")
     if expected is None:

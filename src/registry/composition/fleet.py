@@ -75,8 +75,8 @@ def shared_settings(settings: Settings) -> Mapping[str, str]:
 async def join_fleet(settings: Settings, stores: RegistryStores) -> None:
     """Register this node with those that run, if it may join them.
 
-    Raise `SettingsError` if another node has its name, a setting or the blobs differ from those
-    of the nodes that run, or the database of several nodes cannot be asked.
+    Raise `SettingsError` if another node has its name, its settings or its store of blobs differ
+    from those of the running nodes, or a database of several nodes cannot be reached.
     """
     ctx = stores.ctx
     node = settings.node.node(settings.data)

@@ -50,8 +50,8 @@ OUTDATED: Final = (
 def refusal_of(error: Refused) -> FormRefusal:
     """Return the refusal that an error means.
 
-    Raise the `Refused` that is given if it is not the form's: a 401, a 429 or a failure, or a
-    question before own rights are lost.
+    Raise `error` again if the form cannot show it: a 401, a 429, a failure, or a refusal because
+    the caller would lose own rights.
     """
     if takes_own_rights(error):
         raise error

@@ -197,7 +197,7 @@ class Sessions:
         """Assume a role; return the session with it.
 
         Raise `NoRole` if there is no such role, or it is not assigned to the person; `RoleRefused`
-        if it is, and refuses nevertheless.
+        if it is assigned to the person, and cannot be assumed nevertheless.
         """
         person = client.signed(session.person.value)
         roles = await list_roles(person)

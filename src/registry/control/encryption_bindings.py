@@ -119,7 +119,10 @@ _BINDING: Final = RecordAnswers(
 
 @_BINDING.gets(_DEFAULT, "registry:GetEncryptionBinding")
 async def get_encryption_binding(ctx: Context) -> ResponseBody:
-    """Return the key of repositories that are bound to none themselves."""
+    """Return the account's default key, or else the platform key.
+
+    It seals pushes to repositories without a key of their own.
+    """
     account_id = authorized_for_all(ctx)
     return _BINDING.one(ctx, None, await ctx.database.read(effective_binding, account_id, None))
 
@@ -128,9 +131,10 @@ async def get_encryption_binding(ctx: Context) -> ResponseBody:
 async def put_encryption_binding(
     data: JSONBody[PutBinding], ctx: Context, needs: Needs[ServiceContext]
 ) -> Reply[ResponseBody]:
-    """Bind the repositories that are bound to no key themselves to a key, for later pushes.
+    """Set the account's default key.
 
-    Needs `kms:UseKey` on the key, and the action on all repositories of the account.
+    It seals later pushes to repositories without a key of their own. Needs `kms:UseKey` on the key,
+    and the action on all repositories of the account.
     """
     account_id = authorized_for_all(ctx)
     new = await key_to_bind_to(ctx, data.kms_key, seals=needs.seals)
@@ -139,7 +143,7 @@ async def put_encryption_binding(
 
 @deletes(_DEFAULT, "registry:DeleteEncryptionBinding", statuses=(404,))
 async def delete_encryption_binding(ctx: Context) -> None:
-    """Let the platform key seal later pushes to repositories that are bound to no key."""
+    """Delete the account's default key: the platform key seals later pushes in its place."""
     await ctx.database.write(unbind, authorized_for_all(ctx), None, ctx.clock())
 
 

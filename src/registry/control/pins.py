@@ -47,10 +47,10 @@ def _answer(pinned: Pinned) -> PinAnswer:
     return answer_of(PinAnswer, pinned.pin, digest=pinned.digest)
 
 
-_ANSWERS: Final = RecordAnswers(PinAnswer, "pin", _answer)
+_PIN_ANSWERS: Final = RecordAnswers(PinAnswer, "pin", _answer)
 
 
-@_ANSWERS.lists(_PINS, "registry:DescribeImages")
+@_PIN_ANSWERS.lists(_PINS, "registry:DescribeImages")
 async def list_pins(
     repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> ResponseBody:
@@ -61,10 +61,10 @@ async def list_pins(
     held = await ctx.database.read(pins.list_pins, found, digest, ctx.clock())
     rows = [each for each in held if each.pin.name > after]
     page, meta = pager.cut(rows, len(held), lambda each: (each.pin.name,))
-    return _ANSWERS.many([_answer(each) for each in page], meta)
+    return _PIN_ANSWERS.many([_answer(each) for each in page], meta)
 
 
-@_ANSWERS.puts(_PIN, "registry:PutImagePin", statuses=(201, 409))
+@_PIN_ANSWERS.puts(_PIN, "registry:PutImagePin", statuses=(201, 409))
 async def put_pin(
     repository_id: FromPath[str],
     digest: FromPath[str],
@@ -78,7 +78,7 @@ async def put_pin(
     expires_at = None if data.expires_at is None else moment_of(data.expires_at)
     pins.check_pin(name, expires_at, change.now)
     pinned = await ctx.database.write(pins.put_pin, found, digest, name, expires_at, change)
-    body = msgspec.json.encode(_ANSWERS.one(pinned))
+    body = msgspec.json.encode(_PIN_ANSWERS.one(pinned))
     return Reply(201 if pinned.is_new else 200, body)
 
 

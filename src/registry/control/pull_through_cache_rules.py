@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final, Literal
 
-from litestar import delete, post
+from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -14,7 +14,7 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers
+from cloudcore.web.answers import RecordAnswers, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
@@ -301,7 +301,7 @@ async def update_pull_through_cache_rule(
     )
 
 
-@delete(_ONE, opt={"action": "registry:DeletePullThroughCacheRule"})
+@deletes(_ONE, "registry:DeletePullThroughCacheRule")
 async def delete_pull_through_cache_rule(
     pull_through_cache_rule_id: FromPath[str], ctx: Context
 ) -> None:

@@ -147,14 +147,14 @@ def _restored_tag(name: str, digest: str) -> RestoredTag:
     return RestoredTag(name=name, digest=digest)
 
 
-_REPOSITORIES: Final = RecordAnswers(
+_DELETED_REPOSITORIES: Final = RecordAnswers(
     DeletedRepositoryAnswer, "repository", _repository, noun="deleted repository"
 )
-_IMAGES: Final = RecordAnswers(DeletedImageAnswer, "image", _image, noun="deleted image")
+_DELETED_IMAGES: Final = RecordAnswers(DeletedImageAnswer, "image", _image, noun="deleted image")
 _RESTORED_TAG: Final = RecordAnswers(RestoredTag, "tag", _restored_tag, noun="restored tag")
 
 
-@_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")
+@_DELETED_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")
 async def list_deleted(ctx: Context) -> ResponseBody:
     """List the account's deleted repositories that can be restored, last created first."""
     account_id = authorized_for_all(ctx)
@@ -171,7 +171,7 @@ async def list_deleted(ctx: Context) -> ResponseBody:
     assert account is not None
     found, meta = pager.cut(rows, total, lambda row: (row.id,))
     shown = [_repository(ctx, account.handle, each) for each in found]
-    return _REPOSITORIES.many(shown, meta)
+    return _DELETED_REPOSITORIES.many(shown, meta)
 
 
 @REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
@@ -191,7 +191,7 @@ async def restore_repository(repository_id: FromPath[str], ctx: Context) -> Repl
     )
 
 
-@_IMAGES.lists(f"{PATH}/images/deleted", "registry:DescribeImages")
+@_DELETED_IMAGES.lists(f"{PATH}/images/deleted", "registry:DescribeImages")
 async def list_deleted_images(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the deleted images that can be restored, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
@@ -204,7 +204,7 @@ async def list_deleted_images(repository_id: FromPath[str], ctx: Context) -> Res
         return rows, count_tombstones(tx, repository.id, now)
 
     found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.deleted_at, row.id))
-    return _IMAGES.many([_image(each) for each in found], meta)
+    return _DELETED_IMAGES.many([_image(each) for each in found], meta)
 
 
 @post(

@@ -75,10 +75,10 @@ def _answer(found: VisibleRepository, tag: TagDetails) -> TagAnswer:
     return answer_of(TagAnswer, tag, image_id=tag.manifest_id, mutable=mutable)
 
 
-_ANSWERS: Final = RecordAnswers(TagAnswer, "tag", _answer)
+_TAG_ANSWERS: Final = RecordAnswers(TagAnswer, "tag", _answer)
 
 
-@_ANSWERS.lists(_TAGS, "registry:DescribeImages", TagQuery)
+@_TAG_ANSWERS.lists(_TAGS, "registry:DescribeImages", TagQuery)
 async def list_tags(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List a repository's tags in byte order."""
     found = await authorized_visible_repository(ctx, repository_id)
@@ -89,17 +89,17 @@ async def list_tags(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
         tag_details.list_tag_page, found, query.prefix, after, pager.wanted
     )
     cut, meta = pager.cut(rows, total, key=lambda row: (row.name,))
-    return _ANSWERS.many([_answer(found, row) for row in cut], meta)
+    return _TAG_ANSWERS.many([_answer(found, row) for row in cut], meta)
 
 
-@_ANSWERS.gets(_TAG, "registry:DescribeImages")
+@_TAG_ANSWERS.gets(_TAG, "registry:DescribeImages")
 async def get_tag(repository_id: FromPath[str], tag: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a tag."""
     found = await authorized_visible_repository(ctx, repository_id)
-    return _ANSWERS.one(found, await ctx.database.read(tag_details.get_tag, found, tag))
+    return _TAG_ANSWERS.one(found, await ctx.database.read(tag_details.get_tag, found, tag))
 
 
-@_ANSWERS.puts(_TAG, "registry:PushImage", admits=admit, statuses=(201, 409), conditional=True)
+@_TAG_ANSWERS.puts(_TAG, "registry:PushImage", admits=admit, statuses=(201, 409), conditional=True)
 async def put_tag(
     repository_id: FromPath[str],
     tag: FromPath[str],
@@ -117,7 +117,7 @@ async def put_tag(
     pointed = await ctx.database.write(
         tag_details.put_tag, found, name, digest, _precondition(request), change_of(ctx)
     )
-    body = msgspec.json.encode(_ANSWERS.one(found, pointed.tag))
+    body = msgspec.json.encode(_TAG_ANSWERS.one(found, pointed.tag))
     return Reply(201 if pointed.is_new else 200, body)
 
 

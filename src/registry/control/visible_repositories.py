@@ -32,9 +32,10 @@ async def authorized_visible_repository(
     """Return the repository of this id, if the caller may perform the route's action on it.
 
     As on the data plane, the caller's policies and the repository's decide: a caller of another
-    account needs both to allow the action. Raise `AccessDenied` if the repository is of the
-    caller's own account, and no policy allows it; `NotFound` if no repository that the caller may
-    know of has this id.
+    account needs both to allow the action.
+
+    Raise `AccessDenied` if the repository is of the caller's own account, and no policy allows it;
+    `NotFound` if no repository that the caller may know of has this id.
     """
     account_id = account_of(ctx)
     action = ctx.action
@@ -63,8 +64,10 @@ async def authorized_own(ctx: RequestContext, repository_id: str) -> VisibleRepo
     """Return a repository of the caller's own account; see `authorized_visible_repository`.
 
     Other accounts must not see what was deleted and by whom, nor what an image shares with other
-    repositories. Raise `AccessDenied` if the repository is of the caller's own account, and no
-    policy allows it; `NotFound` if the caller's account has no repository of this id.
+    repositories.
+
+    Raise `AccessDenied` if the repository is of the caller's own account, and no policy allows it;
+    `NotFound` if the caller's account has no repository of this id.
     """
     found = await authorized_visible_repository(ctx, repository_id)
     if found.repository.account_id != account_of(ctx):

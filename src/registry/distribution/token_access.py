@@ -98,8 +98,9 @@ class TokenAccess:
 
         A missing or invalid token gives 401. So does a token that was not requested for this
         action: the client shall request another. If policies denied the action when the token was
-        issued, it gives 403 or, to an unauthenticated client, 401 to sign in. Raise `TokenRequired`
-        for the 401; `TokenDenied` for the 403, also for the repeat of a request that just got 401.
+        issued, it gives 403 or, to an unauthenticated client, 401 to sign in. The 401 is raised as
+        `TokenRequired`, the 403 as `TokenDenied`, also if a request that just got 401 is repeated
+        with the same token.
         """
         headers = scope["headers"]
         fields = dict(headers)

@@ -336,7 +336,7 @@ async def check_newest(ctx: ServiceContext, sweeper: BlobSweeper, orphans: Seque
 
     An older copy of the database lacks the newest rows. A crash leaves only a few such files.
 
-    Raise `TooNew` if more than a few files of all places are newer than every row.
+    Raise `TooNew` if more than a few orphans, of all places together, are newer than every row.
     """
     newest = await ctx.database.read(generations.newest_owner)
     accepted_at = await ctx.database.read(generations.accepted_at)

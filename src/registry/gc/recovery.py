@@ -109,10 +109,8 @@ def _recover(
 ) -> None:
     """Link the blob.
 
-    Raises:
-        NotWrapped: `made` lacks a KMS key under which the data key must be wrapped.
-        _KeptNotSeenError: look at the bytes that the account keeps, and repeat.
-
+    Raise `NotWrapped` if `made` lacks a KMS key under which the data key must be wrapped;
+    `_KeptNotSeenError` if the caller must look at the bytes that the account keeps, and repeat.
     """
     swept = found.swept
     account_id, digest = swept.account_id, swept.digest

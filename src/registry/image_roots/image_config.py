@@ -89,7 +89,7 @@ def choose_platform(index: bytes) -> str:
 def read_image(manifest: Manifest, configuration: bytes) -> ReadImage:
     """Return what a manifest and its configuration say.
 
-    Raise `ImageRefused` if they are no image that this machine can run, or say too much.
+    Raise `ImageRefused` if this machine cannot run the image, or they are over a maximum.
     """
     try:
         read = msgspec.json.decode(configuration, type=_Configuration)

@@ -209,9 +209,10 @@ async def begin_pull(
     role_id: str | None,
     image: ImageReference,
 ) -> Pull:
-    """Return the right to pull an image as a role of an account, or as nobody.
+    """Return the right to pull an image as a role of an account, or as an unauthenticated client.
 
-    Raise `ImageRefused` if the account or the role is gone or suspended, or may not.
+    Raise `ImageRefused` if the account or the role is gone or suspended, or is not allowed to pull
+    the image.
     """
     account, role = await ctx.database.read(_find_caller, account_id, role_id)
     if account is None or account.status != "active" or (role_id is not None and role is None):

@@ -94,8 +94,8 @@ class LayerStore:
     ) -> list[Path]:
         """Return the folders of an image's layers, once all are there.
 
-        Raise `ImageRefused` if a layer's contents are refused, or too much; `Unavailable` if the
-        disk is full or fails, or unpacking was ended from outside.
+        Raise `ImageRefused` if a layer has contents that are not allowed, or the image is too large
+        unpacked; `Unavailable` if the disk is full or fails, or unpacking was ended from outside.
         """
         name = digest.removeprefix("sha256:")
         async with _in_thread(self._noted(name, wanted)):

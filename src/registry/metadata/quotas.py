@@ -1,6 +1,6 @@
 """Quotas of an account: the limits of operators; counts of its repositories, images, tags, bytes.
 
-Limits are read by the statements that need them (`limit_set`), so an account without a limit
+Limits are read by the statements that need them (`limit_query`), so an account without a limit
 costs no statement of its own, and is not counted.
 
 *Stored bytes.* The first push that meets a limit begins to count (`begin_counting`). From then on
@@ -37,7 +37,14 @@ from cloudcore.db.rows import given, total, value
 from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
-from cloudcore.quotas.limits import Counted, QuotaUse, level_told, limit_of, limit_set, refuse
+from cloudcore.quotas.limits import (
+    Counted,
+    QuotaUse,
+    limit_of,
+    limit_query,
+    refuse,
+    told_level_query,
+)
 from cloudcore.quotas.quota import Quota
 from registry.metadata.tables import blob_objects, repositories, stored_bytes
 from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
@@ -84,7 +91,7 @@ def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
 
     In that case the sum is not computed.
     """
-    limit = limit_set(BLOB_BYTES, account_id)
+    limit = limit_query(BLOB_BYTES, account_id)
     return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
 
 
@@ -95,7 +102,7 @@ def read_use(row: Row) -> QuotaUse | None:
 
 
 _ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
-ALLOWANCE: Final = (limit_set(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
+ALLOWANCE: Final = (limit_query(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
 """The columns of `StorageAllowance` for ``:account_id``."""
 IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
 """``:account_id`` has no limit, and is not counted."""
@@ -108,7 +115,7 @@ _ADD: Final = Statement(
     stored_bytes.update()
     .where(given(_s.account_id))
     .values(bytes=_s.bytes + bindparam("adding"))
-    .returning(_s.bytes, level_told(BLOB_BYTES.name))
+    .returning(_s.bytes, told_level_query(BLOB_BYTES.name))
 )
 _FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
 
@@ -169,9 +176,10 @@ def count_new(
 ) -> None:
     """Count a new object, if the account has a limit; `found` is of the statement that inserted it.
 
-    Notify the account if it has most or all of its bytes now. Raise `QuotaExceeded` if the account
-    may not have it, `NotCounted` if its bytes are not counted yet: begin to count, and repeat the
-    transaction.
+    Notify the account if it has most or all of its bytes now.
+
+    Raise `QuotaExceeded` if the account may not have it, `NotCounted` if its bytes are not counted
+    yet: begin to count, and repeat the transaction.
     """
     if found.limit is None:
         if found.counted is not None:

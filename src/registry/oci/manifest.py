@@ -116,9 +116,10 @@ _sizes_decoder: Final = msgspec.json.Decoder(_Sizes)
 def parse_manifest(body: bytes, content_type: str | None, *, is_stored: bool = False) -> Manifest:
     """Parse `body`, sent with the ``Content-Type`` header `content_type`.
 
-    A body that `is_stored` already is not checked against the maximums. Raise `ManifestInvalid` if
-    `body` is not JSON, not a manifest, ambiguous, or over a maximum; `ManifestTypeUnsupported` if
-    the media type is not one of `media_types.MANIFEST_TYPES`.
+    A body that `is_stored` already is not checked against the maximums.
+
+    Raise `ManifestInvalid` if `body` is not JSON, not a manifest, ambiguous, or over a maximum;
+    `ManifestTypeUnsupported` if the media type is not one of `media_types.MANIFEST_TYPES`.
     """
     try:
         if not is_stored:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from cloudcore.iam.principal import read_source
 from cloudcore.jobs import runs
 from cloudcore.jobs.kinds import JobKind
 from cloudcore.jobs.queue import Job
-from cloudcore.jobs.runs import NewRun, Run, RunStep, run_kind
+from cloudcore.jobs.runs import NewRun, OnEndCommitted, Run, RunStep, run_kind
 from registry.counters import RUNS
 from registry.services.access.decisions import repository_crn
 from registry.services.changes import Change
@@ -70,14 +70,20 @@ class RegistryRuns(NamedTuple):
         return runs.start_run(tx, new, change.now)
 
     def job_kind(
-        self, ctx: ServiceContext, step: RunStep, on_end: Callable[[Run], None] | None = None
+        self,
+        ctx: ServiceContext,
+        step: RunStep,
+        on_end_committed: OnEndCommitted | None = None,
     ) -> JobKind:
-        """Return the kind of job of these runs; call `on_end` with each, after its end commits."""
+        """Return the kind of job of these runs.
 
-        def on_end_committed(run: Run) -> None:
+        `on_end_committed` is called with each run after the commit that ends it.
+        """
+
+        def tell_end(run: Run) -> None:
             self._log_end(ctx, run)
-            if on_end is not None:
-                on_end(run)
+            if on_end_committed is not None:
+                on_end_committed(run)
 
         return run_kind(
             self.kind,
@@ -85,7 +91,7 @@ class RegistryRuns(NamedTuple):
             database=ctx.database,
             clock=ctx.clock,
             on_end=partial(self._record_end, ctx),
-            on_end_committed=on_end_committed,
+            on_end_committed=tell_end,
         )
 
     def crn_of(self, ctx: ServiceContext, run: Run) -> str:

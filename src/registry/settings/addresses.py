@@ -103,7 +103,10 @@ class Addresses(SettingFields):
 
     @property
     def own_hosts(self) -> Mapping[str, Sequence[str]]:
-        """Return the hosts of each part in `family_hosts`; clients are sent to the first."""
+        """Return the hosts of each part in `family_hosts`; clients are sent to the first.
+
+        Raise `SettingsError` if one is set without `public_url`, or is malformed.
+        """
         found = hosts_of_parts(self.family_hosts)
         if found and not self.public_url:
             raise SettingsError("family_hosts needs public_url, where all is that it does not list")
@@ -128,7 +131,10 @@ class Addresses(SettingFields):
 
     @property
     def s3_name(self) -> str:
-        """Return the host name of the S3 endpoint, or an empty text."""
+        """Return the host name of the S3 endpoint, or an empty text.
+
+        Raise `SettingsError` if `s3_host` is no host name, or `s3_port` is the registry's port.
+        """
         if self.s3_host and not _S3_HOST.fullmatch(self.s3_host):
             raise SettingsError(
                 f"s3_host: {self.s3_host!r} is no host name in lower case such as s3.example.com"

@@ -48,7 +48,7 @@ _DATABASES = ("sqlite:///", "postgresql://", "postgres://")
 
 @dataclass(frozen=True, slots=True)
 class Settings(Addresses):
-    """The settings of a process; to make invalid ones raises `SettingsError`."""
+    """The settings of a process. Creating them with an invalid value raises `SettingsError`."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError if a value is invalid."""
@@ -220,7 +220,10 @@ class Settings(Addresses):
 
     @property
     def smarthost(self) -> Smarthost | None:
-        """Return the mail server of `smtp_url`, or None if there is none."""
+        """Return the mail server of `smtp_url`, or None if there is none.
+
+        Raise `SettingsError` if `smtp_url` is malformed, or `smtp_from` is not an address.
+        """
         if not self.smtp_url:
             return None
         try:

@@ -168,6 +168,7 @@ class Tokens:
         """Return the header for a known challenge of the upstream, or else None.
 
         A challenge that leads to no header is forgotten, since the upstream may have changed it.
+
         Raise `UpstreamFailed` if a token is wanted, and its realm cannot be asked.
         """
         challenge = self._challenges.get(_key(remote, ""))

@@ -140,8 +140,9 @@ class BucketArchive:
         """Replace the content of a folder by the files of a backup; return how to recover from it.
 
         `target` is the cluster that was backed up. The files belong to `user`. They are untrusted:
-        everyone who may write to the bucket may have changed them. Raise `BackupFailed` if they
-        have more than `max_bytes`, or more than the disk has room for.
+        everyone who may write to the bucket may have changed them.
+
+        Raise `BackupFailed` if they have more than `max_bytes`, or more than the disk has room for.
         """
         found = [each for each in await self.listed(target) if each.label == label]
         if not found:

@@ -67,9 +67,10 @@ def _is_wanted(tx: Connection, found: Cluster) -> bool:
 async def restore_cluster(needs: DatabaseNeeds, found: Cluster) -> None:
     """Make the data of a new cluster from its backup.
 
-    After a crash it starts again, as no client has connected to the cluster before. Raise
-    `BackupFailed` if the backup is gone, or cannot be read; `ServerFailed` if the server does not
-    recover, or the bucket does not have its WAL yet.
+    After a crash it starts again, as no client has connected to the cluster before.
+
+    Raise `BackupFailed` if the backup is gone, or cannot be read; `ServerFailed` if the server does
+    not recover, or the bucket does not have its WAL yet.
     """
     source = found.source
     assert source is not None

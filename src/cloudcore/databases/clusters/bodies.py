@@ -154,14 +154,14 @@ def _check_roots(field: str, pem: str) -> None:
 
 
 def shown_endpoint(found: Cluster) -> EndpointRecord | None:
-    """Return the endpoint of a registered cluster in an answer."""
+    """Return the endpoint of a registered cluster in an answer; None for a managed one."""
     if (of := found.endpoint) is None:
         return None
     return EndpointRecord(**structs.asdict(of) | {"ca": of.ca or UNSET})
 
 
 def shown_size(found: Cluster) -> SizeRecord | None:
-    """Return the size of a managed cluster in an answer."""
+    """Return the size of a managed cluster in an answer; None for a registered one."""
     if found.type != "managed":
         return None
     return SizeRecord(memory_mb=found.memory_mb, cpu_millis=found.cpu_millis, disk_mb=found.disk_mb)

@@ -147,9 +147,10 @@ class Cluster(Placed, frozen=True, kw_only=True):
 
 
 def check_cluster(new: Cluster, _old: Cluster | None, _now: int) -> Cluster:
-    """Check a new or changed cluster: its schedules must be possible.
+    """Check the schedules of a new or changed cluster.
 
-    Raise `InvalidInput` if one is not; the field is named.
+    Raise `InvalidInput` if one is malformed, or this cluster can have no such backups; the error
+    names its field.
     """
     for name, cron in structs.asdict(new.schedule or Schedule()).items():
         if cron is not None:

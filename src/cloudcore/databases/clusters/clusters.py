@@ -115,8 +115,8 @@ def create(tx: Connection, new: Cluster, terms: DatabaseTerms, right_to: RightTo
 def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     """Insert a cluster with the id of its bucket, on a machine with room for it; begin its work.
 
-    Raise `Conflict` if its name is taken, or no machine runs servers, or has a port left;
-    `QuotaExceeded` if the account has reached its quota.
+    Raise `Conflict` if its name is taken, no machine runs database servers, or the one with room
+    has no free port; `QuotaExceeded` if the account has reached its quota.
     """
     capability = SERVERS_CAPABILITY if new.type == "managed" else BACKUPS_CAPABILITY
     lock_account(tx, new.account_id)
@@ -128,8 +128,10 @@ def make_cluster(tx: Connection, new: Cluster, terms: DatabaseTerms) -> Cluster:
     new = structs.replace(new, node=node)
     if new.type == "managed":
         of = new.account_id
-        MEMORY_WANTED.take(tx, of, new.memory_mb, now, "MiB of memory of database clusters")
-        DISK_WANTED.take(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
+        MEMORY_WANTED.check_and_tell(
+            tx, of, new.memory_mb, now, "MiB of memory of database clusters"
+        )
+        DISK_WANTED.check_and_tell(tx, of, new.disk_mb, now, "MiB of disk of database clusters")
         can_run(tx, node, capability)  # this holds its row: ports are given one after the other
         port = rows.free_port(tx, node, terms.first_port, terms.last_port)
         if port is None:
@@ -180,7 +182,7 @@ def change_credentials(
     """Store credentials of a registered cluster that the server has accepted; check it soon.
 
     Raise `NotFound` if it is gone, `Conflict` if it is being deleted, or another request has
-    changed them since it was `found`.
+    changed the credentials since `found` was read.
     """
     WORK.wake(tx, found, now)  # first: a step too locks its job, and then the record
     old = CLUSTERS.lock(tx, found.account_id, found.id)

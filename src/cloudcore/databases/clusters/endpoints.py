@@ -43,9 +43,9 @@ def check_literal(host: str, port: int, networks: Sequence[Network]) -> None:
 async def addresses_of(
     host: str, port: int, networks: Sequence[Network], look_up: Resolve = resolve
 ) -> Sequence[Address]:
-    """Return the addresses of a host, each of which may be dialled.
+    """Return the addresses of a host.
 
-    Raise `EndpointUnreachable` if it has none, or one that may not.
+    Raise `EndpointUnreachable` if it has none, or one of them may not be dialled.
     """
     literal = literal_address(host)
     try:

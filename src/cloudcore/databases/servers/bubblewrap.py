@@ -156,7 +156,9 @@ class BubblewrapServers:
         """Let a restored server replay its WAL, and take the rights of `SUPERUSER` from its roles.
 
         It listens on its Unix socket alone, and has stopped when this returns. Do nothing if that
-        is done. Raise `ServerFailed`, with the end of its log, if it ends too early.
+        is done.
+
+        Raise `ServerFailed`, with the end of its log, if it ends too early.
         """
         async with self._programs.held(spec.id):
             await self._recover(spec, recovery)

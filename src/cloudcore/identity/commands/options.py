@@ -42,7 +42,9 @@ def people(run: Invocation) -> ApiCalls:
 
     A person sees those of the organization that the session works in, so it is switched if
     necessary. A service account, which may only look, sees those of the organization that owns its
-    account. Raise `CommandFailure` if a service account signed in, and it does not only look.
+    account.
+
+    Raise `CommandFailure` if a service account signed in, and it does not only look.
     """
     if run.sign_in.is_program and run.verb in ("list", "show"):
         return run.sign_in.client(in_role=True)

@@ -100,9 +100,10 @@ class Attempt(NamedTuple):
     ) -> list[User]:
         """Return those of `persons` (all of one e-mail address) whose password this is.
 
-        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`. Raise
-        `TooManyAttempts` if a budget is exhausted, `Unavailable` if too many passwords wait to be
-        hashed.
+        The work is one hash, however many persons there are; see `cloudcore.iam.passwords`.
+
+        Raise `TooManyAttempts` if a budget is exhausted, `Unavailable` if too many passwords wait
+        to be hashed.
         """
         matches = await self._match(ctx, password, [user.password for user in persons])
         return [

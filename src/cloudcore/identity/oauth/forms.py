@@ -64,8 +64,10 @@ def parse_client(authorizations: Sequence[bytes], form: Form) -> OAuthClient:
     """Return the client that the request names, by HTTP Basic or in the form.
 
     Some clients percent-encode ids and secrets in Basic, others do not. Ours hold no character that
-    decoding would change, so decoding is right for both. Raise `InvalidInput` if the client
-    authenticates in two ways, `Unauthenticated` if the header is not valid Basic.
+    decoding would change, so decoding is right for both.
+
+    Raise `InvalidInput` if the client authenticates in two ways, `Unauthenticated` if the header is
+    not valid Basic.
     """
     form_id, form_secret = form.get("client_id") or None, form.get("client_secret") or None
     if not authorizations:

@@ -96,7 +96,7 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
 
     An unknown key takes the same work and gives the same error as a wrong secret.
 
-    Raise `Unauthenticated`.
+    Raise `Unauthenticated` if the key is unknown, or the secret is wrong.
     """
     owner = await ctx.database.read(find_key_owner, client.id or "")
     expected = _DUMMY if owner is None else owner.secret_sha256
@@ -207,8 +207,9 @@ async def revoke(
     """Revoke the form's token if it is valid and belongs to the client.
 
     An unauthenticated client may revoke any token that it holds. A form without a token revokes
-    nothing and is accepted. Raise `Unauthenticated` if the client named itself and its secret is
-    wrong.
+    nothing and is accepted.
+
+    Raise `Unauthenticated` if the client named itself and its secret is wrong.
     """
     requester: str | None = None
     if client.is_public:

@@ -129,7 +129,7 @@ def _checked(query: Form, destination: CodeDestination) -> tuple[str, str]:
 def _destination(console_url: str, client_id: str, redirect_uri: str) -> CodeDestination:
     """Check the client and its `redirect_uri`; the command may use a loopback address too.
 
-    Raise `InvalidInput` if the client or the address is another.
+    Raise `InvalidInput` if there is no such client, or it may not use this `redirect_uri`.
     """
     if client_id == CONSOLE:
         allowed, words = console_url + _SIGNED_IN, ""

@@ -76,8 +76,10 @@ def resume(
 ) -> PendingSignIn:
     """Return the sign-in that an answer with this `state` belongs to.
 
-    `provider_id` is the provider to whose address the answer came. Raise `AccessDenied` if this
-    browser did not begin it, or at another provider, or took too long.
+    `provider_id` is the provider to whose address the answer came.
+
+    Raise `AccessDenied` if this browser did not begin the sign-in, began it at another provider, or
+    took too long.
     """
     pending = opened_text(keyring, cookie, _CONTEXT, PendingSignIn)
     if pending is None or now >= pending.expires_at:

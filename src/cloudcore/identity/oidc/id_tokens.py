@@ -78,9 +78,9 @@ def verify_id_token(
 ) -> dict[str, Any]:
     """Verify a token with the provider's `keys` (JWKs); return its claims.
 
-    Raise `KeyMismatch` if no key, or several, could be meant, or the signature is not of the one;
-    `ProviderFailed` if it is not a token of this issuer for this client and this sign-in, or not
-    valid now.
+    Raise `KeyMismatch` if the token fits none of the keys or several, or its signature was not made
+    with the one that it fits; `ProviderFailed` if it is not a token of this issuer for this client
+    and this sign-in, or not valid now.
     """
     header = _header(token)
     key = _key(keys, header)

@@ -71,7 +71,8 @@ class ProviderClient:
     ) -> tuple[int, dict[str, Any]]:
         """Send a form; return the status and the JSON object of the answer.
 
-        Raise `ProviderFailed`.
+        Raise `ProviderFailed` if the provider may not be asked, cannot be reached, is too slow, or
+        answers no JSON object.
         """
         encoded = {**headers, "Content-Type": "application/x-www-form-urlencoded"}
         return await self._ask("POST", url, encoded, urlencode(form).encode())

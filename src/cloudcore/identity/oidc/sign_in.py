@@ -83,8 +83,9 @@ async def finish(
 ) -> tuple[SignInForm, User, str]:
     """Return the sign-in form that an answer of a provider completes, the person and the code.
 
-    `at` is the id of the provider in the address that the answer came to. Raise `AccessDenied` if
-    the answer cannot be believed, or the person may not sign in.
+    `at` is the id of the provider in the address that the answer came to.
+
+    Raise `AccessDenied` if the answer cannot be believed, or the person may not sign in.
     """
     now = ctx.clock()
     pending = flow.resume(ctx.keyring, cookie, at, answer.get("state", ""), now)

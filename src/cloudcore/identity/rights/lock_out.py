@@ -39,8 +39,9 @@ def check_lock_out(ctx: RequestContext) -> ChangeCheck | None:
     """Return the check of a change, or None if the caller has no right that it could lose.
 
     Call it at the end of the change's transaction. It raises Conflict if the caller could attach
-    policies to itself, or those of its account, before the change and cannot after it. Raise
-    `InvalidInput` if the query is malformed.
+    policies to itself, or those of its account, before the change and cannot after it.
+
+    Raise `InvalidInput` if the query is malformed.
     """
     caller, now = ctx.caller, ctx.clock()
     if ctx.query(ForceQuery).force or caller is None or caller.account_id is None:

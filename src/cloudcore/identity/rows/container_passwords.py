@@ -104,7 +104,7 @@ def remove_expired_of_person(tx: Connection, user_id: str, now: int) -> None:
 
 
 def remove_container_passwords(tx: Connection, user_id: str) -> None:
-    """Delete all passwords of a person."""
+    """Delete all container passwords of a person."""
     tx.execute(_DELETE_OF_PERSON, user_id=user_id)
 
 

@@ -57,8 +57,10 @@ def found_account(
 ) -> Account:
     """Create an account with a role `admin` that has all rights and trusts the founder.
 
-    `add` adds what other families give each account. Raise `QuotaExceeded` if the organization has
-    as many as it may, `Conflict` if the handle is taken.
+    `add` adds what other families give each account.
+
+    Raise `QuotaExceeded` if the organization has as many as it may, `Conflict` if the handle is
+    taken.
     """
     assert account.organization_id is not None
     lock_organization(tx, account.organization_id)

@@ -106,7 +106,7 @@ def check_logs_in(
 ) -> None:
     """Check that the policies of a password's role have the permission for a login.
 
-    Raise `AccessDenied`.
+    Raise `AccessDenied` if they do not.
     """
     role = principal_of(password)
     question = Question(

@@ -54,8 +54,8 @@ def open_client_secret(keyring: Keyring, provider: IdentityProvider) -> str | No
 def create_provider(tx: Connection, provider: IdentityProvider, user_id: str) -> IdentityProvider:
     """Insert a provider of an organization that the person `user_id` has joined.
 
-    Raise `NotFound` if the organization does not exist, `Conflict` if it is personal, has a
-    provider of this name, or `MAX_PROVIDERS`.
+    Raise `NotFound` if the organization does not exist, `Conflict` if it is personal, or has a
+    provider of this name or `MAX_PROVIDERS` providers.
     """
     lock_organization(tx, provider.organization_id)
     if JOINED.get(tx, user_id, provider.organization_id).is_personal:

@@ -50,9 +50,10 @@ def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str
 
 
 def check_founds_accounts(ctx: RequestContext, joined: Joined | None) -> None:
-    """Refuse a caller who may not create an account in the `joined` organization, if any.
+    """Check that the caller may create an account, in the `joined` organization if there is one.
 
-    Raise `AccessDenied`.
+    Raise `AccessDenied` if the install lets only owners found accounts and the caller is not an
+    owner of `joined`, or `joined` is personal; or if it lets nobody.
     """
     founders = ctx.settings.founders
     is_owner = joined is not None and joined.role == "owner"
@@ -178,9 +179,10 @@ def accept_invitation(
 ) -> Joined:
     """Join an organization with the code of the invitation for this person's e-mail address.
 
-    Every failure runs the same statements and raises the same error. Raise `NotFound` if the code
-    is wrong, or the invitation is expired, used, revoked or another's; `Conflict` if the
-    organization has another member with this address meanwhile.
+    Every failure runs the same statements and raises the same error.
+
+    Raise `NotFound` if the code is wrong, or the invitation is expired, used, revoked or another's;
+    `Conflict` if the organization has another member with this address meanwhile.
     """
     lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)

@@ -56,8 +56,10 @@ def update_policy(
 ) -> PolicyRow:
     """Change the given fields of a policy, if it has this `revision`.
 
-    A new document increments its revision. Raise `Conflict` if a principal would have too many
-    bytes of policies; or it has another revision.
+    A new document increments its revision.
+
+    Raise `Conflict` if a principal would have too many bytes of policies, or the policy has another
+    revision.
     """
     policy = lock_own(tx, POLICIES, account_id, policy_id)
     require_revision(policy.revision, revision)

@@ -213,8 +213,8 @@ def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> G
 
     Its persons have the role from their next sign-in on.
 
-    Raise `NotFound` if there is no such role or provider, `Conflict` if the group has the role, or
-    `MAX_GROUPS` groups have.
+    Raise `NotFound` if there is no such role or provider, `Conflict` if the role is already
+    assigned to this group, or to `MAX_GROUPS` groups.
     """
     organization_id = organization_of(tx, account_id)
     lock_organization(tx, organization_id)

@@ -166,8 +166,10 @@ def set_up_service_account(
     """Create a service account, a policy for each grant, and its access key if there is one.
 
     An existing policy with this name and document is attached unchanged: it may be left from a
-    deleted service account of the same name. Raise `Conflict` if the name of the service account is
-    taken, or that of a policy with another document, or the policies are too large together.
+    deleted service account of the same name.
+
+    Raise `Conflict` if the name of the service account is taken, or that of a policy with another
+    document, or the policies are too large together.
     """
     made = create_service_account(tx, service_account)
     policies = tuple(_grant(tx, made, each) for each in grants)

@@ -139,9 +139,10 @@ def lock_own_person(tx: Connection, organization_id: str, user_id: str) -> User:
     """Lock and return a member whom only this organization governs.
 
     Replacing a person's password, or signing the person in, gives access to everything the person
-    has. So a sign-in by a provider of the organization checks this too. Raise `NotFound` if the
-    organization has no such member, `Conflict` if the person is a member of another organization
-    too, or owns accounts.
+    has. So a sign-in by a provider of the organization checks this too.
+
+    Raise `NotFound` if the organization has no such member, `Conflict` if the person is a member of
+    another organization too, or owns accounts.
     """
     user = _lock_governed(tx, organization_id, user_id)
     organizations.lock_if_exists(tx, user.organization_id)

@@ -171,7 +171,7 @@ class AccessTokens:
 
         The caller checks revocation and the principal's existence.
 
-        Raise `Unauthenticated`.
+        Raise `Unauthenticated` if it is not such a token, or has expired.
         """
         payload = self._verified.payload(token)
         return verified_claims(payload, AccessClaims, self._issuer, API, self._clock())

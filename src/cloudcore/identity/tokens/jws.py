@@ -108,7 +108,8 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
 
     The key determines the algorithm; a token whose header names another is refused.
 
-    Raise `Unauthenticated`.
+    Raise `Unauthenticated` if the token is malformed, there is no such key, or the signature is
+    wrong.
     """
     parts = _TOKEN.fullmatch(token)
     if parts is None:
@@ -132,7 +133,9 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
 def split_token(token: bytes) -> tuple[bytes, bytes]:
     """Return the signed bytes of a token, and the decoded signature.
 
-    All spellings of a token have the same two. Raise `Unauthenticated` if the token is malformed.
+    All spellings of a token have the same two.
+
+    Raise `Unauthenticated` if the token is malformed.
     """
     signed, _, signature = token.rpartition(b".")
     padded = signature.translate(_STANDARD) + _PADDING[len(signature) % 4]

@@ -115,7 +115,7 @@ class Links:
     def await_addresses(self, index: int) -> None:
         """Wait until new addresses are no longer tentative: nothing is sent from them before.
 
-        Raise `TimeoutError` if they still are.
+        Raise `TimeoutError` if they stay tentative for too long.
         """
         until = time.monotonic() + _MOMENT_SECONDS
         while any(each["flags"] & _TENTATIVE for each in self._addresses(index)):

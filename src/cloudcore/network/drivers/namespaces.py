@@ -66,7 +66,7 @@ def within(path: Path, call: Callable[[], T]) -> T:
 def enter(descriptor: int) -> None:
     """Move this thread, and all programs that it starts, into an open namespace.
 
-    Raise `OSError` if it is not one.
+    Raise `OSError` if the descriptor is not that of a namespace.
     """
     _check(_libc.setns(descriptor, _CLONE_NEWNET))
 

@@ -50,8 +50,9 @@ _SYSCTLS: Final = {
 def bring_about(plan: VpcPlan, vips: Vips, machine_link: str, machine: int, mtu: int) -> str:
     """Carry out a plan; return its rules, which come first and are applied in one transaction.
 
-    `machine` is a descriptor of the namespace that the other end of the uplink is put into. Raise
-    `RulesRefused` if the kernel rejects the rules; those before stay.
+    `machine` is a descriptor of the namespace that the other end of the uplink is put into.
+
+    Raise `RulesRefused` if the kernel rejects the rules; those before stay.
     """
     rules = render(plan, vips, _chains())
     _nft("-f", "-", rules=rules)

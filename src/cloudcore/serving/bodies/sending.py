@@ -125,8 +125,9 @@ def is_cached(file: int, offset: int, count: int) -> bool:
 async def send_piece(transfer: Transfer, head: bytes, file: int, offset: int, count: int) -> bool:
     """Send `head`, then `count` bytes of `file` from `offset`; return False if the client left.
 
-    The bytes sent of the file are added to `transfer.sent`. Raise `FileEndedEarlyError` if the file
-    is shorter than the piece.
+    The bytes sent of the file are added to `transfer.sent`.
+
+    Raise `FileEndedEarlyError` if the file is shorter than the piece.
     """
     connection = transfer.connection
     limits = connection.worker.limits

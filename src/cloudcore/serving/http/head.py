@@ -160,9 +160,7 @@ def without_empty_lines(data: bytes) -> bytes:
 def check_request_line(line: bytes) -> tuple[str, bytes, str]:
     """Return method, target and version ("1.1") of a request line.
 
-    Raises:
-        HeadError: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
-
+    Raise `HeadError`: 400 if it is not a request line of HTTP/1, 405 for an unknown method.
     """
     parts = line.split(b" ")
     if len(parts) != 3 or parts[2] not in VERSIONS or not _TARGET.fullmatch(parts[1]):

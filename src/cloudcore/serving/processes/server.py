@@ -101,8 +101,9 @@ def run(
     takes any free one. With `tls`, connections are encrypted, and a certificate that is renewed in
     its files is served; `keeper` renews it there. `validation` is the address of a listener of
     plain HTTP for http-01 challenges, and the URLs to which it redirects all others. `more_ports`
-    of the same host serve the same as `port`. Raise `TlsFilesError` if the certificate cannot be
-    served.
+    of the same host serve the same as `port`.
+
+    Raise `TlsFilesError` if the certificate cannot be served.
     """
     identity = None if tls is None else (tls, load_tls(tls, time.time()))
     limits = limits or ServerLimits()

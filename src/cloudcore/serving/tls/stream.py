@@ -82,10 +82,8 @@ class TlsStream:
     def shake_hands(self) -> None:
         """Continue the handshake.
 
-        Raises:
-            BlockingIOError: the client must send more first.
-            ConnectionError: it left, or the two do not agree.
-
+        Raise `BlockingIOError` if the client must send more first, `ConnectionError` if it left, or
+        the two do not agree.
         """
         try:
             self._socket.do_handshake()
@@ -146,8 +144,10 @@ class TlsStream:
         """Send the first `piece_bytes`, or all if `data` are fewer; return how many.
 
         After BlockingIOError, `data` of the next call must begin with the same `owed` bytes, which
-        may be elsewhere: OpenSSL has encrypted some of them. Raise `BlockingIOError` if the socket
-        has no room, `ConnectionError` if the connection is broken.
+        may be elsewhere: OpenSSL has encrypted some of them.
+
+        Raise `BlockingIOError` if the socket has no room, `ConnectionError` if the connection is
+        broken.
         """
         piece = memoryview(data)[: self.owed or self.piece_bytes]
         try:

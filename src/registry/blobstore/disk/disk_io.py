@@ -71,15 +71,11 @@ def disk_errors() -> DiskErrors:
 def check_room(
     descriptor: int, count: int, most: int = _RESERVE_BYTES, share: int = _RESERVE_SHARE
 ) -> None:
-    """Raise ENOSPC if `count` more bytes would use the reserve of the file system.
+    """Raise `OSError` (ENOSPC) if `count` more bytes would use the reserve of the file system.
 
     Deletions need some room too: the database writes rows, and some file systems write. So uploads
     leave 64 MiB, or a sixteenth of a small file system; other uses leave `most`, or that `share` of
     it.
-
-    Raises:
-        OSError: ENOSPC.
-
     """
     found = os.fstatvfs(descriptor)
     reserve = min(most, found.f_blocks * found.f_frsize // share)
@@ -94,9 +90,7 @@ def check_writable(folder: int) -> None:
     The file has no name, and is gone once it is closed. Only an attempt shows it: after an error,
     ext4 refuses writes although its flags and `os.access` permit them.
 
-    Raises:
-        OSError: it cannot.
-
+    Raise `OSError` if none can be made.
     """
     try:
         os.close(os.open(".", os.O_TMPFILE | os.O_WRONLY, 0o600, dir_fd=folder))
@@ -186,8 +180,9 @@ def start_writeback(descriptor: int, offset: int, count: int) -> None:
     """Begin to write dirty pages to the disk without waiting, if the system can.
 
     It only shortens the later flush, and makes nothing durable. The waiting flags of
-    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see. Raise
-    `OSError` if writing failed; treat it as a failed flush.
+    ``sync_file_range`` are not used: they would consume an I/O error that the flush must see.
+
+    Raise `OSError` if writing failed; treat it as a failed flush.
     """
     if _native is None or _native(descriptor, offset, count, _SYNC_FILE_RANGE_WRITE) == 0:
         return

@@ -50,7 +50,7 @@ def open_held(folder: int, path: str, flags: int = 0) -> int:
     The lock belongs to the open file, so the kernel releases it when the process dies.
 
     Raise `FileNotFoundError` if there is no such file, or it was just deleted or renamed;
-    `StageBusy` if another writer holds it, or with ``O_EXCL`` in `flags`, it exists.
+    `StageBusy` if another writer holds it, or it exists and `flags` has ``O_EXCL``.
     """
     try:
         descriptor = os.open(path, flags | os.O_RDWR | os.O_NOFOLLOW, 0o600, dir_fd=folder)
@@ -241,10 +241,7 @@ class StagedFile:
         Plain bytes are copied by the system, and hashed at the commit, which finds a wrong copy.
         Others are opened, and sealed again as `write` does.
 
-        Raises:
-            ObjectUnknown: there are fewer.
-            StoreUnavailable: as `write`.
-
+        Raise `ObjectUnknown` if there are fewer, `StoreUnavailable` as `write` does.
         """
         stored = self._held()
         if source_key is not None or not isinstance(stored, PlainBytes):

@@ -55,8 +55,8 @@ class CachedObject(BlockingObject):
     def chunks(self, start: int = 0, stop: int | None = None) -> Iterator[memoryview]:
         """Yield a range in order.
 
-        Raise `StoreUnavailable` if reading failed, or the bytes are others; the cache has them no
-        more.
+        Raise `StoreUnavailable` if reading failed, or the cached bytes are not those of the object;
+        they are removed from the cache then.
         """
         return self._counted(self._opened.chunks(start, stop))
 

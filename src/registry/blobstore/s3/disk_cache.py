@@ -67,8 +67,9 @@ class DiskCache:
         """Use `folder`, and make it if it is missing; `count` is called in any thread.
 
         Each process counts what it fetches, and looks at the folder after each sixteenth of `limit`
-        and each hour in which it reads, so several may exceed `limit` by as much each. Raise
-        `OSError` if the folder cannot be made.
+        and each hour in which it reads, so several may exceed `limit` by as much each.
+
+        Raise `OSError` if the folder cannot be made.
         """
         make_folder(folder / FETCHING)
         self._folder = folder

@@ -280,8 +280,9 @@ class S3Files:
     ) -> bytes | None:
         """Return the acknowledged bytes of an upload, if they are in a tail and more than given.
 
-        Return nothing if it cannot be read, or has no more. Raise `StagedDropped` if the upload is
-        gone.
+        Return nothing if it cannot be read, or has no more.
+
+        Raise `StagedDropped` if the upload is gone.
         """
         found = self._shared.look(upload_id)
         if found.is_nothing:

@@ -66,7 +66,7 @@ class S3Object(StoredBytes):
     def _read(self, offset: int, end: int) -> Iterator[memoryview]:
         """Yield a range through one buffer of 256 KiB.
 
-        Raise `StoreUnavailable` if reading failed, or the object is another one by now.
+        Raise `StoreUnavailable` if reading failed, or the object was replaced meanwhile.
         """
         if offset == end:
             return
@@ -161,7 +161,7 @@ class _Stream:
     def fill(self, view: memoryview) -> None:
         """Fill `view` with the next bytes; ask again where it breaks.
 
-        Raise `StoreUnavailable` if it broke too often, or the object is another one by now.
+        Raise `StoreUnavailable` if it broke too often, or the object was replaced meanwhile.
         """
         broken, began = 0, time.monotonic()
         patience = _PATIENCE * self._bucket.settings.store_s3_read_seconds

@@ -61,8 +61,9 @@ class SealedObject(BlockingObject):
         """Yield a range in parts of at most 1 MiB; only its frames are decrypted.
 
         No byte of a frame is given before its tag is checked. If the range reaches the end of the
-        object, an empty last frame is checked first: without it, the object was cut off. Raise
-        `ObjectChanged` if a frame does not open, `StoreUnavailable` if reading failed.
+        object, an empty last frame is checked first: without it, the object was cut off.
+
+        Raise `ObjectChanged` if a frame does not open, `StoreUnavailable` if reading failed.
         """
         plain = memoryview(bytearray(min(self.length, FRAME_BYTES)))
         self._begin(offset, end)

@@ -169,7 +169,7 @@ def digest_of(client: ApiClient, path: str, reference: TypedReference) -> str:
 def full_digest(client: ApiClient, repository: str, digest: str) -> str:
     """Return the digest that a short digest begins, in the repository at a path; any other as is.
 
-    Raise `RequestRefused` if no image has it, or several have.
+    Raise `RequestRefused` if the short digest begins that of no image, or those of several.
     """
     if not is_short_digest(digest):
         return digest

@@ -45,7 +45,7 @@ def _run(options: argparse.Namespace, limit: int | None) -> int:
     quota = _KNOWN.get(options.quota)
     if quota is None:
         raise Misuse(f"there is no quota {options.quota}; there are {', '.join(sorted(_KNOWN))}")
-    if handle and not quota.is_of_account:
+    if handle and not quota.has_limits_of_accounts:
         raise Misuse(
             f"{quota.name} are of each {quota.per}, not of an account: leave --account out"
         )

@@ -38,8 +38,8 @@ def check_disk(settings: Settings) -> None:
 
     A disk of the blobs alone may be read-only: what is there can be pulled.
 
-    Raise `Unavailable` if the disk is read-only, and that of the database, which was opened, is
-    not.
+    Raise `Unavailable` if the data folder is on a read-only disk. If the database is there too,
+    opening it has already failed.
     """
     if is_read_only(settings.data):
         raise Unavailable(

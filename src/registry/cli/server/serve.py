@@ -73,7 +73,7 @@ def notify_ready(environment: Mapping[str, str] = os.environ) -> None:
 def check_listeners(settings: Settings) -> None:
     """Try the addresses of `dns_listen`, over UDP and TCP, and `bounce_listen`, if they are set.
 
-    Raise `SettingsError` if another process has one, or this one may not.
+    Raise `SettingsError` if another process listens at one of them, or this one is not allowed to.
     """
     listeners = (
         ("dns_listen", settings.certificates.dns_address, "name", socket.SOCK_DGRAM),
@@ -102,10 +102,19 @@ def check_listeners(settings: Settings) -> None:
 def run_serve(settings: Settings) -> int:
     """Serve until a signal stops it; return the exit status.
 
-    Raise `SettingsError` if there is no account yet, the root key cannot be used, no setting says
-    under which URL clients reach the registry, what has a host is unknown, its zone cannot be
-    served, this machine lacks what a driver needs, or other nodes run with other settings;
-    `Unavailable` if the disk of the data is read-only.
+    Raises:
+        SettingsError: one of these:
+
+            - There is no account yet.
+            - The root key cannot be used.
+            - No URL of the registry is set.
+            - `family_hosts` names an unknown part.
+            - The certificate zone cannot be served.
+            - This machine lacks what a driver needs.
+            - Other nodes run with other settings.
+
+        Unavailable: the data folder is on a read-only disk
+
     """
     limit_arenas()
     settings.check_has_url()

@@ -173,7 +173,7 @@ def begin_in_target(
 
 
 def target_parameters(target: PushTarget) -> dict[str, object]:
-    """Return the parameters of the statements above for a target."""
+    """Return the parameters by which the statements of this module verify a target."""
     found = target._asdict()
     if target.kms_key_id is None:
         del found["kms_key_id"], found["key_version"]

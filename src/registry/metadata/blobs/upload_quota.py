@@ -19,7 +19,7 @@ from sqlalchemy import (
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, given
 from cloudcore.db.statement import Statement
-from cloudcore.quotas.limits import Counted, QuotaUse, limit_set
+from cloudcore.quotas.limits import Counted, QuotaUse, limit_query
 from registry.metadata.pull_through.tables import blob_fills
 from registry.metadata.quotas import IS_BEYOND, USE, read_use
 from registry.metadata.tables import uploads
@@ -78,7 +78,7 @@ def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
     return exists(found.limit(ONE).offset(beyond + fills))
 
 
-_SESSIONS: Final = limit_set(UPLOADS)
+_SESSIONS: Final = limit_query(UPLOADS)
 _OF_ACCOUNT: Final = func.coalesce(_SESSIONS - ONE, bindparam("of_account", type_=Integer()))
 FULL: Final = case(
     (_has_open("repository_id", bindparam("of_repository", type_=Integer())), _text("repository")),

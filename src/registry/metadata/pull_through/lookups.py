@@ -79,7 +79,10 @@ def end_fetch(tx: Connection, rule_id: str, repository: str, reference: str) -> 
 
 
 def note_absence(tx: Connection, rule_id: str, repository: str, reference: str, until: int) -> None:
-    """Record until a moment that an upstream does not have a reference, and end its claim."""
+    """Record that an upstream lacks a reference, and end the claim to fetch it.
+
+    The record holds until `until`.
+    """
     of = {"rule_id": rule_id, "repository": repository, "reference": reference}
     tx.execute(_NOTE, **of, fetching_until=None, absent_until=until, ends_at=until)
 

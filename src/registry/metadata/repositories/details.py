@@ -14,7 +14,7 @@ from cloudcore.db.rows import ONE, ZERO, bound, count, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from cloudcore.quotas.limits import limit_set
+from cloudcore.quotas.limits import limit_query
 from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
 from registry.metadata.quotas import check_added
 from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
@@ -174,7 +174,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
-    .returning(limit_set(REPOSITORIES))
+    .returning(limit_query(REPOSITORIES))
 )
 _FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = paged(_columns().where(_IN_RANGE).order_by(_r.name))

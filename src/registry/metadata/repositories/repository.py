@@ -13,7 +13,7 @@ from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import bound, find_one, given
 from cloudcore.db.statement import Statement, listed, page_planned_once, text_list, unseen
 from cloudcore.identity.tables import accounts
-from cloudcore.quotas.limits import QuotaUse, limit_set
+from cloudcore.quotas.limits import QuotaUse, limit_query
 from registry.metadata.control_tables import event_rules
 from registry.metadata.quotas import check_added, read_use, use_of
 from registry.metadata.repositories.folders import add_to_folders
@@ -76,7 +76,7 @@ _ADD: Final = Statement(
     .on_conflict_do_nothing(
         index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
     )
-    .returning(limit_set(REPOSITORIES))
+    .returning(limit_query(REPOSITORIES))
 )
 _COUNT: Final = (
     repositories.update()
@@ -96,7 +96,7 @@ _COUNT: Final = (
 _OWNER: Final[ColumnElement[str]] = literal_column("repositories.account_id")
 _COUNT_FEWER: Final = Statement(_COUNT)
 _COUNT_MORE: Final = Statement(
-    _COUNT.returning(_r.account_id, limit_set(IMAGES, _OWNER), limit_set(TAGS, _OWNER))
+    _COUNT.returning(_r.account_id, limit_query(IMAGES, _OWNER), limit_query(TAGS, _OWNER))
 )
 _SET_SPARSE: Final = Statement(
     repositories.update().where(_r.id == bindparam("repository_id")).values(is_sparse=text("true"))

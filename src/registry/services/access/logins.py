@@ -88,9 +88,10 @@ def mint_login(
 
     It ends earlier if the sign-in of the person, the role session of a program, or the access key
     does that it is made with. A person's role session lasts an hour and is renewed while the person
-    is signed in, so it is the sign-in that counts. Raise `AccessDenied` if the caller is a person
-    that has not assumed a role, so it has no account; `QuotaExceeded` if the account has as many
-    open logins as it may.
+    is signed in, so it is the sign-in that counts.
+
+    Raise `AccessDenied` if the caller is a person that has not assumed a role, so it has no
+    account; `QuotaExceeded` if the account has as many open logins as it may.
     """
     if caller.kind is PrincipalKind.USER or caller.account_id is None:
         raise AccessDenied("assume a role in an account first; a person owns no repositories")

@@ -199,9 +199,10 @@ class BearerTokens:
         """Return a role's rights to pull from a repository, by the same policies as `exchange`.
 
         For workloads that run as a role on a machine of the platform: their `login` is in no table
-        and never leaves this process. Without a login, the rights are those of public access. Raise
-        `Unauthenticated` if the role may not log container clients in, `PolicyTooCostly` if the
-        policies take more than `REQUEST_STEPS`.
+        and never leaves this process. Without a login, the rights are those of public access.
+
+        Raise `Unauthenticated` if the role may not log container clients in, `PolicyTooCostly` if
+        the policies take more than `REQUEST_STEPS`.
         """
         subject = await self._subject(login, None)
         now = self.clock()

@@ -117,7 +117,11 @@ def look_at_blobs(
 
 
 def kept_until(ctx: ServiceContext, found: FoundBlob, *, keep: bool) -> int | None:
-    """Return until when `look_at_blob` proves the answer for a blob, or None without a limit."""
+    """Return until when (µs since the epoch) an answer for a blob may be kept; None for no end.
+
+    It may be kept only while `look_at_blob` returns the same. With `keep`, it also ends when the
+    link is due to be touched.
+    """
     ends = [] if found.opened_until is None else [found.opened_until]
     if keep and not found.link.manifest_refs:
         ends.append(found.link.touched_at + _touch_after(ctx))
@@ -133,8 +137,10 @@ async def open_blob(ctx: ServiceContext, name: Name, found: FoundBlob) -> OpenOb
     """Open a blob; the caller closes it.
 
     Mark the bytes as damaged if they are absent, have another size than the blob, or were not
-    sealed with its data key. Raise `BlobUnknown` if the bytes are damaged, or the link was removed
-    meanwhile; `StoreUnavailable` if the store failed.
+    sealed with its data key.
+
+    Raise `BlobUnknown` if the bytes are damaged, or the link was removed meanwhile;
+    `StoreUnavailable` if the store failed.
     """
 
     async def look(found: FoundBlob) -> OpenObject:
@@ -173,6 +179,7 @@ async def begin_range(
     """Read the first part of a range of an open blob; return all parts of the range.
 
     So damage of a small blob is detected before the response begins. Closes the blob if it raises.
+
     Raise `BlobUnknown` if the first part does not open, and was marked as damaged;
     `StoreUnavailable` if reading failed.
     """

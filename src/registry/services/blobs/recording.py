@@ -412,7 +412,7 @@ def _choose(
 def _put_own_wrap(tx: Connection, new: NewBytes, object_id: str) -> str | None:
     """Write the wrap of the new bytes' data key; return its KMS key, or None if they are plain.
 
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key can be used no more.
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key can no longer be used.
     """
     wrap = _wrap_of(new)
     if wrap is None:

@@ -155,8 +155,8 @@ def _write(
 ) -> int:
     """Write the wraps and move the uses; return how many.
 
-    Raise `StepFailed` if the repository was deleted; or its key or an object's bytes were
-    changed, and the step must be repeated.
+    Raise `StepFailed` if the repository was deleted, or if its key or an object's bytes were
+    changed meanwhile: then the step is repeated.
     """
     _check_live(tx, run)
     account_id = run.account_id

@@ -72,8 +72,8 @@ def find_upload_keys(
 
     Without `opens`, the received bytes stay sealed, and their key is not looked up.
 
-    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that the repository writes under
-    cannot be used, nor can what was received be opened under the one of then.
+    Raise `KmsKeyDeleted` or `KmsKeyDisabled` if the KMS key that the repository writes under cannot
+    be used, or the one that the received bytes were sealed under cannot.
     """
     if not ctx.seals and upload.kms_key_id is None:
         return UploadKeys(None, None)

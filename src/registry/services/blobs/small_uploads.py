@@ -282,9 +282,10 @@ async def begin_in_target(
 ) -> int | None:
     """Insert the row of a session with a whole small body in it; return the body's length.
 
-    Return None, and give the body back, if nothing was written; see `push_to_target`. Raise
-    `SizeInvalid` if the body is not as long as its span, `OutcomeUnknown` if the session may have
-    the body or not.
+    Return None, and give the body back, if nothing was written; see `push_to_target`.
+
+    Raise `SizeInvalid` if the body is not as long as its span, `OutcomeUnknown` if it is unknown
+    whether the session has the body.
     """
     target, writing = known
     now = ctx.clock()

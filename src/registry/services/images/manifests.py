@@ -164,10 +164,8 @@ async def push_manifest(
 def delete_manifest(tx: Connection, name: Name, digest: Digest, change: Change) -> None:
     """Delete a manifest and every tag that points to it (end-9).
 
-    Raises:
-        ManifestReferenced: an index in the repository lists it.
-        ManifestUnknown, NameUnknown.
-
+    Raise `ManifestReferenced` if an index in the repository lists it; `ManifestUnknown` or
+    `NameUnknown` if it, or the repository, does not exist.
     """
     change.begin()
     repository = lock_named_repository(tx, name)

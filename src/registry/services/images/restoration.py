@@ -83,9 +83,10 @@ def restore_images(
 ) -> RestorationBatch:
     """Restore images one by one, each by any digest that its content was verified with.
 
-    An image that was restored as the child of an index before it is skipped. Raise `NotFound` if
-    the repository was deleted meanwhile, `ManifestInvalid` as `restore_image`, if nothing is
-    restored.
+    An image that was restored as the child of an index before it is skipped.
+
+    Raise `NotFound` if the repository was deleted meanwhile; `ManifestInvalid` as `restore_image`
+    does, and then none of the images is restored.
     """
     repository = lock_existing_repository(tx, record.id)
     batch = RestorationBatch([], [])

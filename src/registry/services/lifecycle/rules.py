@@ -125,7 +125,8 @@ class CompiledPolicy:
 def check_rules(rules: Sequence[LifecycleRule]) -> str:
     """Check rules and return the document to store.
 
-    Raise `InvalidInput` with ``field``, such as ``rules[2].priority``, and ``reason``.
+    Raise `InvalidInput` if one is not allowed, with ``field``, such as ``rules[2].priority``, and
+    ``reason``.
     """
     seen: set[int] = set()
     for number, rule in enumerate(rules):

@@ -108,8 +108,8 @@ async def fetch_missing(
 ) -> StoredManifest:
     """Fetch a manifest that is not stored here from the upstream of its name, and return it.
 
-    Raise `missing` (`ManifestUnknown` or `NameUnknown`) if the name has no upstream that is asked,
-    or the upstream does not have the manifest; `Unavailable` if the upstream gave no usable answer.
+    Raise `missing` (`ManifestUnknown` or `NameUnknown`) if no upstream is asked for this name, or
+    the upstream does not have the manifest; `Unavailable` if the upstream gave no usable answer.
     """
     if ctx.upstream is None:
         raise missing

@@ -182,7 +182,7 @@ async def follow(ctx: ServiceContext, source: FillSource, feed: Feed) -> bool:
     Return False if the other worker has ended in some way, or died.
 
     Raise `KmsKeyDeleted`, `KmsKeyDisabled` or `Unavailable` if the staged bytes cannot be
-    decrypted, `StoreUnavailable` if it cannot be read.
+    decrypted, `StoreUnavailable` if they cannot be read.
     """
     pause = _LOOK_SECONDS
     while True:

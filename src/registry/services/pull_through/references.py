@@ -111,8 +111,8 @@ def complete_child(
 def measure_indexes(tx: Connection, ids: Sequence[str]) -> None:
     """Measure these indexes again, and those that list them.
 
-    Raise `ManifestInvalid` if the tree under one exceeds `TREE_BOUNDS`; or they are so many
-    that they exceed `MOST_ROWS`.
+    Raise `ManifestInvalid` if the tree under one exceeds `TREE_BOUNDS`, or all together exceed
+    `MOST_ROWS`.
     """
     level, rows = ids, 0
     for _ in range(_MOST_LEVELS):

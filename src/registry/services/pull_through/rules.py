@@ -104,9 +104,10 @@ def check_credential(username: str, secret: str) -> None:
 def create_rule(tx: Connection, rule: CacheRule) -> ShownRule:
     """Create a rule, and return it.
 
-    Repositories that an earlier rule has cached under its prefix become its own. Raise `Conflict`
-    if its prefix overlaps with another one's, or another repository is under it; `QuotaExceeded` if
-    the account has as many rules as it may.
+    Repositories that an earlier rule has cached under its prefix become its own.
+
+    Raise `Conflict` if its prefix overlaps with another one's, or another repository is under it;
+    `QuotaExceeded` if the account has as many rules as it may.
     """
     rows.lock_account(tx, rule.account_id)
     prefixes = rows.prefixes_of(tx, rule.account_id)
@@ -152,11 +153,9 @@ def update_rule(
     are deleted: they are of another upstream, or for another client. Absences are also deleted if
     they are to be remembered for a shorter time.
 
-    Raises:
-        InvalidInput: the upstream changes, and its credential is not given anew: who may change a
-            rule could otherwise have its secret sent to a server of their own.
-        NotFound.
-
+    Raise `NotFound` if there is no such rule; `InvalidInput` if the upstream changes and its
+    credential is not given anew: who may change a rule could otherwise have its secret sent to a
+    server of their own.
     """
     if not rows.lock_rule(tx, account_id, rule_id):
         raise _missing()

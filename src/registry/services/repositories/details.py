@@ -78,10 +78,7 @@ def delete_repository(
 ) -> None:
     """Delete a repository; its name is free and its content hidden at once.
 
-    Raises:
-        Conflict: it has images, and `force` is not given.
-        NotFound.
-
+    Raise `NotFound` if it does not exist, `Conflict` if it has images and `force` is not given.
     """
     repository = lock_existing_repository(tx, repository_id)
     found = get_repository(tx, account_id, repository_id)

@@ -78,7 +78,9 @@ def refuse_push(tx: Connection, repository: Repository) -> None:
 
 
 def as_pushed_to(tx: Connection, repository: Repository) -> Repository:
-    """Return a repository after a check that it accepts pushes until the transaction ends.
+    """Return a repository as one that is pushed to (`is_cached` is False).
+
+    No pull-through rule takes its name before the transaction ends.
 
     Raise `RepositoryMirrored` if the pull-through cache fills it.
     """

@@ -77,9 +77,10 @@ def point_tag(
 ) -> RegistryEvent | None:
     """Point a tag to a manifest of the repository, whose lock the caller holds.
 
-    Return the event to publish, or None if the tag already points to the manifest. Raise
-    `TagImmutable` if the tag points to another manifest and may not move, `PreconditionFailed` if
-    the tag does not meet `precondition`.
+    Return the event to publish, or None if the tag already points to the manifest.
+
+    Raise `TagImmutable` if the tag points to another manifest and may not move,
+    `PreconditionFailed` if the tag does not meet `precondition`.
     """
     current = tags.find_tag(tx, repository.id, tag)
     _require(precondition, tag, current)
@@ -193,7 +194,10 @@ def list_tag_names(tx: Connection, name: Name, after: str, limit: int) -> NamePa
 
 
 def look_at_revision(tx: Connection, name: Name) -> Revision | None:
-    """Return the revision of a repository's tags and images; None without a repository."""
+    """Return the revision of a repository, or None if there is no such repository.
+
+    Pages of its tags and answers with its manifests depend on it.
+    """
     return repositories.find_revision(tx, name.handle, name.repository)
 
 

@@ -66,9 +66,7 @@ async def read_encryption_card(
 async def save_encryption_card(page: PageRequest, scope: str) -> None:
     """Bind the resource at a path to the key of the form; an empty field ends its binding.
 
-    Raises:
-        Refused: by ``/v1``.
-
+    Raise `Refused` if ``/v1`` refuses it.
     """
     path, key = f"{scope}/encryption-binding", page.form.get(FIELD, "").strip()
     if key:

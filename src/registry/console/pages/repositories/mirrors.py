@@ -92,7 +92,7 @@ async def delete_mirror(page: InjectedPage) -> PageResponse:
 def mirror_fields(form: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a form that can be changed later; no credential if none was written.
 
-    Raise `WrongInput` if a number is none.
+    Raise `WrongInput` if a field for a number has something else.
     """
     fields: dict[str, Any] = {
         name: form.get(name, "").strip() for name in ("upstream_url", "upstream_prefix")
