@@ -121,8 +121,10 @@ class PageLines(HTMLParser):
             return "* "
         if tag in _CELLS and self._text.strip():
             return " | "
+        label = f"{given['aria-label']}: " if "aria-label" in given else ""
+        if tag == "summary":
+            return label
         if tag == "button" and not self._is_copying:
-            label = f"{given['aria-label']}: " if "aria-label" in given else ""
             return (
                 f" [{given['name']}={given.get('value')} {label}"
                 if "name" in given
