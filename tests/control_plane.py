@@ -234,12 +234,14 @@ def count_rows(url: str, table: str) -> int:
         return counted
 
 
-def assert_envelope(answer: httpx.Response, status: int, code: str) -> dict[str, object]:
-    """Check a refusal and its form, and return the error."""
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/json"
+def assert_envelope(
+    answer: httpx.Response, status: int, code: str, *, about: object = ""
+) -> dict[str, object]:
+    """Check a refusal and its form, and return the error; a failure shows the case `about`."""
+    assert answer.status_code == status, about
+    assert answer.headers["content-type"] == "application/json", about
     error: dict[str, object] = answer.json()["error"]
-    assert error["code"] == code
+    assert error["code"] == code, about
     assert set(error) - {"params"} == {"code", "message", "request_id"}
     assert str(UUID(str(error["request_id"]))) == error["request_id"]
     assert answer.headers.get_list("x-request-id") == [error["request_id"]]

@@ -121,7 +121,9 @@ class World:
         """Return the record or the list of records at a path."""
         answer = await self.ask("GET", path, token=token)
         assert answer.status_code == 200, answer.text
-        return next(value for name, value in answer.json().items() if name != "meta")
+        found = answer.json()
+        (name,) = found.keys() - {"meta"}
+        return found[name]
 
     async def make(self, path: str, body: object, *, token: str = "admin") -> Any:  # noqa: ANN401
         """Create something and return its record."""

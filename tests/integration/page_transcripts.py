@@ -14,14 +14,16 @@ PATH JSON`` sends it, as a program that may do everything; ``> owner …`` is th
 the organization, and ``> anyone …`` without a sign-in. Of ``+ …`` is only asked that it succeeds.
 
 Below stands what is answered: where a redirect led, the status if it is not 200, and lines of the
-page in its order. The menu, each heading, paragraph, row, field and form is a line; ``<name>`` is
-one word, and the same from there on, ``…`` any text. What stands after ``-`` is nowhere on the
-page. JSON stands there whole, a line for each value, but where ``...`` is any number of lines.
+page in its order; what stands after ``&`` directly follows the line above it. The menu, each
+heading, paragraph, row, field and form is a line; ``<name>`` is one word, and the same from there
+on, ``…`` any text. What stands after ``-`` is nowhere on the page. JSON stands there whole, a line
+for each value, but where ``...`` is any number of lines.
 
 Lines begin with ``!`` if they are an alert, with ``=`` if they say what was done, and with ``*`` if
 they are a selected option. ``FIELD=VALUE`` is a field, ``x`` or ``-`` that of a box, and ``\\n`` in
 it a new line; after it stands ``wrong`` if it is marked as that, and ``described`` if the alert is
-about it. A button is ``[its words]``, or ``[NAME=VALUE its words]``.
+about it. A button is ``[its words]``, or ``[NAME=VALUE its words]``. A page with a form that posts
+without its ``csrf`` is refused.
 """
 
 from __future__ import annotations
@@ -92,6 +94,8 @@ class PageLines(HTMLParser):
         self._is_menu = False
         self._mark = ""
         self._is_copying = False
+        self._unproved: str | None = None
+        """The action of the form that is read, while it posts and has no ``csrf`` yet."""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -102,6 +106,8 @@ class PageLines(HTMLParser):
         elif tag in _BEGINNING:
             self._end()
         if tag == "form":
+            is_post = given.get("method", "").lower() == "post"
+            self._unproved = given.get("action", "") if is_post else None
             self._line(f"{given.get('method', 'get').upper()} {given.get('action', '')}".rstrip())
         elif tag in ("input", "select", "textarea"):
             self._field(tag, given)
@@ -121,8 +127,10 @@ class PageLines(HTMLParser):
             return "* "
         if tag in _CELLS and self._text.strip():
             return " | "
+        label = f"{given['aria-label']}: " if "aria-label" in given else ""
+        if tag == "summary":
+            return label
         if tag == "button" and not self._is_copying:
-            label = f"{given['aria-label']}: " if "aria-label" in given else ""
             return (
                 f" [{given['name']}={given.get('value')} {label}"
                 if "name" in given
@@ -146,6 +154,8 @@ class PageLines(HTMLParser):
             self._text += ": "
         elif tag in _BLOCKS or tag in ("form", "div", "label"):
             self._end()
+        if tag == "form":
+            assert self._unproved is None, f"the form of {self._unproved} posts without its csrf"
 
     def handle_data(self, data: str) -> None:
         if not self._is_copying:
@@ -153,6 +163,8 @@ class PageLines(HTMLParser):
 
     def _field(self, tag: str, given: Mapping[str, str]) -> None:
         if given.get("name") == "csrf":
+            assert given.get("value"), "a form has an empty csrf"
+            self._unproved = None
             return
         if given.get("name") == "once":
             given = {"name": "once"}
@@ -241,6 +253,9 @@ class PagePlayer(Golden):
             if each.startswith("- "):
                 absent = self._filled(each[2:])
                 assert not any(absent in one for one in answered), f"there is {absent}"
+            elif each.startswith("& "):
+                self._after(each[2:], rest[:1])
+                rest = rest[1:]
             elif each in positive:
                 rest = self._after(each, rest)
 

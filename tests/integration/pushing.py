@@ -240,15 +240,20 @@ async def read_all(
         query["marker"] = meta["marker"]
 
 
-def refused(answer: httpx.Response, status: int, code: str, field: str | None = None) -> Any:  # noqa: ANN401
-    """Check a refusal of the control plane and return its params."""
-    assert answer.status_code == status, answer.text
+def refused(
+    answer: httpx.Response, status: int, code: str, field: str | None = None, *, about: object = ""
+) -> Any:  # noqa: ANN401
+    """Check a refusal of the control plane and return its params.
+
+    A failure shows what the case is `about`.
+    """
+    assert answer.status_code == status, (about, answer.text)
     error = answer.json()["error"]
-    assert error["code"] == code
-    assert error["message"]
+    assert error["code"] == code, about
+    assert error["message"], about
     params = error.get("params", {})
     if field is not None:
-        assert params["field"] == field
+        assert params["field"] == field, about
     return params
 
 

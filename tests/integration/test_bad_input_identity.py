@@ -45,7 +45,7 @@ async def test_what_is_no_bearer_is_refused(install: Install) -> None:
         async with install.connect(number) as client:
             answer = await client.get(TAGS, headers={"Authorization": value})
         expected = challenge("repository:acme/r:pull") if value == "x" else INVALID
-        refused(answer, 401, expected)
+        refused(answer, 401, expected, about=f"{value[:20]}, {len(value)} characters")
 
 
 async def test_200_kilobytes_of_claims_are_refused(install: Install, registry_url: str) -> None:
@@ -62,9 +62,9 @@ async def test_200_kilobytes_of_claims_are_refused(install: Install, registry_ur
     async with install.connect() as client:
         assert (await client.get(TAGS, headers=bearer(small))).status_code == 200
         for token in (large, huge):
-            refused(await client.get(TAGS, headers=bearer(token)), 401, INVALID)
-    answer = send(registry_url, "GET", "/v2/", bearer(huge))
-    assert answer.status == 431
+            answer = await client.get(TAGS, headers=bearer(token))
+            refused(answer, 401, INVALID, about=f"{len(token)} characters")
+    assert send(registry_url, "GET", "/v2/", bearer(huge)).status == 431
 
 
 async def test_an_end_that_is_no_number_is_no_end(install: Install) -> None:
@@ -76,7 +76,8 @@ async def test_an_end_that_is_no_number_is_no_end(install: Install) -> None:
         raw = json.dumps(claims_at(install))[:-1] + f', "exp": {end}}}'
         forged = forge(header, raw.encode(), key)
         async with install.connect(number) as client:
-            refused(await client.get(TAGS, headers=bearer(forged)), 401, INVALID)
+            answer = await client.get(TAGS, headers=bearer(forged))
+        refused(answer, 401, INVALID, about=end)
 
 
 @pytest.mark.parametrize("text", ["\\u0000", "\\ud800", "\\udc00\\ud800"])
@@ -100,7 +101,8 @@ async def test_text_that_is_none_is_refused_in_every_body(served: Served, text: 
             )
             assert answer.status_code == 400, (operation.place, body)
             params = answer.json()["error"]["params"]
-            assert params == {"field": "body", "reason": "invalid_text"}
+            expected = {"field": "body", "reason": "invalid_text"}
+            assert params == expected, (operation.place, body)
     assert len(bodies) >= 8
 
 

@@ -20,11 +20,13 @@ from tests.waiting import until
 def until_status(world: World, name: str, status: str) -> dict[str, Any]:
     """Wait until a certificate has a status; return its record."""
 
-    def shown() -> dict[str, Any]:
-        return dict(world.read("certificates", "show", name))
+    last: dict[str, Any] = {}
 
-    until(lambda: shown()["status"] == status, shown, pause=0.1)
-    return shown()
+    def found() -> dict[str, Any]:
+        last.update(world.read("certificates", "show", name))
+        return last if last["status"] == status else {}
+
+    return until(found, lambda: last, pause=0.1)
 
 
 def test_a_certificate_is_issued_revoked_uploaded_and_deleted(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.entrepot import Home
+from tests.integration.cli_world import cli_world
 
 COMMAND = f"{sys.executable} -m registry"
 BUFFERED = {"PYTHONUNBUFFERED": ""}
@@ -48,6 +49,20 @@ def test_a_stream_that_is_not_there_is_no_fault_of_the_command(
 
 @pytest.mark.parametrize("line", ["images --help", "completion bash"])
 def test_what_nobody_reads_ends_quietly(line: str, tmp_path: Path) -> None:
+    check_that_it_ends_quietly(line, Home(tmp_path))
+
+
+def test_a_list_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
+    """Signed in, as a command that talks to a registry ends by a path of its own."""
+    with cli_world(tmp_path / "world") as world:
+        for number in range(3):
+            world.push("app", f"v{number}")
+        line = "images list app --output json"
+        assert len(world.done(*line.split()).document) == 3
+        check_that_it_ends_quietly(line, world.home)
+
+
+def check_that_it_ends_quietly(line: str, home: Home) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -57,7 +72,7 @@ def test_what_nobody_reads_ends_quietly(line: str, tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            env=Home(tmp_path).environ | BUFFERED,
+            env=home.environ | BUFFERED,
             timeout=60,
         )
     finally:

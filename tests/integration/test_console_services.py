@@ -28,7 +28,7 @@ from registry.console.pages.services.vpc_map import MOST_SUBNETS
 from registry.settings.node import NodeSettings
 from tests import described
 from tests.integration.console_access import hidden, see, told
-from tests.integration.console_shop import Shop, open_shop
+from tests.integration.console_shop import Shop, browser_with, open_shop
 
 QUEUES = "/console/services/queues"
 
@@ -168,7 +168,7 @@ async def test_files_go_up_and_down_with_the_rights_of_the_role(shop: Shop) -> N
 async def test_an_upload_without_a_session_is_refused_in_words_and_a_download_is_not_cached(
     shop: Shop,
 ) -> None:
-    browser, token = shop.browser, shop.served.acme.program_token
+    token = shop.served.acme.program_token
     await shop.served.make("/v1/buckets", {"name": "kept-files"}, token=token)
     path = f"{BUCKETS}/kept-files"
     put = {"cache-control": "public, max-age=9", "expires": "Thu, 01 Dec 2033 16:00:00 GMT"}
@@ -177,15 +177,14 @@ async def test_an_upload_without_a_session_is_refused_in_words_and_a_download_is
     )
     assert stored.status_code == 200, stored.text
     for method in ("GET", "HEAD"):
-        got = await browser.request(method, f"{path}/download?key=a")
+        got = await shop.browser.request(method, f"{path}/download?key=a")
         assert (got.status_code, got.headers["content-length"]) == (200, "4")
         assert got.headers.get_list("cache-control") == ["no-store"]
         assert "expires" not in got.headers
-    kept = dict(browser.cookies)
-    browser.cookies.clear()
-    own = {"x-csrf": "csrf"}
-    refused = await browser.put(f"{path}/upload?key=a", content=b"new", headers=own)
-    browser.cookies.update(kept)
+    async with browser_with(shop.served, shop.app, token) as browser:
+        browser.cookies.clear()
+        own = {"x-csrf": "csrf"}
+        refused = await browser.put(f"{path}/upload?key=a", content=b"new", headers=own)
     assert refused.status_code == 401, "a script would follow a redirect, and find a page"
     assert "session has ended" in refused.json()["error"]["message"]
 

@@ -182,7 +182,8 @@ async def test_what_cannot_be_a_rule_is_refused(install: Install) -> None:
     for changes, field in REFUSED:
         body = {"topic": TOPIC, "event_types": [PUSHED], **changes}
         asked = {name: value for name, value in body.items() if value is not UNSET}
-        refused(await client.post(PATH, json=asked), 400, "INVALID_INPUT", field)
+        answer = await client.post(PATH, json=asked)
+        refused(answer, 400, "INVALID_INPUT", field, about=changes)
     assert (await client.get(PATH)).json()["event_rules"] == []
 
 
@@ -209,7 +210,7 @@ async def test_who_may_not_publish_may_not_have_others_publish(install: Install)
         program = await install.add_program(account, f"p{number}", *statements)
         client = signed_in(install, program)
         answer = await client.post(PATH, json=body)
-        assert answer.status_code == status, answer.text
+        assert answer.status_code == status, (statements, answer.text)
 
 
 async def test_what_a_rule_asks_for_is_in_the_outbox_and_nothing_else(

@@ -235,10 +235,10 @@ def salts(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 @pytest.fixture
-async def noting(sqlite_database: str) -> AsyncIterator[World]:
+async def noting(metadata_url: str) -> AsyncIterator[World]:
     """Return a control plane whose statements are noted."""
     async with open_world(
-        sqlite_database, wrap=lambda database: cast("Database", NotingDatabase(database))
+        metadata_url, wrap=lambda database: cast("Database", NotingDatabase(database))
     ) as world:
         yield world
 
@@ -267,6 +267,7 @@ def requests(world: World, email: str) -> Iterator[tuple[str, str, Any, str]]:
     yield "POST", f"/v1/roles/{world.acme.role_id}/assignments", {"user": email}, "admin"
 
 
+@on_both_databases
 async def test_addresses_of_others_are_as_those_of_nobody(
     noting: World, salts: list[bytes]
 ) -> None:
@@ -294,6 +295,7 @@ async def test_addresses_of_others_are_as_those_of_nobody(
     assert seen[1] == seen[2] == seen[3]
 
 
+@on_both_databases
 async def test_wrong_codes_take_the_same_statements(noting: World) -> None:
     await noting.person("guest")
     await noting.accept("ein_guess", token="guest")  # opens the window of what is counted

@@ -95,7 +95,9 @@ async def test_leaving_takes_the_roles_in_its_accounts_along(identity: World) ->
     await identity.accept(code, token="guest")
     await identity.make(assignments, {"user": guest.id})
     assert len(await identity.show(assignments)) == 2
-    assert await identity.status("DELETE", f"{path}/members/{guest.id}", token="guest") == 204
+    for status in (204, 404):  # a second time, there is no organization
+        left = await identity.status("DELETE", f"{path}/members/{guest.id}", token="guest")
+        assert left == status
     assert len(await identity.show(assignments)) == 1
 
 

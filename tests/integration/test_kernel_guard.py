@@ -46,9 +46,9 @@ async def test_who_shows_no_good_token_is_not_known(
     sent = [("Authorization", value) for value in headers]
     for path in ("/v1/things", "/v1/things/x", "/v1/things?access_token=writer"):
         refused = await plane.ask("GET", path, token=None, headers=sent)
-        error = assert_envelope(refused, 401, "UNAUTHORIZED")
-        assert refused.headers["www-authenticate"] == challenge
-        assert "params" not in error
+        error = assert_envelope(refused, 401, "UNAUTHORIZED", about=path)
+        assert refused.headers["www-authenticate"] == challenge, path
+        assert "params" not in error, path
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer "])

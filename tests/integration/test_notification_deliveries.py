@@ -66,7 +66,7 @@ async def test_a_content_type_that_is_none_is_refused(notified: World) -> None:
     ):
         answer = await notified.ask("POST", path, {"message": "m", "content_type": wrong})
         assert answer.status_code == 400, wrong
-        assert answer.json()["error"]["params"]["field"] == "content_type"
+        assert answer.json()["error"]["params"]["field"] == "content_type", wrong
 
 
 async def test_the_envelope_is_json_whatever_its_message_is(notified: World) -> None:

@@ -139,6 +139,8 @@ async def test_across_accounts_it_takes_permission_and_trust(oauth: World) -> No
         (denied, trusting, 403),
     ):
         token = await oauth.token_of(program)
+        missing = await oauth.assume(token, named + "absent")
+        assert refusal(missing) == refusal(absent), program.crn
         for name in (other.id, other.handle):
             answer = await oauth.assume(token, f"crn:iam::{name}:role/{role.name}")
             assert answer.status_code == status

@@ -129,7 +129,7 @@ async def test_a_parameter_given_twice_is_refused(oauth: World) -> None:
         params = [*query.items(), (twice, query[twice])]
         page = await oauth.request("GET", "/v1/oauth/authorize", params=params)
         assert page.status_code == 400, twice
-        assert "location" not in page.headers
+        assert "location" not in page.headers, twice
 
 
 TOLD: Final = [
@@ -258,8 +258,8 @@ async def test_a_form_is_good_in_its_own_browser_for_ten_minutes(oauth: World) -
         answer = await oauth.request(
             "POST", "/v1/oauth/authorize", data={"form": form, **filled}, cookies=cookies
         )
-        assert answer.status_code == 403, form
-        assert 'id="code"' not in answer.text
+        assert answer.status_code == 403, (form, cookies)
+        assert 'id="code"' not in answer.text, (form, cookies)
     oauth.pass_time(599)
     again = {"data": {"form": hidden, **filled}, "cookies": mine}
     assert (await oauth.request("POST", "/v1/oauth/authorize", **again)).status_code == 200
@@ -271,7 +271,7 @@ async def test_a_form_that_cannot_be_read_is_refused(oauth: World) -> None:
     for body in (b"", b"{}", b"form=%ff", b"form=a&form=b"):
         answer = await oauth.request("POST", "/v1/oauth/authorize", content=body)
         assert answer.status_code == 400, body
-        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        assert answer.headers["content-type"] == "text/html; charset=utf-8", body
 
 
 async def test_a_one_time_password_is_replaced_before_it_gives_a_code(oauth: World) -> None:

@@ -150,7 +150,7 @@ async def test_what_is_no_limit_is_refused(served: Served) -> None:
         answer = await ask(served, "PUT", f"/v1/quotas/{path}", body)
         assert answer.status_code == status, (path, body, answer.text)
         if reason:
-            assert answer.json()["error"]["params"]["reason"] == reason
+            assert answer.json()["error"]["params"]["reason"] == reason, (path, body)
 
 
 async def test_an_account_that_is_no_operator_sets_and_sees_nothing_else(served: Served) -> None:

@@ -301,14 +301,18 @@ async def test_a_policy_that_denies_its_setter_is_forced_or_refused(sqlite_datab
             if not lost:
                 assert answer.status_code == 200, (statements, answer.text)
                 continue
-            refused(answer, 409, "CONFLICT")
-            assert answer.json()["error"]["params"] == {"actions": lost}
-            refused(await client.get(path), 404, "NOT_FOUND")
-            refused(await client.put(f"{path}?force=false", json=said), 409, "CONFLICT")
-            refused(await client.put(f"{path}?force=1", json=said), 400, "INVALID_INPUT", "force")
-            assert (await client.put(f"{path}?force=true", json=said)).status_code == 200
+            params = refused(answer, 409, "CONFLICT", about=statements)
+            assert params == {"actions": lost}, statements
+            refused(await client.get(path), 404, "NOT_FOUND", about=statements)
+            answer = await client.put(f"{path}?force=false", json=said)
+            refused(answer, 409, "CONFLICT", about=statements)
+            answer = await client.put(f"{path}?force=1", json=said)
+            refused(answer, 400, "INVALID_INPUT", "force", about=statements)
+            answer = await client.put(f"{path}?force=true", json=said)
+            assert answer.status_code == 200, (statements, answer.text)
             # It has nothing more to lose by what it lives with.
-            assert (await client.put(path, json=said)).status_code == 200
+            answer = await client.put(path, json=said)
+            assert answer.status_code == 200, (statements, answer.text)
 
 
 async def test_what_one_may_not_do_anyway_cannot_be_lost(sqlite_database: str) -> None:

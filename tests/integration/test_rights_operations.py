@@ -1,4 +1,4 @@
-"""Every operation of the control plane needs its action: all rights but one, the one, and none."""
+"""Every operation of the control plane needs a token and its action: all but one, one, none."""
 
 from __future__ import annotations
 
@@ -73,6 +73,20 @@ def of_programs(served: Served) -> Iterator[Operation]:
         is_asked = operation.is_built and operation.action and not operation.is_public
         if is_asked and not is_named and token_of(operation, served.acme) == program:
             yield operation
+
+
+async def test_who_shows_no_token_is_refused_by_every_operation(served: Served) -> None:
+    """Those that are public apart; also where a right was needed by nobody."""
+    wrong, nobody = {}, Limited(served, "", "", await bodies_of(served))
+    for operation in OPERATIONS:
+        if operation.is_built and not operation.is_public:
+            # Quotas are nothing that a tenant made, so `filled` does not know them.
+            path = operation.path.replace("/quotas/{name}", "/quotas/queues")
+            answer = await nobody.ask(operation._replace(path=path))
+            challenge = answer.headers.get("www-authenticate")
+            if (answer.status_code, challenge) != (401, "Bearer"):
+                wrong[operation.place] = answer.status_code, challenge, answer.text
+    assert wrong == {}, sorted(wrong)
 
 
 async def test_without_its_action_an_operation_is_refused(limited: Limited) -> None:

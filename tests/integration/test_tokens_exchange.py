@@ -113,7 +113,7 @@ async def test_scopes_are_granted_as_far_as_policies_go(install: Install, method
             else:
                 form = {"grant_type": "password", "username": "token", "password": password}
                 answer = await client.post("/v2/token", data=form | {"scope": scopes})
-            assert answer.status_code == 200
+            assert answer.status_code == 200, scopes
             assert access_of(answer.json()["token"]) == granted, scopes
 
 
@@ -139,9 +139,9 @@ async def test_every_wrong_credential_gets_the_same_answer(install: Install) -> 
         }.items():
             answer = await client.get("/v2/token", headers=headers)
             assert answer.status_code == 401, wrong
-            assert answer.headers["www-authenticate"] == f'Basic realm="{HOST}"'
+            assert answer.headers["www-authenticate"] == f'Basic realm="{HOST}"', wrong
             assert answer.content == plain.content, wrong
-            assert answer.json()["errors"][0]["code"] == "UNAUTHORIZED"
+            assert answer.json()["errors"][0]["code"] == "UNAUTHORIZED", wrong
 
 
 FORMS: Final[list[tuple[dict[str, Any], int, str | None]]] = [
@@ -173,9 +173,9 @@ async def test_the_form_of_oauth(install: Install) -> None:
             }
             answer = await client.post("/v2/token", data=filled)
             assert (answer.status_code, answer.json().get("error")) == (status, error), form
-            assert answer.headers["cache-control"] == "no-store"
+            assert answer.headers["cache-control"] == "no-store", form
             if error:
-                assert set(answer.json()) == {"error", "error_description"}
+                assert set(answer.json()) == {"error", "error_description"}, form
 
 
 async def test_no_malformed_form_makes_a_client_give_up(install: Install) -> None:
@@ -189,7 +189,8 @@ async def test_no_malformed_form_makes_a_client_give_up(install: Install) -> Non
             headers = {"content-type": content_type} if content_type else {}
             answer = await client.post("/v2/token", content=body, headers=headers)
             assert answer.status_code == 400, content_type
-            assert answer.json()["error"] in ("invalid_request", "unsupported_grant_type")
+            error = answer.json()["error"]
+            assert error in ("invalid_request", "unsupported_grant_type"), content_type
 
 
 async def test_any_service_will_do(install: Install) -> None:

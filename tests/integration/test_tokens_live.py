@@ -230,13 +230,16 @@ async def test_a_challenge_names_the_source_of_a_mount(install: Install) -> None
         narrow = await install.exchange(password, "repository:acme/to:pull")
         target = f"{POST}?{query}"
         async with install.connect(2 * number) as client:
-            refused(await client.post(target), 401, challenge(f"{PUSH}{sources}"))
+            answer = await client.post(target)
+            refused(answer, 401, challenge(f"{PUSH}{sources}"), about=query)
             answer = await client.post(target, headers=bearer(narrow))
-            refused(answer, 401, challenge(f"{PUSH}{sources}", "insufficient_scope"))
+            expected = challenge(f"{PUSH}{sources}", "insufficient_scope")
+            refused(answer, 401, expected, about=query)
         install.clock.advance(301)
         async with install.connect(2 * number + 1) as client:
             answer = await client.post(target, headers=bearer(narrow))
-            refused(answer, 401, challenge(f"{PUSH}{sources}", "invalid_token"))
+            expected = challenge(f"{PUSH}{sources}", "invalid_token")
+            refused(answer, 401, expected, about=query)
 
 
 async def test_other_requests_are_not_about_a_mount(install: Install) -> None:

@@ -242,7 +242,7 @@ async def test_who_owns_or_pays_for_an_organization_lists_all_its_accounts(shop:
         (acme.program_token, 403),
     ):
         answer = await shop.ask("GET", f"/v1/usage?{query}", token=asker)
-        assert answer.status_code == expected
+        assert answer.status_code == expected, (expected, answer.text)
     assert (await shop.ask("GET", "/v1/usage", token=acme.person_token)).status_code == 403
 
 
@@ -258,7 +258,7 @@ async def test_what_is_no_selection_is_refused(shop: Served) -> None:
     ):
         answer = await shop.ask("GET", f"/v1/usage?{query}", token=shop.acme.program_token)
         assert answer.status_code == 400, query
-        assert answer.json()["error"]["params"]["field"] == field
+        assert answer.json()["error"]["params"]["field"] == field, query
 
 
 async def test_any_span_is_answered(shop: Served) -> None:

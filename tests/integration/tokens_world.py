@@ -26,13 +26,13 @@ def challenge(scope: str = "", error: str = "") -> str:
     return f"{REALM}{scope}{error}"
 
 
-def refused(answer: httpx.Response, status: int, expected: str) -> None:
-    """Check a refusal, and that HEAD differs by its body only."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers.get_list("www-authenticate") == [expected]
+def refused(answer: httpx.Response, status: int, expected: str, *, about: object = "") -> None:
+    """Check a refusal, and that HEAD differs by its body only; a failure shows the case `about`."""
+    assert answer.status_code == status, (about, answer.text)
+    assert answer.headers.get_list("www-authenticate") == [expected], about
     if answer.request.method != "HEAD":
         code = {401: "UNAUTHORIZED", 403: "DENIED"}[status]
-        assert [item["code"] for item in answer.json()["errors"]] == [code]
+        assert [item["code"] for item in answer.json()["errors"]] == [code], about
 
 
 DATA: Final = b"a layer"
