@@ -14,10 +14,13 @@ def until(
     found: Callable[[], T],
     words: str | Callable[[], object] = "it has not come about",
     *,
-    seconds: float = 90,
+    seconds: float = 50,
     pause: float = 0.02,
 ) -> T:
     """Return what is found, as soon as that is true; `words` say what is wrong if it never is.
+
+    It gives up before the time limit of a test does, which would not say what was awaited. A test
+    with a longer limit, which waits for whole programs, may ask for more `seconds`.
 
     It looks after a millisecond, then less and less often, at last after each `pause` of seconds.
     """
@@ -33,7 +36,7 @@ async def until_so(
     holds: Callable[[], object],
     words: str | Callable[[], object] = "it has not come about",
     *,
-    seconds: float = 90,
+    seconds: float = 50,
 ) -> None:
     """Return when something is so; `words` say what is wrong if it never is."""
     end = time.monotonic() + seconds

@@ -317,7 +317,7 @@ class Fleet:
             except httpx.TransportError:
                 return False
 
-        until(is_ready, lambda: f"{self.log(NODES[0])}\n{self.log(NODES[1])}")
+        until(is_ready, lambda: f"{self.log(NODES[0])}\n{self.log(NODES[1])}", seconds=90)
 
 
 @contextmanager

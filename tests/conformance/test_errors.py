@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.client import Repository
 from tests.conformance.content import OCI_MANIFEST, blob, config, digest_of, image_manifest
-from tests.conformance.expect import STANDARD_CODES, errors_of
+from tests.conformance.expect import STANDARD_CODES, empty, errors_of
 
 ABSENT = "sha256:" + "0" * 64
 
@@ -97,3 +97,29 @@ def test_warnings_have_the_standard_form(repository: Repository, path: str) -> N
         code, agent, text = warning.split(" ", 2)
         assert (code, agent) == ("299", "-")
         assert isinstance(json.loads(text), str)
+
+
+HEADED = {
+    "unknown-blob": f"/blobs/{ABSENT}",
+    "unknown-tag": "/manifests/latest",
+    "malformed-digest": "/blobs/nonsense",
+}
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("path", HEADED.values(), ids=HEADED)
+@pytest.mark.parametrize("exists", [True, False])
+def test_head_of_a_refusal_equals_get_without_body(
+    repository: Repository, path: str, *, exists: bool
+) -> None:
+    """Ours after RFC 9110 §9.3.2: HEAD has GET's status and headers, and no body."""
+    if exists:
+        repository.push_blob(blob())
+    get = repository.http.get(f"/v2/{repository}{path}")
+    head = repository.http.head(f"/v2/{repository}{path}")
+    assert get.status_code in {400, 404}
+    empty(head, get.status_code)
+    own = {"x-request-id", "date"}
+    assert {name: value for name, value in head.headers.items() if name not in own} == {
+        name: value for name, value in get.headers.items() if name not in own
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from tests.conformance.client import Registry, Repository
@@ -46,6 +48,29 @@ def test_unknown_method_is_405_with_allow(
     response = repository.http.request(method, url)
     refused(response, 405, "UNSUPPORTED")
     assert {method.strip() for method in response.headers["allow"].split(",")} == allowed
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/v2/", 200),
+        ("POST", "/v2/{name}/blobs/uploads/", 202),
+        ("PUT", "/v2/{name}/manifests/latest", 400),
+        ("DELETE", "/v2/{name}/manifests/latest", 404),
+        ("PATCH", "/v2/", 405),
+    ],
+)
+def test_every_answer_names_the_api_and_the_request(
+    repository: Repository, method: str, path: str, status: int
+) -> None:
+    """Ours: `Docker-Distribution-Api-Version` and an `X-Request-Id` on every answer."""
+    answers = [repository.http.request(method, path.format(name=repository)) for _ in range(2)]
+    for answer in answers:
+        assert answer.status_code == status, answer.text
+        assert answer.headers["docker-distribution-api-version"] == "registry/2.0"
+    first, second = (uuid.UUID(answer.headers["x-request-id"]) for answer in answers)
+    assert first != second
 
 
 @pytest.mark.entrepot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.client import Repository, location_of
+from tests.conformance.client import Repository, location_of, with_query
 from tests.conformance.content import Content, blob
 from tests.conformance.expect import empty, pullable, refused
 
@@ -209,3 +209,31 @@ def test_cancel(repository: Repository, chunk: bytes) -> None:
     empty(response, 204)
     assert repository.http.get(upload).status_code == 404
     assert repository.append(upload, b"more").status_code == 404
+
+
+@pytest.mark.entrepot
+@pytest.mark.parametrize("method", ["GET", "PATCH", "PUT", "DELETE"])
+@pytest.mark.parametrize("state", ["closed", "cancelled", "foreign", "foreign-begun"])
+def test_session_that_is_none_of_the_repository_is_unknown(
+    repository: Repository, state: str, method: str
+) -> None:
+    """Ours: 404 `BLOB_UPLOAD_UNKNOWN` after the end of a session, and in other repositories."""
+    content, other = blob(), repository.another()
+    upload, sent, is_foreign = repository.start_upload(), 0, state.startswith("foreign")
+    if state == "foreign-begun":
+        sent = len(content.body) // 2
+        upload = location_of(repository.append(upload, content.body[:sent], 0))
+    if state == "closed":
+        assert repository.finish(upload, content.digest, content.body).status_code == 201
+    elif state == "cancelled":
+        empty(repository.http.delete(upload), 204)
+    else:
+        other.push_blob(blob())
+    asked = upload.replace(repository, other) if is_foreign else upload
+    url = with_query(asked, digest=content.digest) if method == "PUT" else asked
+    body = content.body if method in {"PATCH", "PUT"} else b""
+    refused(repository.http.request(method, url, content=body), 404, "BLOB_UPLOAD_UNKNOWN")
+    if is_foreign:
+        assert repository.finish(upload, content.digest, content.body[sent:]).status_code == 201
+    elif state == "closed":
+        assert repository.get_blob(content.digest).content == content.body

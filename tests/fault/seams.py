@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from cloudcore.db.base import Database
 from registry.blobstore.base import BlobStore, DataKey, Staged, Stored
@@ -43,6 +43,13 @@ class Steps:
         self.take(f"after {name}")
 
 
+def passed_on(inner: object, name: str, names: Collection[str]) -> Any:  # noqa: ANN401 - any
+    """Return an attribute of what stands behind a seam, if it is one of these names."""
+    if name not in names:
+        raise AttributeError(f"{name} is neither a step nor passed on", name=name)
+    return getattr(inner, name)
+
+
 class SteppingDatabase(PassingDatabase):
     """A database whose every write is two steps: before it, and after it was committed."""
 
@@ -62,12 +69,27 @@ class SteppingDatabase(PassingDatabase):
 class SteppingStore:
     """A store whose every call that changes bytes is two steps; other calls are passed on."""
 
+    STEPS: Final = frozenset(
+        {
+            *("stage", "resume", "stage_copy", "discard"),
+            *("remove_duplicate", "set_aside", "take_back"),
+        }
+    )
+    PASSED_ON: Final = frozenset(
+        {
+            *("open", "open_staged", "open_stored", "check", "check_cached"),
+            *("resumable", "check_room", "partitions", "scan_alone"),
+            *("list_objects", "list_ids", "list_staged", "list_orphans"),
+            *("generation", "note_generation", "delete", "delete_orphan"),
+        }
+    )
+
     def __init__(self, store: BlobStore, steps: Steps) -> None:
         self._store = store
         self._steps = steps
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a store
-        return getattr(self._store, name)
+        return passed_on(self._store, name, self.PASSED_ON)
 
     async def stage(self, *arguments: Any, **options: Any) -> Staged:  # noqa: ANN401 - as the store
         return await self._opened("stage", self._store.stage(*arguments, **options))
@@ -109,12 +131,15 @@ class SteppingStore:
 class SteppingStaged:
     """Staged bytes of a `SteppingStore`."""
 
+    STEPS: Final = frozenset({"rewind", "write", "flush", "commit", "discard"})
+    PASSED_ON: Final = frozenset({"offset", "aclose"})
+
     def __init__(self, staged: Staged, steps: Steps) -> None:
         self._staged = staged
         self._steps = steps
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of staged bytes
-        return getattr(self._staged, name)
+        return passed_on(self._staged, name, self.PASSED_ON)
 
     async def rewind(self, *arguments: Any, data_key: DataKey | None) -> None:  # noqa: ANN401
         with self._steps.both("rewind"):

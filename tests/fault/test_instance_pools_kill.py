@@ -203,11 +203,11 @@ def test_the_service_is_killed_between_steps_and_goes_on(
 
     until(instances)
     install.kill()
-    until(is_active, "two instances run")
+    until(is_active, "two instances run", seconds=90)
     before = install.shims()
     assert before.keys() == {each["id"] for each in instances()}
     install.kill()
-    until(lambda: len(instances()) == 2 and is_active())
+    until(lambda: len(instances()) == 2 and is_active(), seconds=90)
     assert install.shims() == before, "they were adopted"
     for each in instances():
         assert body_of(install.instances / each["id"]) == b"1"
@@ -221,10 +221,12 @@ def test_the_service_is_killed_between_steps_and_goes_on(
     install.call("PATCH", path, {"image": "web:2"})
     seen = [{each["id"] for each in instances()}]
     for _ in range(2):
-        until(lambda: {each["id"] for each in instances()} != seen[-1], "the roll goes on")
+        until(
+            lambda: {each["id"] for each in instances()} != seen[-1], "the roll goes on", seconds=90
+        )
         seen.append({each["id"] for each in instances()})
         install.kill()
-    until(is_active, "the roll has ended")
+    until(is_active, "the roll has ended", seconds=90)
     assert {each["image_digest"] for each in instances()} == {images["2"]}
     assert not before.keys() & install.shims().keys()
     assert install.shims().keys() == {each["id"] for each in instances()}
@@ -238,7 +240,7 @@ def test_the_service_is_killed_between_steps_and_goes_on(
     assert install.ask("DELETE", path).status_code == 204
     install.kill()
     assert install.ask("DELETE", path).status_code == 204
-    until(lambda: install.ask("GET", path).status_code == 404, "the pool is gone")
+    until(lambda: install.ask("GET", path).status_code == 404, "the pool is gone", seconds=90)
     assert install.ask("DELETE", path).status_code == 204
     assert install.shims() == {}
     assert [each for each in install.instances.iterdir() if not each.name.startswith(".")] == []

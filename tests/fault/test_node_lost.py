@@ -179,7 +179,7 @@ def look_now(fleet: LiveFleet) -> None:
 def each_until(is_so: Callable[[Thing], bool], *things: Thing) -> None:
     """Wait until something is so of all things."""
     for each in things:
-        until(partial(is_so, each), f"it does not come about: {each.path}")
+        until(partial(is_so, each), f"it does not come about: {each.path}", seconds=90)
 
 
 def test_what_is_on_a_killed_node_starts_nowhere_else_and_returns(fleet: LiveFleet) -> None:
@@ -220,7 +220,7 @@ def test_what_is_on_a_killed_node_starts_nowhere_else_and_returns(fleet: LiveFle
     each_until(lambda each: len(each.processes(east)) == 2, balancer, pool)
     for each in (balancer, pool):
         assert before[each] < each.processes(east), "the one that lived was kept"
-    until(lambda: cluster.shown(west)["status"] == "stopped")
+    until(lambda: cluster.shown(west)["status"] == "stopped", seconds=90)
     assert not any(each.processes(west) for each in lost)
     assert answers(balancer)
     for each in (*lost, other):

@@ -143,16 +143,22 @@ class Form(NamedTuple):
 
     name: str
     limits: Limits
+    calls: frozenset[str]
+    """Those that a push makes: each has a step before and one after it."""
     is_sealed: bool = False
     fewest_steps: int = 30
 
 
+_ROWS: Final = frozenset({"_create", "_record_rows", "put_manifest"})
+_SMALL: Final = _ROWS | {"begin_in_target", "_keep"}
+_BYTES: Final = frozenset({"stage", "resume", "rewind", "write", "flush", "commit"})
+_LARGE: Final = _ROWS | _BYTES | {"_take_free", "advance_upload"}
 FORMS: Final = (
-    Form("files", IN_FILES),
-    Form("inline", Limits(), fewest_steps=12),
-    Form("inline, sealed", Limits(), is_sealed=True, fewest_steps=12),
-    Form("inline at first", Limits(inline_max_bytes=HALF)),
-    Form("sealed", IN_FILES, is_sealed=True),
+    Form("files", IN_FILES, _LARGE | {"_begin"}),
+    Form("inline", Limits(), _SMALL, fewest_steps=12),
+    Form("inline, sealed", Limits(), _SMALL, is_sealed=True, fewest_steps=12),
+    Form("inline at first", Limits(inline_max_bytes=HALF), _LARGE | {"begin_in_target"}),
+    Form("sealed", IN_FILES, _LARGE | {"_begin"}, is_sealed=True),
 )
 
 
@@ -229,6 +235,7 @@ def leaked(url: str, folder: Path) -> tuple[set[str], set[str]]:
 def test_a_push_goes_on_after_a_strike_at_any_step(
     migrated_file: Path, tmp_path: Path, strike: Callable[[], NoReturn], form: Form
 ) -> None:
+    struck = set()
     for number in itertools.count():
         here = tmp_path / str(number)
         here.mkdir()
@@ -237,6 +244,7 @@ def test_a_push_goes_on_after_a_strike_at_any_step(
         step = asyncio.run(struck_push(url, here / "blobs", form, number, strike))
         if not step:
             break
+        struck.add(step)
         objects, staged = leaked(url, here / "blobs")
         # Bytes of one blob may be left to the collector where their row was never written, or
         # where nobody was left to remove them.
@@ -244,4 +252,5 @@ def test_a_push_goes_on_after_a_strike_at_any_step(
         if strike is fail and step != "after stage":
             assert not staged, step
         shutil.rmtree(here)
+    assert struck == {f"{moment} {call}" for moment in ("before", "after") for call in form.calls}
     assert number >= form.fewest_steps

@@ -25,6 +25,7 @@ from tests.integration.serving_app import SampleApplication, answer
 from tests.waiting import until
 
 SHUTDOWN_SECONDS: Final = 2.0
+ENDS_LATE: Final = "ends late"
 
 
 async def control_plane(scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,6 +95,7 @@ class LateWorker(ServerWorker):
     """Takes longer to end than the supervisor waits before its second SIGTERM."""
 
     def close(self) -> None:
+        sys.stderr.write(f"{ENDS_LATE}\n")
         time.sleep(5 * AGAIN_SECONDS)
         super().close()
 
@@ -108,6 +110,7 @@ def main(workers: int, metrics_port: int) -> int:
     """Serve until told to stop; return the exit status."""
     configure_logging()
     if os.environ.get("LATE"):
+        assert server.__dict__["ServerWorker"] is ServerWorker  # or nothing would be replaced
         vars(server)["ServerWorker"] = LateWorker
     return server.run(
         make_application,

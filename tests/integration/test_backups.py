@@ -373,6 +373,24 @@ async def test_a_deletion_that_fails_says_so_and_goes_on_and_holds_up_nobody(
     assert [each["id"] for each in await world.list(cluster)] == [second["id"]]
 
 
+async def test_two_deletions_that_fail_do_not_wake_each_other(
+    world: BackupWorld, cluster: Cluster
+) -> None:
+    both = [await world.made(cluster) for _ in range(2)]
+    refusals = 40
+    world.archive.failures += [BackupFailed("the bucket cannot be reached")] * refusals
+    for each in both:
+        assert (await world.delete(each)).status_code == 202
+    minutes = 4
+    await world.work()
+    await world.work(after=61, times=minutes)
+    tries = refusals - len(world.archive.failures)
+    assert 1 + minutes <= tries <= 2 * (1 + minutes)  # one a minute, or one for each of the two
+    world.archive.failures.clear()
+    await world.work(after=61, times=2)
+    assert await world.list(cluster) == []
+
+
 async def test_a_backup_whose_bucket_was_deleted_goes(world: BackupWorld, cluster: Cluster) -> None:
     made = await world.made(cluster)
     world.archive.failures.append(BucketGone("the bucket was deleted"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -33,7 +34,7 @@ class Cache(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cache]:
+def served_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cache]:
     """Serve a cache by three workers."""
     with scripted_upstream() as upstream, pytest.MonkeyPatch.context() as environment:
         environment.setenv("ENTREPOT_UPSTREAM_ALLOWED", upstream.url)
@@ -44,14 +45,41 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cache]:
             yield Cache(upstream, signed_in)
 
 
+@pytest.fixture
+def cache(served_cache: Cache) -> Iterator[Cache]:
+    """Return the cache; its upstream has no script of another test."""
+    upstream = served_cache.upstream
+    script, most_tags = upstream.script, upstream.most_tags
+    yield served_cache
+    upstream.script, upstream.most_tags = script, most_tags
+
+
 def test_a_hundred_pulls_by_several_workers_cost_one_fetch(cache: Cache) -> None:
     digest = cache.upstream.add_blob(BLOB)
     cache.upstream.add_image("team/app", "1", BLOB)
     url, headers = cache.reach("team/app")
     assert httpx.get(f"{url}/manifests/1", headers=headers).is_success
+    release, under_way = threading.Event(), 0
+
+    def hold(asked: Asked) -> Answer | None:
+        if asked.method != "GET" or digest not in asked.path:
+            return None
+        told = cache.upstream.truth(asked)
+        return Answer(told.status, told.headers, [BLOB[:-1], release, BLOB[-1:]])
+
+    cache.upstream.script = hold
+
+    async def trace(event: str, _: object) -> None:
+        """Let the upstream send the last byte once the last pull is being answered."""
+        nonlocal under_way
+        under_way += event == "http11.receive_response_headers.complete"
+        if under_way == PULLS:
+            release.set()
 
     async def pull(client: httpx.AsyncClient) -> bytes:
-        answer = await client.get(f"{url}/blobs/{digest}", headers=headers)
+        answer = await client.get(
+            f"{url}/blobs/{digest}", headers=headers, extensions={"trace": trace}
+        )
         assert answer.is_success, answer.text
         return answer.content
 
@@ -60,7 +88,10 @@ def test_a_hundred_pulls_by_several_workers_cost_one_fetch(cache: Cache) -> None
         async with httpx.AsyncClient(timeout=60, limits=limits) as client:
             return await asyncio.gather(*(pull(client) for _ in range(PULLS)))
 
-    assert asyncio.run(pull_all()) == [BLOB] * PULLS
+    try:
+        assert asyncio.run(pull_all()) == [BLOB] * PULLS
+    finally:
+        release.set()
     asked = cache.upstream.asked
     fetched = [each for each in asked if digest in each.path and each.method == "GET"]
     assert len(fetched) == 1, asked

@@ -94,7 +94,9 @@ def test_the_command_line_loads_no_server() -> None:
 
 def test_a_server_loads_no_other_commands() -> None:
     code = "from registry.cli.main import main\ntry: main(['serve', '--help'])\n"
-    loaded = loaded_by(f"{code}except SystemExit: {TELL}")
+    status = "sys.stderr.write(f' status={end.code}')"
+    loaded = loaded_by(f"{code}except SystemExit as end: {TELL}; {status}")
+    assert "status=0" in loaded
     assert "registry.cli.server.commands" in loaded
     assert not loaded & {"registry.cli.commands.tags", "registry.cli.commands.completion"}
 

@@ -16,9 +16,12 @@ from cloudcore.billing.tables import embedded_charges, invoice_charges
 from cloudcore.db.base import Connection
 from cloudcore.db.statement import Statement
 from cloudcore.errors import InvoicePaymentAttemptsExhausted
+from cloudcore.jobs.kinds import Done, Next
 from cloudcore.jobs.outbox import outbox
+from cloudcore.jobs.queue import Job
 from tests.databases import on_both_databases, opened
 from tests.integration.billing_world import DAY, World
+from tests.jobs import run_due
 
 RATE_HEADERS: Final = ("x-ratelimit-limit", "x-ratelimit-reset", "retry-after")
 
@@ -169,6 +172,34 @@ async def test_five_days_of_declines_end_the_tries(billed: World) -> None:
     found = await shown(billed, invoice)
     assert (found["status"], found["attempts"]) == ("failed", 5)
     assert len(await ledger(billed)) == 5
+
+
+@on_both_databases
+async def test_an_invoice_that_is_retried_while_its_job_ends_is_paid_all_the_same(
+    billed: World,
+) -> None:
+    """The end of a job drops what it was woken for; so the end itself looks once more."""
+    invoice = await billed.owing("tok_chargeDeclined")
+    for _ in range(charging.MAX_ATTEMPTS):
+        await billed.ask("POST", pay_path(invoice))
+    assert (await shown(billed, invoice))["status"] == "failed"
+    await billed.add_method("tok_visa")
+    kind = charging.job_kind(billed.needs)
+    ends: list[str] = []
+
+    async def retried_meanwhile(job: Job) -> Next | Done:
+        outcome = await charging.pay(billed.needs, job)
+        if isinstance(outcome, Done) and not ends:
+            ends.append(job.id)
+            now = billed.needs.clock()
+            await billed.needs.database.write(charging.decide, invoice["id"], "retry", now)
+        return outcome
+
+    retried = replace(kind, step=retried_meanwhile)
+    await run_due(billed.served.database, [retried], billed.served.clock)
+    assert len(ends) == 1
+    found = await shown(billed, invoice)
+    assert (found["status"], found["attempts"]) == ("paid", 0)
 
 
 async def test_without_a_payment_method_nothing_is_declined(billed: World) -> None:

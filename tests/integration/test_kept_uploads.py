@@ -98,6 +98,7 @@ async def test_a_wrong_digest_ends_the_session(keyed: KeyedRegistry) -> None:
     assert (await put(keyed, location)).status == 404
 
 
+@on_both_databases
 @pytest.mark.parametrize("column", ["body", "wrapped_data_key", "stage_id", "received_bytes"])
 async def test_a_damaged_row_never_becomes_a_blob(keyed: KeyedRegistry, column: str) -> None:
     location = await patched(keyed, DATA)
@@ -128,6 +129,7 @@ async def test_without_proof_the_bytes_are_opened(
     assert await keyed.pull(DIGEST) == (200, DATA)
 
 
+@on_both_databases
 async def test_it_is_read_through_the_key_that_is_bound_by_then(keyed: KeyedRegistry) -> None:
     location = await patched(keyed, DATA)
     new = await keyed.make_key("new")
@@ -137,6 +139,7 @@ async def test_it_is_read_through_the_key_that_is_bound_by_then(keyed: KeyedRegi
     assert await keyed.pull(DIGEST) == (200, DATA)
 
 
+@on_both_databases
 async def test_it_is_refused_if_its_key_was_disabled(keyed: KeyedRegistry) -> None:
     key = await keyed.make_key("new")
     await keyed.make_repository("app")

@@ -42,6 +42,11 @@ async def path(served: Served) -> str:
     return f"/{(await make(served, 'jobs'))['id']}"
 
 
+async def depth(served: Served, path: str) -> dict[str, Any]:
+    """Return how many messages a queue has, and the age of the oldest."""
+    return dict((await done(served, "GET", path))["queue"]["depth"])
+
+
 async def test_names_are_an_accounts_own(served: Served) -> None:
     first = await make(served, "app")
     assert (await refused(served, "POST", "", {"name": "app"}, 409)) == {"name": "app"}
@@ -70,14 +75,15 @@ async def test_messages_are_sent_leased_and_acknowledged(served: Served, path: s
     batch = {"messages": [{"body": "b"}, {"body": "c", "delay_seconds": 9}, {"body": "d"}]}
     more = await done(served, "POST", f"{path}/messages", batch)
     assert [list(each) for each in more["messages"]] == [["id", "sent_at"]] * 3
+    served.clock.advance(7)
     lease = {"max_messages": 5, "lease_seconds": 60}
     leased = (await done(served, "POST", f"{path}/messages/lease", lease))["messages"]
     assert [each["body"] for each in leased] == ["a\u2028", "b", "d"]
     assert [each["attributes"] for each in leased] == [attributes, {}, {}]
     assert leased[0]["id"] == sent["messages"][0]["id"]
     assert {each["lease_count"] for each in leased} == {1}
-    depth = (await done(served, "GET", path))["queue"]["depth"]
-    assert (depth["visible"], depth["leased"], depth["delayed"]) == (0, 3, 1)
+    counts = {"visible": 0, "leased": 3, "delayed": 1}
+    assert await depth(served, path) == {**counts, "oldest_age_seconds": 7}
     ids = [each["lease_id"] for each in leased]
     first = await done(
         served, "POST", f"{path}/messages/acknowledge", {"lease_ids": [ids[0], "no"]}
@@ -98,6 +104,8 @@ async def test_messages_are_sent_leased_and_acknowledged(served: Served, path: s
     assert len((await done(served, "POST", f"{path}/messages/extend", held))["extended"]) == 3
     await done(served, "POST", f"{path}/purge")
     assert (await done(served, "POST", f"{path}/messages/lease", {}))["messages"] == []
+    empty = {"visible": 0, "leased": 0, "delayed": 0}
+    assert await depth(served, path) == {**empty, "oldest_age_seconds": None}
 
 
 REFUSED: Final[tuple[tuple[object, str], ...]] = (

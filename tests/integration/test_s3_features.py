@@ -320,6 +320,7 @@ async def test_open_uploads_end_with_their_bucket(
     assert len([each for each in events if each["outcome"] == "succeeded"]) == 1
 
 
+@on_both_databases
 @pytest.mark.parametrize("presentation", ["s3", "v1"])
 async def test_an_upload_that_begins_while_its_bucket_is_deleted_is_what_keeps_it(
     s3: S3Client, presentation: str, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,7 @@ from typing import IO
 import pytest
 
 from tests.integration.serving_app import Client
-from tests.integration.serving_process import SHUTDOWN_SECONDS
+from tests.integration.serving_process import ENDS_LATE, SHUTDOWN_SECONDS
 from tests.loaded import Program, program_environment, start_loaded
 from tests.postgresql import free_port
 from tests.waiting import until
@@ -156,6 +156,7 @@ def test_ctrl_c_waits_for_no_balancer(workers: int) -> None:
 def test_a_signal_that_comes_after_the_drain_is_no_failure() -> None:
     status, log = start(2, LATE="1").stop(signal.SIGINT)
     assert status == 0, log
+    assert log.count(ENDS_LATE) == 2
 
 
 def test_workers_of_a_killed_supervisor_drain_at_once() -> None:

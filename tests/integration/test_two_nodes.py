@@ -269,7 +269,7 @@ def test_runs_begun_through_both_are_done_once_and_seen_by_both(
         found = [node.call("GET", f"{path}/{each['id']}")["run"]["status"] for each in begun]
         return {str(each) for each in found}
 
-    until(lambda: statuses(west) == {"succeeded"})
+    until(lambda: statuses(west) == {"succeeded"}, seconds=90)
     assert statuses(east) == {"succeeded"}
     runs = {each["id"] for each in begun}  # one that is asked for while one goes on is that one
     with psycopg.connect(fleet.database) as connection:

@@ -204,7 +204,7 @@ async def test_a_wrong_credential_fails_at_auth_and_is_not_told() -> None:
         refused = await probed(asked)
         assert (refused.ok, refused.stage) == (False, "auth")
         assert CANARY not in refused.message
-        broken = await probed(asked, secret_sealed=KEYRING.seal(b"x", "another rule"))
+        broken = await probed(asked, secret_sealed=seal_secret(KEYRING, "another", CANARY))
         assert (broken.ok, broken.stage, broken.http_status) == (False, "auth", None)
 
 

@@ -17,6 +17,7 @@ from registry.blobstore.base import BlobStore, DataKey, Staged, Stored
 from registry.blobstore.sweeper import Deleted
 from registry.oci.digest import Digest
 from tests.dying import PassingConnection
+from tests.fault.seams import passed_on
 from tests.memory_store import MemoryStore
 from tests.property.interleaving import Died, Interleaving
 
@@ -119,13 +120,24 @@ class _SteppingConnection(PassingConnection):
 class SteppedStore:
     """A store whose every call is a step, and each item of a list another."""
 
+    STEPS: Final = frozenset(
+        {
+            *("open", "open_staged", "open_stored", "check", "check_cached"),
+            *("stage", "resume", "stage_copy", "resumable", "discard", "remove_duplicate"),
+            *("list_objects", "list_ids", "list_staged", "list_orphans"),
+            *("set_aside", "take_back", "delete", "delete_orphan"),
+            *("generation", "note_generation"),
+        }
+    )
+    PASSED_ON: Final = frozenset({"check_room", "partitions", "scan_alone"})
+
     def __init__(self, store: BlobStore, step: Callable[[str], None]) -> None:
         self._store = store
         self.step = step
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any method of a store
-        passed = getattr(self._store, name)
-        if name in _WITHOUT_STEP:
+        passed = passed_on(self._store, name, self.STEPS | self.PASSED_ON)
+        if name in self.PASSED_ON:
             return passed
         if name.startswith("list_"):
             return partial(self._listed, name, passed)
@@ -175,9 +187,6 @@ class SteppedStore:
         return Deleted(object_ids)
 
 
-_WITHOUT_STEP: Final = ("check_room", "partitions", "scan_alone")
-
-
 class InterleavedStore(SteppedStore):
     """A `SteppedStore` in memory."""
 
@@ -189,12 +198,15 @@ class InterleavedStore(SteppedStore):
 class InterleavedStaged:
     """Staged bytes of an `InterleavedStore`; to write is no step, for nobody else sees them."""
 
+    STEPS: Final = frozenset({"rewind", "flush", "commit", "discard", "aclose"})
+    PASSED_ON: Final = frozenset({"offset", "write"})
+
     def __init__(self, staged: Staged, step: Callable[[str], None]) -> None:
         self._staged = staged
         self._step = step
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of staged bytes
-        return getattr(self._staged, name)
+        return passed_on(self._staged, name, self.PASSED_ON)
 
     async def rewind(self, *arguments: Any, data_key: DataKey | None) -> None:  # noqa: ANN401
         self._step("rewind")

@@ -121,10 +121,15 @@ def list_cases() -> Iterator[Case]:
 
 def referrer_cases() -> Iterator[Case]:
     """Yield the cases of referrers (R)."""
-    for case, digest in {"nonsense": "nonsense", "md5": "md5:" + "0" * 32, "dots": ".."}.items():
-        for repository in ("{repo}", "{account}/nowhere"):
+    for case, digest in {
+        "nonsense": "nonsense",
+        "md5": "md5:" + "0" * 32,
+        "dots": "..",
+        "upper-case": "sha256:" + "A" * 64,
+    }.items():
+        for where, repository in {"present": "{repo}", "absent": "{account}/nowhere"}.items():
             path = f"GET /v2/{repository}/referrers/{digest}"
-            yield asked(f"R1-{case}-{repository[-4:-1]}", path, 400, "DIGEST_INVALID")
+            yield asked(f"R1-{case}-{where}", path, 400, "DIGEST_INVALID")
     index = {"content-type": "application/vnd.oci.image.index.v1+json"}
     yield asked("R2-none", f"GET {REFERRERS}", 200, answer=index)
     yield asked("R3-absent", "GET /v2/{repo}/referrers/{absent}", 200, answer=index)
@@ -151,7 +156,12 @@ def delete_and_mount_cases() -> Iterator[Case]:
     yield asked("X5-layer-in-use", "DELETE /v2/{repo}/blobs/{layer}", 405, "UNSUPPORTED")
     yield asked("X7-child-in-use", "DELETE /v2/{repo}/manifests/{image}", 405, "UNSUPPORTED")
     mount = "POST /v2/{scratch}/blobs/uploads/?mount="
-    for case, digest in {"nonsense": "nonsense", "empty": "", "md5": "md5:" + "0" * 32}.items():
+    for case, digest in {
+        "nonsense": "nonsense",
+        "empty": "",
+        "md5": "md5:" + "0" * 32,
+        "upper-case": "sha256:" + "A" * 64,
+    }.items():
         request = f"POST /v2/{{repo}}/blobs/uploads/?mount={digest}&from={{other}}"
         yield asked(f"X12-{case}", request, 400, "DIGEST_INVALID")
     for case, source in {
