@@ -176,7 +176,7 @@ def test_statements_are_found() -> None:
     by_description = found.pop("cloudcore.resources.rows._statements")
     assert by_description == "dict[str, Statement]"
     # The object is what is named.
-    for maker in ("quotas.limits", "nodes.rows", "objects.stored_rows"):
+    for maker in ("quotas.limits", "objects.stored_rows"):
         assert found.pop(f"cloudcore.{maker}.__init__") == "None"
     assert set(found.values()) - {by_description} == {"Statement"}, found
 
