@@ -22,6 +22,7 @@ from cloudcore.serving.asgi import UNIT_BYTES, Receive, Scope, Send
 from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.limits import ServerLimits
 from tests.control_plane import Options, make_world, open_world
+from tests.dying import PassingDatabase
 from tests.integration.serving_app import RunningServer, serving
 from tests.soak import times
 from tests.thing_files import MIB, MOST, PART, Shelf, file_routes
@@ -50,7 +51,8 @@ def shelf(tmp_path: Path) -> Shelf:
 @pytest.fixture
 def server(shelf: Shelf) -> Iterator[RunningServer]:
     """Serve the family and its files; nothing here asks the database."""
-    world = make_world(cast("Database", None), Options(more=file_routes(shelf)))
+    nowhere = PassingDatabase(cast("Database", None))
+    world = make_world(nowhere, Options(more=file_routes(shelf)))
     world.tokens.add("reader")
     world.tokens.restrict(
         "reader", {"effect": "allow", "actions": ["test:GetThing"], "resources": ["*"]}
