@@ -35,7 +35,7 @@ BACKUP: Final = {
     "sqlite": ("taking copy_database 1 after",),
     "postgresql": (
         "postgresql write_catalog 1 after",
-        "postgresql Progress 4 before",  # amid the dump
+        "postgresql CopyProgress 4 before",  # amid the dump
         "postgresql _write 1 after",
     ),
 }
@@ -49,7 +49,7 @@ TAKEN: Final = (
 RESTORE: Final = {
     "sqlite": ("restoring _restore_database 1 before",),
     "postgresql": (
-        "postgresql Progress 4 before",  # pg_restore has not read the list of what there is
+        "postgresql CopyProgress 4 before",  # pg_restore has not read the list of what there is
         "postgresql feed 1 after",
     ),
 }
@@ -76,12 +76,12 @@ def kill(place: str, command: Callable[[], int]) -> None:
     """Let a process of its own run a command, and kill itself at a place."""
     name, function, number, when = place.split()
     module = import_module(f"registry.backup.{name}")
+    call = getattr(module, function)  # a child without it would go on as a second run of the tests
     child = os.fork()
     if child == 0:
         if name == "postgresql":
             module._CHUNK = PIECE  # type: ignore[attr-defined]
-        dying = die_at(int(number), getattr(module, function), after=when == "after")
-        setattr(module, function, dying)
+        setattr(module, function, die_at(int(number), call, after=when == "after"))
         try:
             command()
         finally:
@@ -149,7 +149,7 @@ def test_what_a_killed_restoration_has_left_running_is_in_nobodys_way(
     """``pg_restore`` has all of the dump by then, and may still bring it, or not."""
     site.push_and_back_up()
     dump = site.target / site.manifest().database.file
-    kill(f"postgresql Progress {ceil(dump.stat().st_size / PIECE)} before", site.restore)
+    kill(f"postgresql CopyProgress {ceil(dump.stat().st_size / PIECE)} before", site.restore)
     assert site.restore() == 0
     assert "0 violations, 0 orphans" in capsys.readouterr().out
     site.serve(pulled(LAYER), site.restored)
