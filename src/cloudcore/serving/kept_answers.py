@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, Generic, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -65,35 +66,43 @@ class Looked(NamedTuple):
 class Siblings:
     """What is known of answers whose proofs differ in the last of `given` alone."""
 
-    __slots__ = ("__weakref__", "_earlier", "_lately", "revision", "version")
+    __slots__ = ("__weakref__", "_lately", "_more", "_sent", "revision", "version")
 
     def __init__(self) -> None:
         self.version: int | None = None
         """The database's when some were read last."""
         self.revision: Hashable = None
         """At that version; None if it is not known."""
-        self._lately: dict[KeptAnswer, None] = {}
-        """Those with `look_at_many` that were sent since the version changed."""
-        self._earlier: dict[KeptAnswer, None] = {}
-        """Those that were sent at the version before, and are not proved yet."""
+        self._sent: dict[KeptAnswer, None] = {}
+        """Those with `look_at_many`, the one that was sent last at the end."""
+        self._lately = 0
+        """How often one was sent since the version changed."""
+        self._more = 0
+        """How many others the next read takes at most."""
 
     def note_sent(self, answer: KeptAnswer) -> None:
-        """Let an answer be proved with others after the next commit."""
-        self._lately[answer] = None
+        """Let an answer be among the first that are proved with others after the next commit."""
+        self._sent.pop(answer, None)
+        self._sent[answer] = None
+        self._lately += 1
 
     def take(self, answer: KeptAnswer, version: int) -> list[KeptAnswer]:
-        """Return `answer` and those to prove with it at a version of the database."""
+        """Return `answer` and those to prove with it at a version of the database.
+
+        The first read after a commit takes as many as were sent since the commit before, each
+        further one twice as many as the last: a lone client costs little, and many few reads.
+        """
         if version != self.version:
             self.version, self.revision = version, None
-            self._earlier, self._lately = self._lately, {}
-        self._earlier.pop(answer, None)
-        most = min(len(self._earlier), MOST_TOGETHER - 1)
-        return [answer, *(self._earlier.popitem()[0] for _ in range(most))]
+            self._more, self._lately = max(1, self._lately), 0
+        most, self._more = min(self._more, MOST_TOGETHER - 1), 2 * self._more
+        last = islice(reversed(self._sent), 4 * MOST_TOGETHER)
+        others = (each for each in last if each.version != version and each is not answer)
+        return [answer, *islice(others, most)]
 
     def drop(self, answer: KeptAnswer) -> None:
         """Forget an answer that is not kept any more."""
-        self._lately.pop(answer, None)
-        self._earlier.pop(answer, None)
+        self._sent.pop(answer, None)
 
 
 class KeepTerms(NamedTuple):
