@@ -125,6 +125,7 @@ class Clients:
         until(
             lambda: len(self.acknowledged) > before,
             lambda: "\n".join([*self.refusals[-4:], *self.wrong]),
+            seconds=90,  # a node that is silent may hold the repository's lock for a minute
         )
 
     def _push(self, number: int, machine: Containers) -> None:
@@ -210,7 +211,7 @@ def kill(clients: Clients, what: str) -> None:
         with clients.signed_in() as http:
             fleet.kill_database()
             for node in map(fleet.url_of, NODES):
-                until(partial(is_refused, http, node), lambda: "it needs no database")
+                until(partial(is_refused, http, node), lambda: "it needs no database", seconds=90)
         fleet.start_database()
 
 
@@ -249,7 +250,7 @@ def silence_database(clients: Clients) -> None:
     first, last = [*clients.acknowledged.values()][-2:]
     with clients.signed_in() as http:
         move(http, other, first)
-        until(lambda: digest_at(http, deaf) == first, lambda: "it is not moved")
+        until(lambda: digest_at(http, deaf) == first, lambda: "it is not moved", seconds=90)
         assert digest_at(http, deaf) == first, "it is kept by now"
         way.hold()
         move(http, other, last)
@@ -259,7 +260,7 @@ def silence_database(clients: Clients) -> None:
         assert is_clear(refused)
         clients.wait_for_another()
         way.release()
-        until(lambda: digest_at(http, deaf) == last, lambda: "it does not hear again")
+        until(lambda: digest_at(http, deaf) == last, lambda: "it does not hear again", seconds=90)
 
 
 def silence_store(clients: Clients) -> None:
@@ -291,7 +292,7 @@ def move(http: httpx.Client, node: str, digest: str) -> None:
         assert answer.is_success or is_clear(answer), answer.text
         return answer.is_success
 
-    until(is_moved, lambda: "no lock is given up")
+    until(is_moved, lambda: "no lock is given up", seconds=90)
 
 
 def digest_at(http: httpx.Client, node: str) -> str | None:
