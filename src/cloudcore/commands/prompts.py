@@ -48,7 +48,8 @@ def is_sent_in_the_clear(url: str) -> bool:
 def check_plain_http(url: str, *, is_accepted: bool) -> None:
     """Check that a secret may be sent to `url`: ask at a terminal, unless that is accepted.
 
-    Raise `CommandFailure` if the answer is not yes; `Misuse` if there is no terminal.
+    Raise `CommandFailure` if the person does not answer yes; `Misuse` if there is no terminal to
+    ask at.
     """
     if not is_sent_in_the_clear(url):
         return

@@ -95,10 +95,15 @@ class Siblings:
         if version != self.version:
             self.version, self.revision = version, None
             self._more, self._lately = max(1, self._lately), 0
-        most, self._more = min(self._more, MOST_TOGETHER - 1), 2 * self._more
+        most = min(self._more, MOST_TOGETHER - 1)
+        self._more = 2 * most
+        answer.taken = version
         last = islice(reversed(self._sent), 4 * MOST_TOGETHER)
-        others = (each for each in last if each.version != version and each is not answer)
-        return [answer, *islice(others, most)]
+        unread = (each for each in last if version not in (each.version, each.taken))
+        others = list(islice(unread, most))
+        for each in others:
+            each.taken = version
+        return [answer, *others]
 
     def drop(self, answer: KeptAnswer) -> None:
         """Forget an answer that is not kept any more."""
@@ -129,6 +134,7 @@ class KeptAnswer:
         "siblings",
         "size",
         "status_line",
+        "taken",
         "users",
         "version",
     )
@@ -140,6 +146,8 @@ class KeptAnswer:
         self.looks_with_others = self.proof is not None and self.proof.look_at_many is not None
         self.version: int | None = None
         """The database's when it was proved last."""
+        self.taken: int | None = None
+        """The database's for which a read of it was begun last, by its siblings or itself."""
         self.revision: Hashable = None
         """That of its proof then."""
         self.size = ANSWER_BYTES + len(self.before) + len(self.after)

@@ -71,8 +71,8 @@ class CreatePullThroughCacheRule(RequestBody):
     keep_unpulled_days: KeepDays | None = None
     """Cached images that were not pulled for so many days go; null: they stay."""
     max_bytes: MaxBytes | None = None
-    """Above this size of all that is cached, the images go that were pulled longest ago; null:
-    there is no limit."""
+    """Limit of all that is cached: above it, the images that were pulled longest ago are deleted;
+    null for no limit."""
     enabled: bool = True
     """If false, what is cached is served, and nothing is fetched."""
 

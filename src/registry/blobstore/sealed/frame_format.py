@@ -119,10 +119,8 @@ class FrameCipher:
     def of_header(cls, header: bytes, data_key: DataKey, object_id: str) -> FrameCipher:
         """Return the cipher of stored bytes that begin with `header`.
 
-        Raises:
-            SealBroken: the header was made with another key, for another context or object, or was
-                changed; or it is no header, or of an unknown version.
-
+        Raise `SealBroken` if it is no header, has an unknown version, was changed, or was made with
+        another key or for another context or object.
         """
         if len(header) != HEADER_BYTES or not header.startswith((_FIXED, _FIXED_PACKED)):
             raise SealBroken("the header is not one of a sealed object of format 1")

@@ -166,8 +166,8 @@ def delete_with_children(
     be deleted are reported one by one, as in a batch. If the index itself cannot (it is listed or
     pinned), its children stay too.
 
-    Raise `ManifestUnknown` if there is no such image, `Conflict` if it is no index, or more than
-    `MAX_MEMBERS` manifests are under it.
+    Raise `ManifestUnknown` if there is no such image; `Conflict` if it is not an index, or has more
+    than `MAX_MEMBERS` manifests under it.
     """
     repository = lock_visible_repository(tx, found)
     manifest = get_manifest_row(tx, found, reference)
