@@ -26,6 +26,7 @@ from cloudcore.loadbalancer.haproxy import HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
 from tests.fault.balancer_to_death import BALANCER as BALANCER  # noqa: PLC0414 - for tests
 from tests.tools import require_tool
+from tests.waiting import until_accepted
 
 T = TypeVar("T")
 _CLONE_NEWNET: Final = 0x40000000
@@ -78,10 +79,11 @@ class Server:
         """End, with all connections."""
         assert self._server is not None
         self._server.close()
+        await until_accepted()
         for serving in self._connections:
             serving.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        await asyncio.sleep(0)  # for those that were accepted last
+        await until_accepted()
 
     def target(self, *, is_draining: bool = False) -> TargetPlan:
         """Return the target that this is."""

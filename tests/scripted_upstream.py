@@ -24,6 +24,8 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from tests.waiting import until_accepted
+
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
 CONFIG: Final = "application/vnd.oci.image.config.v1+json"
@@ -349,8 +351,7 @@ async def _stop(
             for each in waiting:  # a handshake that its client does not go on with
                 each.cancel()
     await asyncio.get_running_loop().shutdown_default_executor()
-    for _ in range(3):  # an aborted transport closes its socket one turn of the loop later
-        await asyncio.sleep(0)
+    await until_accepted()
 
 
 async def _serve(

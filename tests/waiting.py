@@ -1,4 +1,4 @@
-"""Wait until something has come about that other processes or threads do, which tell nothing."""
+"""Wait until something has come about that others do, which tell nothing."""
 
 from __future__ import annotations
 
@@ -43,3 +43,14 @@ async def until_so(
     while not holds():
         assert time.monotonic() < end, words() if callable(words) else words
         await asyncio.sleep(0.01)  # the processors are of those who bring it about
+
+
+async def until_accepted() -> None:
+    """Return when what a closed server has accepted is handed over, and what is aborted is closed.
+
+    A connection becomes a task some turns of the loop after it was accepted, and an aborted one
+    closes its socket a turn later. A loop that ends before that leaves sockets to the collector of
+    garbage, which warns of them in a later test.
+    """
+    for _ in range(10):
+        await asyncio.sleep(0)

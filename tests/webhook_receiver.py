@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tests.waiting import until_accepted
+
 
 class Received(NamedTuple):
     """One request."""
@@ -83,12 +85,13 @@ class Receiver:
 
     async def close(self) -> None:
         """End the connections, also those that wait."""
+        await until_accepted()
         for task in tuple(self.under_way):
             task.cancel()
         await asyncio.gather(*self.under_way, return_exceptions=True)
         for writer in self.writers:  # what nobody reads would keep its socket open
             writer.transport.abort()
-        await asyncio.sleep(0)  # the transports close in the next round
+        await until_accepted()
 
 
 @asynccontextmanager

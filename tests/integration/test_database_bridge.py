@@ -19,6 +19,7 @@ from registry.composition.database_archive import s3_endpoint
 from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.postgresql import free_port
+from tests.waiting import until_accepted
 
 
 @asynccontextmanager
@@ -39,6 +40,7 @@ async def echoing(shown: tuple[Path, Path] | None) -> AsyncIterator[int]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=tls)
     async with server:
         yield server.sockets[0].getsockname()[1]
+    await until_accepted()
 
 
 async def asked(bridge: Bridge, sent: bytes) -> bytes:
