@@ -183,6 +183,16 @@ class ProgramMachine:
                     found.update(map(int, (group / "cgroup.procs").read_text().split()))
         return found
 
+    def first_process(self, program_id: str) -> int:
+        """Return the one that started the others: numbers begin anew, so the least may be later."""
+        found = self.processes(program_id)
+        return next(each for each in found if _parent_of(each) not in found)
+
+    def last_process(self, program_id: str) -> int:
+        """Return one that has started no other."""
+        found = self.processes(program_id)
+        return next(iter(found - {_parent_of(each) for each in found}))
+
     def left(self) -> Left:
         """Count what there is."""
         base = str(self.base)
@@ -234,6 +244,10 @@ def _namespaces(processes: Iterable[int]) -> Iterator[str]:
     for pid in processes:
         with contextlib.suppress(OSError):
             yield str(Path(f"/proc/{pid}/ns/net").readlink())
+
+
+def _parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _processes_in(base: str) -> Sequence[int]:

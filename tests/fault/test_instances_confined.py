@@ -255,7 +255,7 @@ def test_no_file_of_the_service_is_seen_and_ids_are_nobodys_here(
     driving.says(instance_id, "begun")
     said = output(on, driving, f"cat /proc/self/mountinfo; ls {on.base} {on.top}; true")
     assert str(on.top) not in said.replace(f"ls: {on.base}", "").replace(f"ls: {on.top}", "")
-    program = max(on.processes(instance_id))
+    program = on.last_process(instance_id)
     uids = set(Path(f"/proc/{program}/status").read_text().split("Uid:")[1].split("\n")[0].split())
     assert uids == {str(FIRST_INSTANCE_UID if on.runtime == "runc" else NOBODY)}
     every = [Path("/proc") / str(pid) / "cmdline" for pid in on.left().processes]
@@ -290,7 +290,7 @@ def test_shims_are_together_in_a_group_that_gives_way_to_the_service(
         group = next(line.split(":")[2] for line in of_shim.splitlines() if ":cpu:" in line)
         assert group.endswith("/entrepot-shims")
         assert (Path("/sys/fs/cgroup/cpu") / group[1:] / "cpu.shares").read_text() == "512\n"
-        program = Path(f"/proc/{max(on.processes(instance_id))}/cgroup").read_text()
+        program = Path(f"/proc/{on.last_process(instance_id)}/cgroup").read_text()
         assert f"/entrepot-{instance_id}\n" in program
         assert "shims" not in program
 
