@@ -26,7 +26,7 @@ from cloudcore.loadbalancer.haproxy import HaproxyDriver
 from cloudcore.loadbalancer.replicas import Replicas
 from tests.fault.balancer_to_death import BALANCER as BALANCER  # noqa: PLC0414 - for tests
 from tests.tools import require_tool
-from tests.waiting import until_accepted
+from tests.waiting import close_server, turns
 
 T = TypeVar("T")
 _CLONE_NEWNET: Final = 0x40000000
@@ -78,12 +78,11 @@ class Server:
     async def die(self) -> None:
         """End, with all connections."""
         assert self._server is not None
-        self._server.close()
-        await until_accepted()
+        await close_server(self._server)
         for serving in self._connections:
             serving.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
-        await until_accepted()
+        await turns()
 
     def target(self, *, is_draining: bool = False) -> TargetPlan:
         """Return the target that this is."""

@@ -24,7 +24,7 @@ from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from tests.waiting import until_accepted
+from tests.waiting import close_server, turns
 
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -338,7 +338,7 @@ async def _stop(
     server: asyncio.Server, served: ScriptedUpstream, tasks: set[asyncio.Task[None]]
 ) -> None:
     """End the server, and its connections, which `tasks` serve."""
-    server.close()
+    await close_server(server)
     for event in served.held:
         event.set()
     own = asyncio.current_task()
@@ -351,7 +351,7 @@ async def _stop(
             for each in waiting:  # a handshake that its client does not go on with
                 each.cancel()
     await asyncio.get_running_loop().shutdown_default_executor()
-    await until_accepted()
+    await turns()
 
 
 async def _serve(

@@ -45,12 +45,20 @@ async def until_so(
         await asyncio.sleep(0.01)  # the processors are of those who bring it about
 
 
-async def until_accepted() -> None:
-    """Return when what a closed server has accepted is handed over, and what is aborted is closed.
+async def close_server(server: asyncio.Server) -> None:
+    """Take no further connection, let those that were taken become tasks, and close a server.
 
-    A connection becomes a task some turns of the loop after it was accepted, and an aborted one
-    closes its socket a turn later. A loop that ends before that leaves sockets to the collector of
-    garbage, which warns of them in a later test.
+    One that was taken in the same turn of the loop would find no server any more, which fails in
+    `asyncio` and leaves its socket to the collector of garbage: that warns of it in any test.
     """
+    loop = asyncio.get_running_loop()
+    for each in server.sockets:
+        loop.remove_reader(each.fileno())
+    await turns()
+    server.close()
+
+
+async def turns() -> None:
+    """Let a loop hand over what was accepted, or close what was aborted: both take some turns."""
     for _ in range(10):
         await asyncio.sleep(0)

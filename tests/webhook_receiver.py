@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.waiting import until_accepted
+from tests.waiting import close_server, turns
 
 
 class Received(NamedTuple):
@@ -85,13 +85,12 @@ class Receiver:
 
     async def close(self) -> None:
         """End the connections, also those that wait."""
-        await until_accepted()
         for task in tuple(self.under_way):
             task.cancel()
         await asyncio.gather(*self.under_way, return_exceptions=True)
         for writer in self.writers:  # what nobody reads would keep its socket open
             writer.transport.abort()
-        await until_accepted()
+        await turns()
 
 
 @asynccontextmanager
@@ -103,5 +102,5 @@ async def webhook_receiver(address: str = "127.0.0.1") -> AsyncIterator[Receiver
     try:
         yield receiver
     finally:
-        server.close()
+        await close_server(server)
         await receiver.close()

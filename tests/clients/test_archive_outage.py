@@ -37,7 +37,7 @@ from tests.archive_world import ArchiveWorld, OwnAuthority, open_archive_world, 
 from tests.jobs import run_due
 from tests.postgresql import free_port
 from tests.tools import missing, require_tool
-from tests.waiting import until_accepted, until_so
+from tests.waiting import close_server, turns, until_so
 
 pytestmark = pytest.mark.timeout(300)
 FIRST_UID: Final = 285_000
@@ -62,12 +62,11 @@ class Way:
 
     async def shut(self) -> None:
         if self._server is not None:
-            self._server.close()
-            await until_accepted()
+            await close_server(self._server)
         for each in self._passing:
             each.cancel()
         await asyncio.gather(*self._passing, return_exceptions=True)
-        await until_accepted()
+        await turns()
 
     async def _accept(self, near: asyncio.StreamReader, to_near: asyncio.StreamWriter) -> None:
         try:

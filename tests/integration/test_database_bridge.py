@@ -19,7 +19,7 @@ from registry.composition.database_archive import s3_endpoint
 from registry.settings.settings import Settings
 from tests.certificates import self_signed
 from tests.postgresql import free_port
-from tests.waiting import until_accepted
+from tests.waiting import close_server
 
 
 @asynccontextmanager
@@ -38,9 +38,10 @@ async def echoing(shown: tuple[Path, Path] | None) -> AsyncIterator[int]:
         writer.close()
 
     server = await asyncio.start_server(echo, "127.0.0.1", 0, ssl=tls)
-    async with server:
+    try:
         yield server.sockets[0].getsockname()[1]
-    await until_accepted()
+    finally:
+        await close_server(server)
 
 
 async def asked(bridge: Bridge, sent: bytes) -> bytes:
