@@ -166,7 +166,7 @@ def issue_token(
     tokens: AccessTokens, role: AssumableRole, jti: str, sid: str, expires_at: int, now: int
 ) -> str:
     """Return an access token of a role's session, issued at `now`."""
-    crn = iam_crn(role.account_id, "role", role.name)
+    crn = role.crn
     of = {"account_id": role.account_id, "sid": sid}
     return tokens.issue(crn, jti, expires_at, issued_at=now, **of)
 
@@ -230,7 +230,7 @@ def _assume(
         [role.account_id],
         principal=source.crn,
         source=source.source,
-        resource=iam_crn(role.account_id, "role", role.name),
+        resource=role.crn,
         details={"session_name": name},
     )
     sessions.OPEN.tell(tx, role.account_id, use, asked.now)
@@ -263,7 +263,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
     role_caller = find_role_caller(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
-        ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
+        ctx.asked = TRUST_ACTION, role.crn
     if source.kind is not PrincipalKind.USER:
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()

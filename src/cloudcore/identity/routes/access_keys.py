@@ -10,10 +10,9 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import invalid_field
-from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import authorized, shown
+from cloudcore.identity.routes.common import authorized
 from cloudcore.identity.rows.service_accounts import (
     ACCESS_KEYS,
     SERVICE_ACCOUNTS,
@@ -107,23 +106,11 @@ def new_key(
     return made, made.row(ctx.keyring, ctx.new_id(), *of, now, wanted.description, expires_at)
 
 
-def _record(owner: ServiceAccount, key: AccessKey) -> AccessKeyRecord:
-    crn = iam_crn(key.account_id, "access-key", key.access_key_id)
-    return shown(AccessKeyRecord, key, crn=crn, service_account=SERVICE_ACCOUNTS.reference(owner))
+_KEY: Final = Answers(AccessKeyRecord, "access_key")
+NEW_KEY: Final = Answers(NewAccessKeyRecord, "access_key", noun="new access key")
 
 
-_KEY: Final = Answers(AccessKeyRecord, "access_key", _record)
-
-
-def new_key_record(owner: ServiceAccount, secret: str, key: AccessKey) -> NewAccessKeyRecord:
-    """Return a new access key with its secret as a response body."""
-    return shown(NewAccessKeyRecord, _record(owner, key), secret_access_key=secret)
-
-
-_NEW: Final = Answers(NewAccessKeyRecord, "access_key", new_key_record, noun="new access key")
-
-
-@_NEW.creates(_PATH, "iam:CreateAccessKey")
+@NEW_KEY.creates(_PATH, "iam:CreateAccessKey")
 async def create_access_key(
     service_account_id: FromPath[str], ctx: Context, data: JSONBody[CreateAccessKey | None] = None
 ) -> Reply[ResponseBody]:
@@ -133,7 +120,7 @@ async def create_access_key(
     return await ctx.commit(
         service_accounts.create_access_key,
         row,
-        wrap=partial(_NEW.one, owner, made.secret),
+        wrap=partial(NEW_KEY.one, service_account=owner.reference, secret_access_key=made.secret),
         location=lambda key: f"/v1/service-accounts/{owner.id}/access-keys/{key.id}",
     )
 
@@ -144,7 +131,8 @@ async def list_service_account_keys(
 ) -> ResponseBody:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    return await _KEY.page(ctx, ACCESS_KEYS, (owner.account_id, owner.id), owner)
+    of = owner.account_id, owner.id
+    return await _KEY.page(ctx, ACCESS_KEYS, of, service_account=owner.reference)
 
 
 @_KEY.gets(_PATH + "/{key_id:str}", "iam:GetAccessKey")
@@ -154,7 +142,7 @@ async def get_access_key(
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
     found = await ctx.database.read(ACCESS_KEYS.get, (owner.account_id, owner.id), key_id)
-    return _KEY.one(owner, found)
+    return _KEY.one(found, service_account=owner.reference)
 
 
 @_KEY.updates(_PATH + "/{key_id:str}", "iam:UpdateAccessKey", **CHECKED)
@@ -179,7 +167,7 @@ async def update_access_key(
         key_id,
         changes,
         now,
-        wrap=partial(_KEY.one, owner),
+        wrap=partial(_KEY.one, service_account=owner.reference),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from cloudcore.identity.routes.common import PeopleQuery
 from cloudcore.identity.rows.owned import Listed, OwnedRows, Owner
 from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.caller_kinds import account_of
@@ -25,15 +24,19 @@ class Answers(RecordAnswers[B]):
         owner: Owner,
         *of: object,
         query: type[PageQuery] = PageQuery,
+        **more: object,
     ) -> ResponseBody:
-        """Return the page of an owner's rows that a request asks for; `show` takes `of` too."""
+        """Return the page of an owner's rows that a request asks for.
+
+        `show` takes `of` and `more` too. The field of `query` called after the rows' label selects
+        the row that has it.
+        """
         asked = ctx.query(query)
-        label = asked.name if isinstance(asked, NamedPageQuery) else None
-        label = asked.address if isinstance(asked, PeopleQuery) else label
+        label: str = getattr(asked, rows.label, None) or ""
         found, meta = await read_page(
-            ctx, asked, rows.list, rows.count, owner, label or "", key=rows.sort_key
+            ctx, asked, rows.list, rows.count, owner, label, key=rows.sort_key
         )
-        return self.many([self.show(*of, each) for each in found], meta)
+        return self.many([self.show(*of, each, **more) for each in found], meta)
 
     async def page_of_account(self, ctx: RequestContext, rows: OwnedRows[Any]) -> ResponseBody:
         """Return the page of the account's rows that a request asks for, if policies allow it."""

@@ -13,7 +13,6 @@ from cloudcore.resource_names import Crn, lower_ids
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
-from cloudcore.wire import ResponseBody, rfc3339
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
@@ -38,14 +37,12 @@ class PeopleQuery(PageQuery):
     email: str | None = None
     """Only the one with this e-mail address."""
 
-    @property
-    def address(self) -> str:
-        """Return the address in lower case, or nothing."""
-        return (self.email or "").lower()
+    def __post_init__(self) -> None:
+        """Read the address in lower case, as it is stored."""
+        self.email = self.email and self.email.lower()
 
 
 T = TypeVar("T", bound=Owned)
-B = TypeVar("B", bound=ResponseBody)
 
 
 async def authorized(ctx: RequestContext, rows: OwnedRows[T], found_id: str) -> T:
@@ -66,16 +63,3 @@ def parse_crn(text: str, field: str) -> Crn:
     except InvalidInput as error:
         words = f"{field}: {error.message}"
         raise InvalidInput(words, field=field, reason="malformed_crn") from None
-
-
-def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field
-    """Return a record with the fields of a row or of another record, and `more`.
-
-    Moments of rows (``…_at``) become texts.
-    """
-    for name in record.__struct_fields__:
-        if name not in more:
-            value = getattr(row, name)
-            is_moment = name.endswith("_at") and isinstance(value, int)
-            more[name] = rfc3339(value) if is_moment else value
-    return record(**more)

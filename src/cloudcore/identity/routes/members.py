@@ -10,9 +10,9 @@ from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.errors import AccessDenied, Conflict, TooManyAttempts
 from cloudcore.identity.credentials import hash_of
-from cloudcore.identity.names import email_address, person_crn
+from cloudcore.identity.names import email_address
 from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Email, PeopleQuery, shown
+from cloudcore.identity.routes.common import Email, PeopleQuery
 from cloudcore.identity.routes.organizations import (
     ORGANIZATION,
     ORGANIZATION_PATH,
@@ -20,11 +20,11 @@ from cloudcore.identity.routes.organizations import (
     authorized,
     membership_policy,
 )
-from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS, Invitation, Membership
+from cloudcore.identity.rows.organizations import INVITATIONS, MEMBERS
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import new_invitation
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import deletes
+from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
@@ -50,13 +50,7 @@ class MemberRecord(ResponseBody):
     created_at: RFC3339
 
 
-def _record(member: Membership) -> MemberRecord:
-    crn = person_crn(member.personal_organization_id, member.user_id)
-    user = ResourceRef(id=member.user_id, crn=crn, name=member.email)
-    return shown(MemberRecord, member, user=user, status="active")
-
-
-_MEMBER: Final = Answers(MemberRecord, "member", _record)
+_MEMBER: Final = Answers(MemberRecord, "member", partial(answer_of, MemberRecord, status="active"))
 
 
 @_MEMBER.lists(_PATH, "iam:ListMembers", PeopleQuery)
@@ -129,12 +123,8 @@ class NewInvitationRecord(InvitationRecord):
     code: str
 
 
-def _new(code: str, made: Invitation) -> NewInvitationRecord:
-    return shown(NewInvitationRecord, made, code=code)
-
-
-_INVITATION: Final = Answers(InvitationRecord, "invitation", partial(shown, InvitationRecord))
-_NEW: Final = Answers(NewInvitationRecord, "invitation", _new, noun="new invitation")
+_INVITATION: Final = Answers(InvitationRecord, "invitation")
+_NEW: Final = Answers(NewInvitationRecord, "invitation", noun="new invitation")
 
 
 @_NEW.creates(_INVITATIONS, "iam:InviteMember", resource_policy=membership_policy, statuses=(404,))
@@ -151,7 +141,7 @@ async def invite_member(
         raise AccessDenied("a personal organization has one member, and cannot invite others")
     email = email_address(data.email)
     new, code = new_invitation(ctx.new_id(), organization_id, email, data.role, ctx.clock())
-    return await ctx.commit(organizations.invite, new, wrap=partial(_NEW.one, code))
+    return await ctx.commit(organizations.invite, new, wrap=partial(_NEW.one, code=code))
 
 
 @_INVITATION.lists(_INVITATIONS, "iam:ListInvitations", PeopleQuery)

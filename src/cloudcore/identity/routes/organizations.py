@@ -11,18 +11,16 @@ from msgspec import UNSET, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.iam.policy import Policy
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import membership
 from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Title, shown
+from cloudcore.identity.routes.common import Title
 from cloudcore.identity.rows.organizations import JOINED, Joined, Organization
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.services import organizations
 from cloudcore.identity.services.organizations import check_founds_organizations
 from cloudcore.resource_names import Crn, Uuid
-from cloudcore.web.answers import deletes
+from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
-from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
@@ -56,20 +54,9 @@ class OrganizationRecord(ResponseBody):
     updated_at: RFC3339
 
 
-def _crn(organization_id: str) -> str:
-    return iam_crn(organization_id, "organization", organization_id)
-
-
-def organization_reference(organization_id: str, name: str) -> ResourceRef:
-    """Return a reference to an organization."""
-    return ResourceRef(id=organization_id, crn=_crn(organization_id), name=name)
-
-
-def _record(joined: Joined) -> OrganizationRecord:
-    return shown(OrganizationRecord, joined, crn=_crn(joined.id), status="active")
-
-
-ORGANIZATION: Final = Answers(OrganizationRecord, "organization", _record)
+ORGANIZATION: Final = Answers(
+    OrganizationRecord, "organization", partial(answer_of, OrganizationRecord, status="active")
+)
 ORGANIZATION_PATH: Final = "/v1/organizations/{organization_id:str}"
 
 
@@ -77,7 +64,7 @@ async def authorized(ctx: RequestContext, organization_id: str) -> Joined:
     """Authorize the route's action in an organization, and return it with the membership."""
     person = person_of(ctx)
     joined = await ctx.database.read(JOINED.get, person.id, organization_id)
-    ctx.authorize(_crn(organization_id), resource_policy=membership(joined.role, person.crn))
+    ctx.authorize(joined.crn, resource_policy=membership(joined.role, person.crn))
     return joined
 
 
@@ -109,12 +96,9 @@ async def create_organization(
     ctx.authorize(person.crn)
     await ctx.database.read(partial(check_founds_organizations, ctx), person.id)
     now = ctx.clock()
-    made = Organization(
-        id=ctx.new_id(), name=data.name, is_personal=False, created_at=now, updated_at=now
-    )
     return await ctx.commit(
         organizations.create_organization,
-        made,
+        Organization(ctx.new_id(), data.name, now, now),
         person.id,
         wrap=ORGANIZATION.one,
         location=lambda joined: f"/v1/organizations/{joined.id}",

@@ -12,26 +12,20 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import invalid_field
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.access_keys import (
+    NEW_KEY,
     CreateAccessKey,
     NewAccessKeyRecord,
     new_key,
-    new_key_record,
 )
 from cloudcore.identity.routes.actions import ResourceNames, TemplateName, document_of
 from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import (
-    Description,
-    Name,
-    Status,
-    authorized,
-    shown,
-)
+from cloudcore.identity.routes.common import Description, Name, Status, authorized
 from cloudcore.identity.routes.policies import PolicyRecord, policy_record
 from cloudcore.identity.rows.policies import POLICIES, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, AccessKey, ServiceAccount
 from cloudcore.identity.services import service_accounts
 from cloudcore.identity.services.policies import MAX_ATTACHMENTS
-from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant, SetUp
+from cloudcore.identity.services.service_accounts import NewAccessKey, NewGrant
 from cloudcore.resource_names import Uuid, check_name
 from cloudcore.web.answers import deletes
 from cloudcore.web.app import Context
@@ -96,11 +90,7 @@ class NewServiceAccount(ResponseBody):
     """With its secret, which is shown this once; only if a key was asked for."""
 
 
-def _record(found: ServiceAccount) -> ServiceAccountRecord:
-    return shown(ServiceAccountRecord, found, crn=SERVICE_ACCOUNTS.crn_of(found))
-
-
-_SERVICE_ACCOUNT: Final = Answers(ServiceAccountRecord, "service_account", _record)
+_SERVICE_ACCOUNT: Final = Answers(ServiceAccountRecord, "service_account")
 _ONE: Final = "/v1/service-accounts/{service_account_id:str}"
 
 
@@ -121,30 +111,29 @@ async def create_service_account(
     """
     check_name(data.name)
     now = ctx.clock()
-    made = ServiceAccount(
-        ctx.new_id(), account_of(ctx), data.name, data.description, "active", now, now
-    )
-    ctx.authorize(SERVICE_ACCOUNTS.crn_of(made))
+    made = ServiceAccount(ctx.new_id(), account_of(ctx), data.name, data.description, now, now)
+    ctx.authorize(made.crn)
     grants = [_new_grant(ctx, made, each) for each in data.grants]
     if grants:
-        ctx.authorize(SERVICE_ACCOUNTS.crn_of(made), action="iam:AttachPolicy")
+        ctx.authorize(made.crn, action="iam:AttachPolicy")
     key, row = _new_key(ctx, made, data.access_key)
 
-    def wrap(done: SetUp) -> NewServiceAccount:
-        answer = NewServiceAccount(service_account=_record(done.service_account))
+    def wrap(policies: Sequence[PolicyRow]) -> NewServiceAccount:
+        answer = NewServiceAccount(service_account=_SERVICE_ACCOUNT.show(made))
         if grants:
-            answer.policies = [*map(policy_record, done.policies)]
-        if key is not None and done.access_key is not None:
-            answer.access_key = new_key_record(made, key.secret, done.access_key)
+            answer.policies = [*map(policy_record, policies)]
+        if key is not None:
+            of = {"service_account": made.reference, "secret_access_key": key.secret}
+            answer.access_key = NEW_KEY.show(row, **of)
         return answer
 
     return await ctx.commit(
-        service_accounts.set_up_service_account,
+        service_accounts.create_service_account,
         made,
         grants,
         row,
         wrap=wrap,
-        location=lambda done: f"/v1/service-accounts/{done.service_account.id}",
+        location=lambda _: f"/v1/service-accounts/{made.id}",
     )
 
 
@@ -178,7 +167,7 @@ def _new_key(
     """Authorize the wanted access key, if any, and return it with its row."""
     if wanted is None:
         return None, None
-    ctx.authorize(SERVICE_ACCOUNTS.crn_of(owner), action="iam:CreateAccessKey")
+    ctx.authorize(owner.crn, action="iam:CreateAccessKey")
     return new_key(ctx, owner, wanted, owner.created_at)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, get_type_hints
 
 from sqlalchemy import ClauseElement, ColumnElement, Select, Table, and_, bindparam, func, select
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.rows import bound, columns, count, find_one, insert_new
 from cloudcore.db.statement import Statement, named, page
 from cloudcore.errors import NotFound
 from cloudcore.identity.names import iam_crn, missing
@@ -33,6 +33,22 @@ def _owner_values(owner: Owner) -> dict[str, str]:
     return {"owner": owner} if isinstance(owner, str) else {"account": owner[0], "owner": owner[1]}
 
 
+def _reader(make: Callable[..., T]) -> Callable[..., T]:
+    """Return what makes a row from columns; SQLite has numbers where a named tuple has flags."""
+    kinds = get_type_hints(make) if isinstance(make, type) else {}
+    flags = [number for number, kind in enumerate(kinds.values()) if kind is bool]
+    if not flags:
+        return make
+
+    def read(*columns: Any) -> T:  # noqa: ANN401 - of a database
+        values = [*columns]
+        for each in flags:
+            values[each] = bool(values[each])
+        return make(*values)
+
+    return read
+
+
 def _statements(**made: ClauseElement) -> dict[str, Statement]:
     return {name: Statement(each) for name, each in made.items()}
 
@@ -50,17 +66,21 @@ class Listed(Generic[T]):
         key: ColumnElement[Any],
         label: ColumnElement[Any],
         order: ColumnElement[Any],
-        sorted_by: str,
         counted: Select[Any] | None = None,
     ) -> None:
         """Make the statements.
 
-        `read` makes a row from the selected columns; errors name a row by `words`. `of` compares
+        `read`, a named tuple or a function, makes a row from the selected columns; errors name a
+        row by `words`. `of` compares
         the owner's column with `:owner`. Within an owner, `key` (an id) and `label` (a name or an
-        address) are unique. Lists are sorted by the column `order`, the field `sorted_by` of rows.
+        address) are unique. Lists are sorted by the column `order`.
         `counted` counts the same rows in fewer tables.
         """
-        self._read, self._words, self._sorted_by = read, words, sorted_by
+        self._words, self._sorted_by = words, str(order.key)
+        self.row: Final = _reader(read)
+        """Makes a row from the columns of `query`."""
+        self.label: Final = str(label.key)
+        """The column, and the field of rows and of queries of lists."""
         listed = of, named(label, "label")
         if counted is None:
             counted = query.with_only_columns(func.count(), maintain_column_froms=True)
@@ -73,8 +93,7 @@ class Listed(Generic[T]):
 
     def find(self, tx: Connection, owner: Owner, key: str) -> T | None:
         """Return the row of an id, or None."""
-        row = tx.row(self.statements["find"], **_owner_values(owner), key=key)
-        return self._read(*row) if row else None
+        return find_one(tx, self.row, self.statements["find"], **_owner_values(owner), key=key)
 
     def get(self, tx: Connection, owner: Owner, key: str) -> T:
         """Return the row of an id, or raise `NotFound`."""
@@ -85,8 +104,8 @@ class Listed(Generic[T]):
 
     def find_named(self, tx: Connection, owner: Owner, label: str) -> T | None:
         """Return the row of a label, or None."""
-        row = tx.row(self.statements["labelled"], **_owner_values(owner), label=label)
-        return self._read(*row) if row else None
+        of = {**_owner_values(owner), "label": label}
+        return find_one(tx, self.row, self.statements["labelled"], **of)
 
     def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
         """Return a page of an owner's rows; if `label` is not empty, only the row that has it."""
@@ -99,7 +118,7 @@ class Listed(Generic[T]):
 
     def read(self, rows: Sequence[Row]) -> Sequence[T]:
         """Return the rows of another query of the same columns."""
-        return [self._read(*row) for row in rows]
+        return [self.row(*row) for row in rows]
 
     def sort_key(self, found: T) -> str:
         """Return the value that a row is sorted by."""
@@ -140,7 +159,7 @@ class OwnedRows(Listed[T]):
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name not in computed]
         self._owner, self._has_account = owner, has_account
-        self._key, self._label = key, label
+        self._key = key
         self._changeable = changeable
         c, of = table.c, table.c[owner] == bindparam("owner")
         if has_account:
@@ -153,7 +172,6 @@ class OwnedRows(Listed[T]):
             key=c[key],
             label=c[label],
             order=c[sorted_by or label],
-            sorted_by=sorted_by or label,
             counted=select(func.count()).select_from(table),
         )
         is_it = of, c[key] == bindparam("key")
@@ -217,5 +235,5 @@ class OwnedRows(Listed[T]):
 
     def label_of(self, found: T) -> str:
         """Return the label of a row."""
-        label: str = getattr(found, self._label)
+        label: str = getattr(found, self.label)
         return label

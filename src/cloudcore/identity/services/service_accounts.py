@@ -53,7 +53,7 @@ class NewAccessKey(NamedTuple):
         hashed = hash_of(self.secret)
         sealed = keyring.seal(self.secret.encode(), sealing_context(self.access_key_id))
         of = key_id, account_id, service_account_id, self.access_key_id
-        return AccessKey(*of, hashed, sealed, "active", None, now, description, expires_at)
+        return AccessKey(*of, hashed, sealed, now, description, expires_at)
 
 
 def new_access_key() -> NewAccessKey:
@@ -123,22 +123,6 @@ class NewGrant(NamedTuple):
     attachment_id: str
 
 
-class SetUp(NamedTuple):
-    """A service account with its policies and its access key."""
-
-    service_account: ServiceAccount
-    policies: tuple[PolicyRow, ...]
-    access_key: AccessKey | None
-
-
-def create_service_account(tx: Connection, service_account: ServiceAccount) -> ServiceAccount:
-    """Create a service account without rights."""
-    increment_revision(tx, service_account.account_id)
-    if not SERVICE_ACCOUNTS.add(tx, service_account):
-        raise Conflict("there is a service account of this name", name=service_account.name)
-    return service_account
-
-
 def update_service_account(
     tx: Connection, account_id: str, service_account_id: str, changes: dict[str, Any], now: int
 ) -> ServiceAccount:
@@ -157,13 +141,13 @@ def delete_service_account(tx: Connection, account_id: str, service_account_id: 
     SERVICE_ACCOUNTS.remove(tx, account_id, service_account_id)
 
 
-def set_up_service_account(
+def create_service_account(
     tx: Connection,
-    service_account: ServiceAccount,
-    grants: Sequence[NewGrant],
-    access_key: AccessKey | None,
-) -> SetUp:
-    """Create a service account, a policy for each grant, and its access key if there is one.
+    new: ServiceAccount,
+    grants: Sequence[NewGrant] = (),
+    access_key: AccessKey | None = None,
+) -> Sequence[PolicyRow]:
+    """Create a service account, and its access key if there is one; return a policy of each grant.
 
     An existing policy with this name and document is attached unchanged: it may be left from a
     deleted service account of the same name.
@@ -171,21 +155,17 @@ def set_up_service_account(
     Raise `Conflict` if the name of the service account is taken, or that of a policy with another
     document, or the policies are too large together.
     """
-    made = create_service_account(tx, service_account)
-    policies = tuple(_grant(tx, made, each) for each in grants)
-    key = None if access_key is None else create_access_key(tx, access_key)
-    return SetUp(made, policies, key)
+    increment_revision(tx, new.account_id)
+    if not SERVICE_ACCOUNTS.add(tx, new):
+        raise Conflict("there is a service account of this name", name=new.name)
+    policies = [_grant(tx, new, each) for each in grants]
+    if access_key is not None:
+        create_access_key(tx, access_key)
+    return policies
 
 
 def _grant(tx: Connection, service_account: ServiceAccount, grant: NewGrant) -> PolicyRow:
     policy = create_or_find_policy(tx, grant.policy, grant.document)
-    attachment = Attachment(
-        grant.attachment_id,
-        policy.account_id,
-        policy.id,
-        service_account.id,
-        None,
-        grant.policy.created_at,
-    )
-    attach_policy(tx, attachment)
+    of = grant.attachment_id, policy.account_id, policy.id, service_account.id, None
+    attach_policy(tx, Attachment(*of, grant.policy.created_at))
     return policy

@@ -26,7 +26,6 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, SourceIdentity
-from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rights.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
@@ -274,7 +273,7 @@ def find_key(
     may_log_in = owner.is_usable(now) and not owner.is_suspended and is_allowed
     handle = "" if account is None else account.handle
     login = _login(owner, access_key_id, handle, now) if may_log_in else None
-    source = source_of_program(owner.account_id, owner.service_account)
+    source = owner.source
     refused = RefusedLogin(owner.account_id, source.crn, source, (source.crn,))
     return KnownLogin(owner.secret_sha256, login, refused)
 
