@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 from litestar import delete, get, patch, post
 from litestar.handlers import HTTPRouteHandler
@@ -14,10 +14,8 @@ from litestar.params import FromPath, JSONBody
 from cloudcore.resource_names import with_article
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Verb
+from cloudcore.web.answers import Decorator
 from cloudcore.web.app import Context, Needs
-from cloudcore.web.context import Reply
-
-H = TypeVar("H", bound=Callable[..., Any])
 
 
 class _Route(NamedTuple):
@@ -57,15 +55,18 @@ def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
     noun, one, many, bodies = with_article(of.of.noun), of.of.one, of.of.many, of.bodies
     created = f"Create {noun}. An account has at most {of.of.quota:,}."
     listed = f"List the account's {of.of.nouns}, oldest first."
-    reply, creates = _reply(of), {"statuses": (409,), "idempotent": True}
+    answers, reply = of.answers, of.answers.reply
+    creates = {"statuses": (409,), "idempotent": True}
     deletes = {"statuses": (409,)} if of.referrers else {}
     lists = {"query": bodies.query}
     routes: Mapping[Verb, _Route] = {
         "create": _Route(
             post, f"create_{one}", created, of.answer_create, reply, bodies.create, 201, creates
         ),
-        "list": _Route(get, f"list_account_{many}", listed, of.answer_list, bodies.page, opt=lists),
-        "get": _Route(get, f"get_{one}", f"Return {noun}.", of.answer_get, bodies.one),
+        "list": _Route(
+            get, f"list_account_{many}", listed, of.answer_list, answers.page_type, opt=lists
+        ),
+        "get": _Route(get, f"get_{one}", f"Return {noun}.", of.answer_get, answers.one_type),
         "update": _Route(
             patch, f"update_{one}", f"Change {noun}.", of.answer_update, reply, bodies.update
         ),
@@ -76,27 +77,15 @@ def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
     return tuple(_handler(of, verb, routes[verb]) for verb in of.of.methods)
 
 
-def answers_one(of: Methods[Any]) -> Callable[[H], H]:
-    """Return a decorator for a custom method that answers one of a resource, in `of`'s shape."""
-
-    def decorated(handler: H) -> H:
-        is_reply = "Reply" in str(handler.__annotations__["return"])
-        handler.__annotations__["return"] = _reply(of) if is_reply else of.bodies.one
-        return handler
-
-    return decorated
-
-
 def custom_method(
     of: Methods[Any], name: str, action: str, *, status: int = 200, statuses: tuple[int, ...] = ()
-) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
+) -> Decorator:
     """Return the decorator of a custom method: a repeatable POST that answers one of a resource.
 
     Its path is that of the resource, with `name` at the end.
     """
-    opt = {"action": action, "idempotent": True, **({"statuses": statuses} if statuses else {})}
-    register = post(f"{of.of.path_of_one}/{name}", status_code=status, opt=opt)
-    return lambda handler: register(answers_one(of)(handler))
+    path = f"{of.of.path_of_one}/{name}"
+    return of.answers.changes(path, action, status=status, statuses=statuses)
 
 
 def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
@@ -123,7 +112,3 @@ def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
     if more := of.statuses.get(verb):
         opt["statuses"] = (*opt.get("statuses", ()), *more)  # type: ignore[misc]
     return route.register(path, status_code=route.status, opt=opt)(handler)
-
-
-def _reply(of: Methods[Any]) -> Any:  # noqa: ANN401 - a type
-    return cast("Any", Reply)[of.bodies.one]

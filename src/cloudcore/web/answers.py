@@ -83,56 +83,63 @@ class RecordAnswers(Generic[B]):
 
     def wrapped(self, record: B) -> ResponseBody:
         """Return the answer with a record."""
-        made: ResponseBody = self._one_type(**{self._one: record})
+        made: ResponseBody = self.one_type(**{self._one: record})
         return made
 
     def many(self, records: Sequence[B], meta: PageMeta) -> ResponseBody:
         """Return the answer with a page of records."""
-        made: ResponseBody = self._page_type(**{_plural(self._one): records, "meta": meta})
+        made: ResponseBody = self.page_type(**{_plural(self._one): records, "meta": meta})
         return made
 
-    def creates(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return the decorator of a creation, which answers 201."""
-        return _route(post, path, action, self._reply, {"idempotent": True, **opt})
+    def creates(self, path: str, action: str, *, status: int = 201, **opt: object) -> Decorator:
+        """Return the decorator of a creation."""
+        return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
 
     def lists(
         self, path: str, action: str, query: type[PageQuery | UuidPage] = PageQuery, **opt: object
     ) -> Decorator:
         """Return the decorator of a list."""
-        return _route(get, path, action, self._page_type, {"query": query, **opt})
+        return _route(get, path, action, self.page_type, {"query": query, **opt})
 
     def gets(self, path: str, action: str, **opt: object) -> Decorator:
         """Return the decorator of a read of one."""
-        return _route(get, path, action, self._one_type, opt)
+        return _route(get, path, action, self.one_type, opt)
 
     def puts(self, path: str, action: str, **opt: object) -> Decorator:
         """Return the decorator of a creation or replacement at a path of its own."""
-        return _route(put, path, action, self._reply, opt)
+        return _route(put, path, action, self.reply, opt)
 
     def updates(self, path: str, action: str, **opt: object) -> Decorator:
         """Return the decorator of a change of fields."""
-        return _route(patch, path, action, self._reply, opt)
+        return _route(patch, path, action, self.reply, opt)
 
     def changes(self, path: str, action: str, *, status: int = 200, **opt: object) -> Decorator:
         """Return the decorator of another change."""
-        return _route(post, path, action, self._reply, {"idempotent": True, **opt}, status)
+        return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
+
+    def begins_deletion(self, path: str, action: str, **opt: object) -> Decorator:
+        """Return the decorator of a deletion that ends later, which answers 202."""
+        return _route(delete, path, action, self.reply, opt, 202)
 
     @cached_property
-    def _one_type(self) -> Any:  # noqa: ANN401 - a type
+    def one_type(self) -> Any:  # noqa: ANN401 - a type
+        """Return ``OneQueue``: a record under its name."""
         noun = with_article(self._noun)
         words = f"{noun[0].upper()}{noun[1:]}, wrapped."
         return _struct(f"One{self._named}", self._one, self._record, words)
 
     @cached_property
-    def _page_type(self) -> Any:  # noqa: ANN401 - a type
+    def page_type(self) -> Any:  # noqa: ANN401 - a type
+        """Return ``ManyQueues``: a page of records."""
         records = Sequence[self._record]  # type: ignore[name-defined]
         words = f"A page of {_plural(self._noun)}."
         name = f"Many{_plural(self._named)}"
         return _struct(name, _plural(self._one), records, words, meta=PageMeta)
 
     @property
-    def _reply(self) -> Any:  # noqa: ANN401 - a type
-        return cast("Any", Reply)[self._one_type]
+    def reply(self) -> Any:  # noqa: ANN401 - a type
+        """Return the type of a change's answer with a record."""
+        return cast("Any", Reply)[self.one_type]
 
 
 def deletes(path: str, action: str, **opt: object) -> Decorator:
