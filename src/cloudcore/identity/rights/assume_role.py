@@ -34,7 +34,7 @@ from cloudcore.identity.rights.role_trust import (
 )
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
-from cloudcore.identity.rows.service_accounts import find_key_expiry
+from cloudcore.identity.rows.service_accounts import find_key_owner_by_id
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.tokens.access_tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.keyring import Keyring
@@ -204,9 +204,9 @@ def _assume(
     expires_at = end_after(seconds, asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
-    key_end = find_key_expiry(tx, source.access_key_id or "")
+    key = find_key_owner_by_id(tx, source.access_key_id or "")
     session_end = sessions.find_session_end(tx, source.sid or "")
-    for end in (key_end, session_end):
+    for end in (key and key.expires_at, session_end):
         if end is not None:
             expires_at = min(expires_at, end - end % MICROSECONDS)
     name = asked.session_name or _session_name(source)

@@ -101,9 +101,9 @@ def new_key(
     ctx: RequestContext, owner: ServiceAccount, wanted: CreateAccessKey, now: int
 ) -> tuple[NewAccessKey, AccessKey]:
     """Generate a key of a service account; return it with its row."""
-    made, expires_at = new_access_key(), end_of(wanted.expires_at, now)
-    of = owner.account_id, owner.id
-    return made, made.row(ctx.keyring, ctx.new_id(), *of, now, wanted.description, expires_at)
+    made, end = new_access_key(), end_of(wanted.expires_at, now)
+    of = ctx.new_id(), *owner.as_owner
+    return made, made.row(ctx.keyring, *of, now, wanted.description, end)
 
 
 _KEY: Final = Answers(AccessKeyRecord, "access_key")
@@ -131,8 +131,7 @@ async def list_service_account_keys(
 ) -> ResponseBody:
     """List the access keys of a service account, oldest first."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    of = owner.account_id, owner.id
-    return await _KEY.page(ctx, ACCESS_KEYS, of, service_account=owner.reference)
+    return await _KEY.page(ctx, ACCESS_KEYS, owner.as_owner, service_account=owner.reference)
 
 
 @_KEY.gets(_PATH + "/{key_id:str}", "iam:GetAccessKey")
@@ -141,7 +140,7 @@ async def get_access_key(
 ) -> ResponseBody:
     """Return an access key; `key_id` is the id of the record."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    found = await ctx.database.read(ACCESS_KEYS.get, (owner.account_id, owner.id), key_id)
+    found = await ctx.database.read(ACCESS_KEYS.get, owner.as_owner, key_id)
     return _KEY.one(found, service_account=owner.reference)
 
 
@@ -162,8 +161,7 @@ async def update_access_key(
         changes["expires_at"] = end_of(data.expires_at, now)
     return await ctx.commit(
         service_accounts.update_access_key,
-        owner.account_id,
-        owner.id,
+        owner.as_owner,
         key_id,
         changes,
         now,
@@ -177,4 +175,4 @@ async def delete_access_key(
 ) -> None:
     """Delete an access key, with the login credentials that were made by it."""
     owner = await authorized(ctx, SERVICE_ACCOUNTS, service_account_id)
-    await ctx.database.write(service_accounts.delete_access_key, owner.account_id, owner.id, key_id)
+    await ctx.database.write(service_accounts.delete_access_key, owner.as_owner, key_id)

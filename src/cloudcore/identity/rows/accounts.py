@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, func, literal_column, select
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, find_one
-from cloudcore.db.statement import Statement, listed, paged, text_list
+from cloudcore.db.statement import Statement, TableLock, listed, paged, text_list
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.organizations import organization_reference
 from cloudcore.identity.rows.owned import Listed, OwnedRows
@@ -94,25 +92,7 @@ _RAISE_REVISION: Final = Statement(
 _IDS: Final = Statement(
     select(_a.handle, _a.id).where(_a.handle.in_(listed("words")) | _a.id.in_(listed("words")))
 )
-
-
-class _HoldAdding(ClauseElement):
-    """Block other transactions from inserting accounts until this one ends."""
-
-    inherit_cache = True
-
-
-@compiles(_HoldAdding, "sqlite")
-def _hold_sqlite(*_: object, **__: object) -> str:
-    return "SELECT 1"  # SQLite has a single writer
-
-
-@compiles(_HoldAdding, "postgresql")
-def _hold_postgresql(*_: object, **__: object) -> str:
-    return f"LOCK TABLE {accounts.name} IN SHARE ROW EXCLUSIVE MODE"
-
-
-_HOLD_ADDING: Final = Statement(_HoldAdding())
+_HOLD_ADDING: Final = Statement(TableLock(accounts))
 
 
 def hold_adding(tx: Connection) -> None:

@@ -38,6 +38,11 @@ class ServiceAccount(NamedTuple):
         return SERVICE_ACCOUNTS.crn_of(self)
 
     @property
+    def as_owner(self) -> tuple[str, str]:
+        """Return it as queries of its access keys take it."""
+        return self.account_id, self.id
+
+    @property
     def reference(self) -> ResourceRef:
         """Return the reference to it, for an answer."""
         return SERVICE_ACCOUNTS.reference(self)
@@ -164,7 +169,6 @@ _OWNERS: Final = (
 )
 _FIND: Final = Statement(_OWNERS.where(_k.access_key_id == bindparam("access_key_id")))
 _FIND_BY_ID: Final = Statement(_OWNERS.where(_k.id == bindparam("key_id")))
-_EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
 
 
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
@@ -175,9 +179,3 @@ def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
 def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
     """Return the access key with this id of its row, or None."""
     return find_one(tx, KeyOwner, _FIND_BY_ID, key_id=key_id)
-
-
-def find_key_expiry(tx: Connection, key_id: str) -> int | None:
-    """Return the expiry of a key by the id of its row; None if it has none or does not exist."""
-    row = tx.row(_EXPIRY, key_id=key_id)
-    return row[0] if row else None

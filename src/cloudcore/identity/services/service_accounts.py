@@ -78,33 +78,26 @@ def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
 
 
 def update_access_key(
-    tx: Connection,
-    account_id: str,
-    service_account_id: str,
-    key_id: str,
-    changes: dict[str, Any],
-    now: int,
+    tx: Connection, owner: tuple[str, str], key_id: str, changes: dict[str, Any], now: int
 ) -> AccessKey:
     """Change the given fields of a key; the sessions and logins made with it end with it.
 
     Raise `Conflict` if the key becomes active, and `MAX_ACTIVE` keys are active already.
     """
-    increment_revision(tx, account_id)
-    key = ACCESS_KEYS.get(tx, (account_id, service_account_id), key_id)
+    increment_revision(tx, owner[0])
+    key = ACCESS_KEYS.get(tx, owner, key_id)
     changed = key._replace(**changes)
     if changed.is_live(now) and not key.is_live(now):
-        _check_room(tx, service_account_id, now)
+        _check_room(tx, owner[1], now)
     if changed != key:
         ACCESS_KEYS.save(tx, changed)
     return changed
 
 
-def delete_access_key(
-    tx: Connection, account_id: str, service_account_id: str, key_id: str
-) -> None:
+def delete_access_key(tx: Connection, owner: tuple[str, str], key_id: str) -> None:
     """Delete a key, ending the sessions and login credentials made with it."""
-    increment_revision(tx, account_id)
-    ACCESS_KEYS.remove(tx, (account_id, service_account_id), key_id)
+    increment_revision(tx, owner[0])
+    ACCESS_KEYS.remove(tx, owner, key_id)
 
 
 def _check_room(tx: Connection, service_account_id: str, now: int) -> None:
