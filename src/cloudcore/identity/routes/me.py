@@ -20,7 +20,7 @@ from cloudcore.identity.oauth.attempts import attempt_of
 from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
 from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.users import UserRecord
-from cloudcore.identity.rows.organizations import JOINED, organization_reference
+from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.roles import AssumableRole, list_assigned
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import User, find_user
@@ -30,6 +30,7 @@ from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
+from cloudcore.web.organization_scope import organization_ref
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -61,7 +62,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
     if user is None:
         raise missing("user")
     current = find_current_organization(tx, sid) or user.organization_id
-    return user, organization_reference(current, JOINED.get(tx, user_id, current).name)
+    return user, organization_ref(current, JOINED.get(tx, user_id, current).name)
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})

@@ -11,10 +11,10 @@ from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_all, find_one
 from cloudcore.db.statement import Statement, TableLock, listed, paged, text_list
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rows.organizations import organization_reference
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import accounts, memberships, organizations
 from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.organization_scope import organization_ref
 
 _a = accounts.c
 _m = memberships.c
@@ -41,7 +41,7 @@ class Account(NamedTuple):
     def organization(self) -> ResourceRef | None:
         """Return the reference to its organization."""
         owner, name = self.organization_id, self.organization_name
-        return organization_reference(owner, name) if owner and name else None
+        return organization_ref(owner, name) if owner and name else None
 
 
 _every = (

@@ -18,12 +18,6 @@ _o = organizations.c
 _m = memberships.c
 
 
-def organization_reference(organization_id: str, name: str) -> ResourceRef:
-    """Return a reference to an organization."""
-    crn = iam_crn(organization_id, "organization", organization_id)
-    return ResourceRef(id=organization_id, crn=crn, name=name)
-
-
 class Organization(NamedTuple):
     """An organization, the owner of accounts."""
 

@@ -14,6 +14,7 @@ from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
 from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.organization_scope import account_ref
 
 _r = roles.c
 _a = accounts.c
@@ -170,8 +171,7 @@ class AssumableRole(NamedTuple):
     @property
     def account(self) -> ResourceRef:
         """Return the reference to the account in which it acts; the name is the handle."""
-        crn = iam_crn(self.account_id, "account", self.handle)
-        return ResourceRef(id=self.account_id, crn=crn, name=self.handle)
+        return account_ref(self.account_id, self.handle)
 
 
 COLUMNS: Final = (
