@@ -25,9 +25,8 @@ from cloudcore.iam.principal import Founders, Principal, PrincipalKind
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.permissions import LoginPermission, Permissions
-from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import new_account
-from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment, PolicyRow
 from cloudcore.identity.rows.service_accounts import SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
@@ -166,7 +165,7 @@ class World:
         self, tx: Connection, name: str, account_id: str, statements: Sequence[dict[str, Any]]
     ) -> ServiceAccount:
         now = self.clock()
-        made = ServiceAccount(uuid7(now), account_id, name, "", "active", now, now)
+        made = ServiceAccount(uuid7(now), account_id, name, "", now, now)
         create_service_account(tx, made)
         if statements:
             policy = PolicyRow(uuid7(now), account_id, f"of-{name}", "", "", 1, now, now)
@@ -231,9 +230,9 @@ class World:
         organization = Organization(
             id=uuid7(now), name=handle, is_personal=False, created_at=now, updated_at=now
         )
-        organizations.add_organization(tx, organization)
+        ORGANIZATIONS.add(tx, organization)
         MEMBERS.add(tx, Membership(organization.id, owner.id, "owner", now))
-        account = new_account(uuid7(now), organization.id, handle, now)
+        account = Account(uuid7(now), organization.id, handle, now)
         role_id, policy_id, attachment_id = ids = [uuid7(now) for _ in range(3)]
         founder = Founder(iam_crn(owner.organization_id, "user", owner.id), owner.id)
         found_account(tx, account, founder, iter(ids).__next__)

@@ -27,7 +27,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.service_roles import service_crn
 from cloudcore.identity.needs import SIGNING_KEYS, TOKENS
-from cloudcore.identity.rows.accounts import ACCOUNTS, Account, save_account
+from cloudcore.identity.rows.accounts import ACCOUNTS, OWN_ACCOUNT, Account
 from cloudcore.identity.rows.policies import Attachment, PolicyRow
 from cloudcore.identity.rows.roles import Role
 from cloudcore.identity.rows.service_accounts import ServiceAccount
@@ -135,7 +135,7 @@ class Install:
 
     async def add_account(self, handle: str) -> Account:
         """Add an account with nobody in it."""
-        account = Account(uuid7(), None, handle, "active", True, self.clock())
+        account = Account(uuid7(), None, handle, self.clock())
         add_platform_key = await self.kms.maker.prepare_platform_key(account.id, self.clock())
 
         def add(tx: Connection) -> None:
@@ -147,14 +147,14 @@ class Install:
 
     async def suspend_account(self, account: Account) -> None:
         """Suspend an account."""
-        await self.database.write(save_account, account._replace(status="suspended"))
+        await self.database.write(OWN_ACCOUNT.save, account._replace(status="suspended"))
 
     async def add_program(
         self, account: Account, name: str, *statements: Statement, policy: str = ""
     ) -> Program:
         """Add a service account with an access key, and a policy of these statements."""
         now = self.clock()
-        made = ServiceAccount(uuid7(), account.id, name, "", "active", now, now)
+        made = ServiceAccount(uuid7(), account.id, name, "", now, now)
         await self.database.write(service_accounts.create_service_account, made)
         key = service_accounts.new_access_key()
         row = key.row(self.keyring, uuid7(), account.id, made.id, now)

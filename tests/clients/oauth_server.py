@@ -19,7 +19,7 @@ import uvicorn
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.opening import open_database
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS, IdentityProvider
-from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
 from cloudcore.identity.services.identity_providers import seal_client_secret
 from tests.integration.oauth_world import PASSWORD, Program, World, make_world, may
 from tests.scripted_provider import CLIENT, SECRET
@@ -74,7 +74,7 @@ def _field(pattern: str, page: str) -> str:
 
 async def _add_provider(world: World, issuer: str, provider_id: str) -> None:
     """Add an organization with an identity provider that creates people of example.org."""
-    organization = Organization(uuid7(), "Acme", False, world.now, world.now)
+    organization = Organization(uuid7(), "Acme", world.now, world.now)
     provider = IdentityProvider(
         id=provider_id,
         organization_id=organization.id,
@@ -91,7 +91,7 @@ async def _add_provider(world: World, issuer: str, provider_id: str) -> None:
         created_at=world.now,
         updated_at=world.now,
     )
-    await world.database.write(add_organization, organization)
+    await world.database.write(ORGANIZATIONS.add, organization)
     await world.database.write(IDENTITY_PROVIDERS.add, provider)
 
 

@@ -22,7 +22,7 @@ from cloudcore.billing.payment_method_rows import PaymentMethod, insert_method
 from cloudcore.billing.payment_method_services import customer_of
 from cloudcore.clock import system_clock, uuid7
 from cloudcore.db.base import Connection, Database
-from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
 from tests.databases import on_both_databases
 from tests.fault.invoice_payer import needs_at, payer
 from tests.fault.workers import kill
@@ -44,9 +44,7 @@ def stripe() -> Iterator[StripeRelay]:
 async def owing(needs: BillingNeeds) -> Invoice:
     """Return an open invoice of a new organization that has a card."""
     now, organization_id = system_clock(), uuid7()
-    await needs.database.write(
-        add_organization, Organization(organization_id, "Acme", False, now, now)
-    )
+    await needs.database.write(ORGANIZATIONS.add, Organization(organization_id, "Acme", now, now))
     customer = await customer_of(needs, organization_id)
     kept = await needs.processor.keep(customer, "card", "pm_card_visa")
     method = PaymentMethod(

@@ -22,7 +22,7 @@ from cloudcore.db.base import Connection
 from cloudcore.identity.bootstrap import FirstCredentials, create_first_account
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account, find_account
-from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
 from cloudcore.identity.rows.sessions import Session, add_session
 from cloudcore.identity.rows.users import User, list_users_by_email
 from cloudcore.identity.services.users import add_person
@@ -178,7 +178,7 @@ async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]
         admin = await install.add_program(account, "fuzz", ALLOW_ALL)
         role = await install.add_role_session(account, "night", ALLOW_ALL, source=admin)
         nobody = await install.add_program(account, "nobody", allow("storage:GetObject"))
-        other = Account(uuid7(), uuid7(), "partner", "active", True, clock())
+        other = Account(uuid7(), uuid7(), "partner", clock())
         await install.database.write(_add_with_organization, other)
         await install.database.write(_add_outsider, clock())
         await install.kms.maker.add_missing_platform_keys(install.database, clock())
@@ -195,13 +195,13 @@ async def _people(settings: Settings) -> tuple[FirstCredentials, dict[str, str]]
 def _add_with_organization(tx: Connection, account: Account) -> None:
     assert account.organization_id is not None
     now = account.created_at
-    add_organization(tx, Organization(account.organization_id, account.handle, False, now, now))
+    ORGANIZATIONS.add(tx, Organization(account.organization_id, account.handle, now, now))
     ACCOUNTS.add(tx, account)
 
 
 def _add_outsider(tx: Connection, now: int) -> None:
     """Add a person who is in no organization of anybody else."""
-    add_person(tx, User(uuid7(), OUTSIDER, KEPT_PASSWORD, True, uuid7(), "active", now, now))
+    add_person(tx, User(uuid7(), OUTSIDER, KEPT_PASSWORD, uuid7(), now, now))
 
 
 def _person(tx: Connection, install: Install) -> str:

@@ -201,7 +201,7 @@ class World:
         return answer["access_token"], answer["refresh_token"]
 
     async def add_account(self, handle: str) -> Account:
-        account = Account(uuid7(), None, handle, "active", True, self.now)
+        account = Account(uuid7(), None, handle, self.now)
         assert await self.database.write(ACCOUNTS.add, account)
         return account
 
@@ -210,7 +210,7 @@ class World:
     ) -> Program:
         """Add a service account with a key and, if there are statements, a policy."""
         made = new_access_key()
-        row = ServiceAccount(uuid7(), account.id, name, "", "active", self.now, self.now)
+        row = ServiceAccount(uuid7(), account.id, name, "", self.now, self.now)
         key = made.row(self.keyring, uuid7(), account.id, row.id, self.now)
         await self.database.write(create_service_account, row)
         await self.database.write(create_access_key, key)
@@ -241,7 +241,9 @@ class World:
         await self.database.write(ASSIGNMENTS.add, Assignment(role.id, user.id, self.now))
 
     async def add_user(self, email: str, *, one_time: bool = False) -> User:
-        user = User(uuid7(), email, _HASHED, one_time, uuid7(), "active", self.now, self.now)
+        user = User(
+            uuid7(), email, _HASHED, uuid7(), self.now, self.now, must_change_password=one_time
+        )
         return await self.database.write(add_person, user)
 
     async def run(self, statement: str) -> None:

@@ -35,9 +35,8 @@ from cloudcore.iam.audit import AUDITOR
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import LAST_USES
-from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import new_account
-from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.accounts import Account
+from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, Attachment
 from cloudcore.identity.rows.service_accounts import ServiceAccount
 from cloudcore.identity.rows.sessions import Session, add_session
@@ -274,14 +273,12 @@ class Served:
         add_key = await self.kms.maker.prepare_platform_key(account_id, now)
 
         def add(tx: Connection) -> None:
-            organizations.add_organization(
-                tx, Organization(organization_id, handle, False, now, now)
-            )
+            ORGANIZATIONS.add(tx, Organization(organization_id, handle, now, now))
             MEMBERS.add(tx, Membership(organization_id, person.id, "owner", now))
             founder = Founder(iam_crn(person.organization_id, "user", person.id), person.id)
-            account = new_account(account_id, organization_id, handle, now)
+            account = Account(account_id, organization_id, handle, now)
             found_account(tx, account, founder, iter(ids).__next__, add_key)
-            made = ServiceAccount(program_id, account_id, "program", "", "active", now, now)
+            made = ServiceAccount(program_id, account_id, "program", "", now, now)
             service_accounts.create_service_account(tx, made)
             ATTACHMENTS.add(tx, Attachment(uuid7(), account_id, policy_id, program_id, None, now))
             row = key.row(self.keyring, uuid7(), account_id, program_id, now)

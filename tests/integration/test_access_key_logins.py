@@ -120,7 +120,7 @@ End = Callable[[Install, Key], Awaitable[object]]
 
 
 async def change(install: Install, key: Key, **columns: object) -> None:
-    whose = key.program.account.id, key.program.id, key.row_id
+    whose = (key.program.account.id, key.program.id), key.row_id
     change_key, now = service_accounts.update_access_key, install.clock()
     await install.database.write(change_key, *whose, columns, now)
     install.clock.advance(1)
@@ -135,7 +135,7 @@ async def change(install: Install, key: Key, **columns: object) -> None:
         pytest.param(lambda i, k: i.suspend_account(k.program.account), id="suspended"),
         pytest.param(
             lambda i, k: i.database.write(
-                service_accounts.delete_access_key, k.program.account.id, k.program.id, k.row_id
+                service_accounts.delete_access_key, (k.program.account.id, k.program.id), k.row_id
             ),
             id="deleted",
         ),

@@ -20,7 +20,7 @@ from cloudcore.db.opening import open_database
 from cloudcore.iam.passwords import ScryptCost, hash_password, match_passwords, salt_of
 from cloudcore.identity.recovery import reset_password
 from cloudcore.identity.rows import users
-from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.users import add_person, create_user
 from cloudcore.keyring import KEY_BYTES, create_root_key
@@ -195,11 +195,11 @@ async def _add_namesakes(data: Path) -> tuple[User, User]:
     """Add a person of another organization, and one of none, who have the first one's address."""
     (first,) = await _people(data)
     kept = hash_password("nobody knows it", ScryptCost(4, 8, 1), salt_of(first.password))
-    other = Organization(uuid7(), "Other", False, 1, 1)
-    made = [User(uuid7(), ADMIN, kept, False, uuid7(), "active", 1, 1) for _ in range(2)]
+    other = Organization(uuid7(), "Other", 1, 1)
+    made = [User(uuid7(), ADMIN, kept, uuid7(), 1, 1, must_change_password=False) for _ in range(2)]
 
     def add(tx: Connection) -> tuple[User, User]:
-        add_organization(tx, other)
+        ORGANIZATIONS.add(tx, other)
         return create_user(tx, other.id, made[0]), add_person(tx, made[1])
 
     database = open_database(f"sqlite:///{data / 'metadata.db'}")

@@ -13,9 +13,9 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.recovery import restore_admin
-from cloudcore.identity.rows import organizations, policies
+from cloudcore.identity.rows import policies
 from cloudcore.identity.rows.accounts import ACCOUNTS, Account
-from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.policies import POLICIES
 from cloudcore.identity.rows.roles import ROLES
 from cloudcore.identity.rows.users import User
@@ -28,12 +28,12 @@ ANN = "ann@example.com"
 
 async def own(oauth: Rows) -> tuple[Account, User]:
     """Add an account of an organization, and the person who is its member."""
-    organization = Organization(uuid7(), "Acme", False, oauth.now, oauth.now)
-    account = Account(uuid7(), organization.id, "acme", "active", True, oauth.now)
+    organization = Organization(uuid7(), "Acme", oauth.now, oauth.now)
+    account = Account(uuid7(), organization.id, "acme", oauth.now)
     user = await oauth.add_user(ANN)
 
     def add(tx: Connection) -> None:
-        organizations.add_organization(tx, organization)
+        ORGANIZATIONS.add(tx, organization)
         MEMBERS.add(tx, Membership(organization.id, user.id, "owner", oauth.now))
         assert ACCOUNTS.add(tx, account)
 

@@ -8,7 +8,7 @@ from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, NotFound
 from cloudcore.identity.recovery import add_key, find_person_by_email, find_program, reset_password
-from cloudcore.identity.rows.organizations import Organization, add_organization
+from cloudcore.identity.rows.organizations import ORGANIZATIONS, Organization
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.service_accounts import MAX_ACTIVE, new_access_key
@@ -25,11 +25,11 @@ async def test_a_person_is_found_by_the_address_and_by_the_organization(oauth: W
         await oauth.database.read(find, ANN, None)
     alone = await oauth.add_user(ANN)
     assert (await oauth.database.read(find, ANN, None)).id == alone.id
-    other = Organization(uuid7(), "Other", False, 1, 1)
-    made = User(uuid7(), ANN, alone.password, False, uuid7(), "active", 1, 1)
+    other = Organization(uuid7(), "Other", 1, 1)
+    made = User(uuid7(), ANN, alone.password, uuid7(), 1, 1, must_change_password=False)
 
     def add(tx: Connection) -> User:
-        add_organization(tx, other)
+        ORGANIZATIONS.add(tx, other)
         return create_user(tx, other.id, made)
 
     member = await oauth.database.write(add)

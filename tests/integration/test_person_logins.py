@@ -15,7 +15,7 @@ import pytest
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.iam.passwords import ScryptCost, hash_password
 from cloudcore.identity.rows import sessions
-from cloudcore.identity.rows.accounts import find_account, save_account
+from cloudcore.identity.rows.accounts import OWN_ACCOUNT, find_account
 from cloudcore.wire import moment_of
 from registry.services.access.logins import ADDRESS_BUDGET, CREDENTIAL_BUDGET
 from tests.databases import on_both_databases
@@ -199,7 +199,7 @@ async def distrust(served: Served, developer: Developer) -> None:
 async def suspend_account(served: Served, _: Developer) -> None:
     account = await served.database.read(find_account, served.acme.account_id)
     assert account is not None
-    await served.database.write(save_account, account._replace(status="suspended"))
+    await served.database.write(OWN_ACCOUNT.save, account._replace(status="suspended"))
 
 
 async def take_right(served: Served, developer: Developer) -> None:

@@ -237,7 +237,7 @@ async def test_an_owner_is_found_by_a_link_alone(world: ProviderWorld) -> None:
 def account_of(person: dict[str, Any], handle: str, now: int) -> Account:
     """Return the row of an account of a person's own."""
     personal = person["crn"].split(":")[3]
-    return Account(uuid7(), personal, handle, "active", True, now)
+    return Account(uuid7(), personal, handle, now)
 
 
 @on_both_databases

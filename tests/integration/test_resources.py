@@ -243,11 +243,11 @@ def test_sentences_have_the_words_of_a_description() -> None:
         record=Shelf, service="test", one="ip_pool", many="ip_pools", words="IP pool", quota=0
     )
     rows = Rows(pool, schema=MetaData())
-    bodies = Bodies(pool)
+    bodies, answers = Bodies(pool), Bodies(pool).answers
     noun = noun_of(pool, words="pools")
     assert (noun.singular, noun.plural) == ("IP pool", "IP pools")
     assert noun.delete is not None
-    assert [each.__doc__ for each in (bodies.record, bodies.one, bodies.page)] == [
+    assert [each.__doc__ for each in (bodies.record, answers.one_type, answers.page_type)] == [
         "An IP pool.",
         "An IP pool, wrapped.",
         "A page of IP pools.",

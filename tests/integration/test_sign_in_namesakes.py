@@ -43,7 +43,7 @@ async def add(world: World, password: str, *, salt: bytes = SALT, cost: ScryptCo
     """Add a person of the address; the clock goes on, so that they have an order."""
     world.pass_time(1)
     kept = hash_password(password, cost, salt)
-    user = User(uuid7(), EMAIL, kept, False, uuid7(), "active", world.now, world.now)
+    user = User(uuid7(), EMAIL, kept, uuid7(), world.now, world.now, must_change_password=False)
     return await world.database.write(add_person, user)
 
 

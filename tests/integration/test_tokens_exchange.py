@@ -253,7 +253,7 @@ async def test_a_login_lasts_twelve_hours_or_as_long_as_what_it_is_made_with(
     begun = install.clock.now
     end = {"expires_at": begun + 1800 * MICROSECONDS}
     await install.database.write(
-        update_access_key, account.id, ending.id, ending.key_id or "", end, begun
+        update_access_key, (account.id, ending.id), ending.key_id or "", end, begun
     )
     async with install.connect() as client:
         minted = [

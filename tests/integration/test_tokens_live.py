@@ -8,7 +8,7 @@ from typing import Final
 import httpx
 import pytest
 
-from cloudcore.identity.rows.accounts import save_account
+from cloudcore.identity.rows.accounts import OWN_ACCOUNT
 from registry.metadata.repositories.repository import find_repository
 from tests.integration.tokens_world import (
     DATA,
@@ -131,7 +131,7 @@ async def test_a_first_push_needs_the_right_to_create(
 async def test_an_account_may_create_nothing_by_a_push(install: Install) -> None:
     program, password = await prepare(install, ALLOW_ALL)
     closed = program.account._replace(auto_create_repositories=False)
-    await install.database.write(save_account, closed)
+    await install.database.write(OWN_ACCOUNT.save, closed)
     token = await install.exchange(password, "repository:acme/new:push")
     answer = await post(install, token, "/v2/acme/new/blobs/uploads/")
     (error,) = answer.json()["errors"]

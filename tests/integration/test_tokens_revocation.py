@@ -47,10 +47,10 @@ class Given(NamedTuple):
         return self.program.account.id
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> tuple[tuple[str, str], str]:
         """Return what names the access key of the program."""
         assert self.program.key_id is not None
-        return self.account_id, self.program.id, self.program.key_id
+        return (self.account_id, self.program.id), self.program.key_id
 
 
 Way = Callable[[Install, Given], Awaitable[object]]

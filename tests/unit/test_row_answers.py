@@ -9,9 +9,9 @@ import pytest
 from msgspec import UNSET, UnsetType
 
 from cloudcore.iam.principal import SourceIdentity, stored_source
+from cloudcore.web.answers import answer_of
 from cloudcore.web.bodies import ActingSource
 from cloudcore.wire import RFC3339, ResponseBody
-from registry.control.bodies import answer_of
 
 
 class Row(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final, Literal, cast
+from typing import Final, Literal
 
 from litestar import get, post
 from litestar.params import FromPath, JSONBody
@@ -20,12 +20,13 @@ from cloudcore.billing.processor import Declined
 from cloudcore.db.base import Connection
 from cloudcore.errors import Unavailable
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.organization_scope import account_ref, organization_ref
 from cloudcore.web.pagination import NamedPageQuery, PageMeta, read_page
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody
 
 _PATH: Final = "/v1/invoices"
 _ONE: Final = _PATH + "/{invoice_id:str}"
@@ -108,35 +109,16 @@ class ManyInvoices(ResponseBody):
 def _record(
     invoice: Invoice, name: str, lines: Sequence[Line] | UnsetType = UNSET
 ) -> InvoiceRecord:
-    return InvoiceRecord(
-        id=invoice.id,
-        name=invoice.name,
+    return answer_of(
+        InvoiceRecord,
+        invoice,
         organization=organization_ref(invoice.organization_id, name),
-        period_start=rfc3339(invoice.period_start),
-        period_end=rfc3339(invoice.period_end),
-        currency=invoice.currency,
-        total=invoice.total,
-        status=cast("Status", invoice.status),
-        attempts=invoice.attempts,
-        due_at=rfc3339(invoice.due_at),
-        paid_at=None if invoice.paid_at is None else rfc3339(invoice.paid_at),
-        created_at=rfc3339(invoice.created_at),
-        updated_at=rfc3339(invoice.updated_at),
         lines=lines if lines is UNSET else [_line(each) for each in lines],
     )
 
 
 def _line(line: Line) -> InvoiceLine:
-    return InvoiceLine(
-        account=account_ref(line.account_id, line.handle),
-        region=line.region,
-        sku=line.sku,
-        month=rfc3339(line.month),
-        unit=line.unit,
-        quantity=line.quantity,
-        unit_amount=line.unit_amount,
-        amount=line.amount,
-    )
+    return answer_of(InvoiceLine, line, account=account_ref(line.account_id, line.handle))
 
 
 def shown(tx: Connection, invoice: Invoice) -> OneInvoice:

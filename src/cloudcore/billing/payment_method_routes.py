@@ -18,10 +18,11 @@ from cloudcore.billing.needs import BillingNeeds
 from cloudcore.billing.payment_method_rows import PaymentMethod
 from cloudcore.errors import InvalidInput
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageMeta, PageQuery, read_page
-from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, or_absent, rfc3339
+from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 _PATH: Final = "/v1/payment-methods"
 _ONE: Final = _PATH + "/{payment_method_id:str}"
@@ -90,17 +91,7 @@ class ManyPaymentMethods(ResponseBody):
 
 
 def _record(method: PaymentMethod) -> PaymentMethodRecord:
-    return PaymentMethodRecord(
-        id=method.id,
-        type="card" if method.type == "card" else "sepa_debit",
-        display_name=method.display_name,
-        is_default=method.is_default,
-        created_at=rfc3339(method.created_at),
-        brand=or_absent(method.brand),
-        last4=or_absent(method.last4),
-        exp_month=or_absent(method.exp_month),
-        exp_year=or_absent(method.exp_year),
-    )
+    return answer_of(PaymentMethodRecord, method)
 
 
 def _one(method: PaymentMethod) -> OnePaymentMethod:

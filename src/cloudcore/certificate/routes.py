@@ -28,7 +28,7 @@ from cloudcore.certificate.needs import CertificateNeeds
 from cloudcore.certificate.services import CERTIFICATES
 from cloudcore.errors import NotFound
 from cloudcore.resource_names import check_tags
-from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.resources.routes import custom_method
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
@@ -93,12 +93,7 @@ class ExportedKey(ResponseBody):
         return "ExportedKey"
 
 
-@post(
-    CERTIFICATE.path,
-    status_code=202,
-    opt={"action": "certificate:CreateCertificate", "idempotent": True},
-)
-@answers_one(CERTIFICATES)
+@CERTIFICATES.answers.creates(CERTIFICATE.path, "certificate:CreateCertificate", status=202)
 async def create_certificate(
     data: JSONBody[CreateCertificate], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:
@@ -124,12 +119,7 @@ async def create_certificate(
     )
 
 
-@post(
-    CERTIFICATE.path + "/upload",
-    status_code=201,
-    opt={"action": "certificate:UploadCertificate", "idempotent": True},
-)
-@answers_one(CERTIFICATES)
+@CERTIFICATES.answers.creates(CERTIFICATE.path + "/upload", "certificate:UploadCertificate")
 async def upload_certificate(
     data: JSONBody[UploadCertificate], ctx: Context, needs: Needs[CertificateNeeds]
 ) -> Reply[ResponseBody]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Final
 
-from litestar import Response, delete, get, patch, post
+from litestar import Response, delete, get
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
@@ -19,24 +19,19 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound, Unavailable
 from cloudcore.resources.bodies import Bodies
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RequestBody, ResponseBody
 
-_SHOWN: Final = Bodies(INSTANCE)
+_ANSWERS: Final = Bodies(INSTANCE).answers
 if TYPE_CHECKING:
     CreateInstancePool = RequestBody
     UpdateInstancePool = RequestBody
-    OneInstance = ResponseBody
-    ManyInstances = ResponseBody
 else:
     CreateInstancePool = INSTANCE_POOLS.bodies.create
     UpdateInstancePool = INSTANCE_POOLS.bodies.update
-    OneInstance = _SHOWN.one
-    ManyInstances = _SHOWN.page
 
 _INSTANCES: Final = INSTANCE_POOL.path_of_one + "/instances"
 _UNTRUSTED: Final = {
@@ -54,12 +49,9 @@ class LogsQuery(Struct, kw_only=True):
     """Bytes at its end; 10,000,000 are kept."""
 
 
-@post(
-    INSTANCE_POOL.path,
-    status_code=202,
-    opt={"action": INSTANCE_POOL.action("create"), "idempotent": True, "statuses": (404, 409)},
+@INSTANCE_POOLS.answers.creates(
+    INSTANCE_POOL.path, INSTANCE_POOL.action("create"), status=202, statuses=(404, 409)
 )
-@answers_one(INSTANCE_POOLS)
 async def create_instance_pool(
     data: JSONBody[CreateInstancePool], ctx: Context, needs: Needs[ComputeNeeds]
 ) -> Reply[ResponseBody]:
@@ -74,10 +66,9 @@ async def create_instance_pool(
     return await ctx.commit(pools.create, new, needs, ctx.right_to, wrap=wrap, location=location)
 
 
-@patch(
-    INSTANCE_POOL.path_of_one, opt={"action": INSTANCE_POOL.action("update"), "statuses": (409,)}
+@INSTANCE_POOLS.answers.updates(
+    INSTANCE_POOL.path_of_one, INSTANCE_POOL.action("update"), statuses=(409,)
 )
-@answers_one(INSTANCE_POOLS)
 async def update_instance_pool(
     instance_pool_id: FromPath[str],
     data: JSONBody[UpdateInstancePool],
@@ -117,8 +108,8 @@ async def delete_instance_pool(instance_pool_id: FromPath[str], ctx: Context) ->
         ctx.authorize(INSTANCE_POOL.crn(region, account_id, name))
 
 
-@get(_INSTANCES, opt={"action": "compute:ListInstances", "query": PageQuery})
-async def list_instances(instance_pool_id: FromPath[str], ctx: Context) -> ManyInstances:
+@_ANSWERS.lists(_INSTANCES, "compute:ListInstances")
+async def list_instances(instance_pool_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the instances of a pool, oldest first."""
     pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     found, meta = await read_page(
@@ -130,17 +121,17 @@ async def list_instances(instance_pool_id: FromPath[str], ctx: Context) -> ManyI
         pool.id,
         key=lambda each: each.id,
     )
-    return _SHOWN.page(instances=[_SHOWN.shown(each) for each in found], meta=meta)
+    return _ANSWERS.many([_ANSWERS.show(each) for each in found], meta)
 
 
-@get(_INSTANCES + "/{instance_id:str}", opt={"action": "compute:GetInstance"})
+@_ANSWERS.gets(_INSTANCES + "/{instance_id:str}", "compute:GetInstance")
 async def get_instance(
     instance_pool_id: FromPath[str], instance_id: FromPath[str], ctx: Context
-) -> OneInstance:
+) -> ResponseBody:
     """Return an instance of a pool."""
     pool = await INSTANCE_POOLS.authorized(ctx, instance_pool_id)
     found = await ctx.database.read(_instance_of, pool, instance_id)
-    return _SHOWN.wrapped(found)
+    return _ANSWERS.one(found)
 
 
 @get(

@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
 
@@ -24,7 +23,7 @@ from cloudcore.email.sender_rows import IP_POOL_ROWS as IP_POOLS
 from cloudcore.errors import Conflict
 from cloudcore.resources.methods import Methods, Referrer
 from cloudcore.resources.resource import Reference
-from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -67,12 +66,9 @@ DEDICATED_IP_METHODS: Final = Methods(
 )
 
 
-@post(
-    DEDICATED_IP.path,
-    status_code=201,
-    opt={"action": DEDICATED_IP.action("create"), "idempotent": True, "statuses": (409,)},
+@DEDICATED_IP_METHODS.answers.creates(
+    DEDICATED_IP.path, DEDICATED_IP.action("create"), statuses=(409,)
 )
-@answers_one(DEDICATED_IP_METHODS)
 async def request_dedicated_ip(
     data: JSONBody[RequestDedicatedIP], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Reply[ResponseBody]:

@@ -30,10 +30,19 @@ def record_sign_in(
     ctx: RequestContext, tx: Connection, user: User, action: str = SIGN_IN, **details: str | None
 ) -> None:
     """Record a person's sign-in, in the transaction that begins the session."""
-    crn = person_crn(user.organization_id, user.id)
-    owners = organizations_of(user.id, tx)
-    source = SourceIdentity(crn, user.email)
-    ctx.audit(tx, action, owners, principal=crn, source=source, details=details)
+    _record(ctx, tx, action, organizations_of(user.id, tx), user.source, **details)
+
+
+def _record(
+    ctx: RequestContext,
+    tx: Connection,
+    action: str,
+    owners: Sequence[str],
+    source: SourceIdentity,
+    **details: str | None,
+) -> None:
+    """Record what a person or program did itself."""
+    ctx.audit(tx, action, owners, principal=source.crn, source=source, details=details)
 
 
 def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInPerson) -> None:
@@ -43,16 +52,11 @@ def record_provider_sign_in(ctx: RequestContext, tx: Connection, made: SignedInP
     is recorded when the code is exchanged.
     """
     user, provider = made.user, made.provider
-    person = person_crn(user.organization_id, user.id)
-    record = partial(
-        ctx.audit,
-        tx,
-        principal=iam_crn(provider.organization_id, "identity-provider", provider.id),
-        source=SourceIdentity(person, user.email),
-    )
+    principal = iam_crn(provider.organization_id, "identity-provider", provider.id)
+    record = partial(ctx.audit, tx, principal=principal, source=user.source)
     for action, is_done in (("iam:CreateUser", made.is_created), (LINK_USER, made.is_linked)):
         if is_done:
-            record(action, [provider.organization_id], resource=person)
+            record(action, [provider.organization_id], resource=user.crn)
     for role in made.roles:
         record(
             "iam:UnassignRole" if role.is_taken else "iam:AssignRole",
@@ -68,34 +72,21 @@ def note_failed_sign_ins(ctx: RequestContext, users: Sequence[User]) -> None:
     No query is made now, so that it takes as long as for an address that nobody has.
     """
     for user in users:
-        crn = person_crn(user.organization_id, user.id)
+        owners = partial(organizations_of, user.id)
         ctx.note_refusal(
-            SIGN_IN,
-            principal=crn,
-            source=SourceIdentity(crn, user.email),
-            owners=partial(organizations_of, user.id),
-            resource=crn,
+            SIGN_IN, principal=user.crn, source=user.source, owners=owners, resource=user.crn
         )
 
 
 def record_key_use(ctx: RequestContext, tx: Connection, owner: KeyOwner) -> None:
     """Record that a service account got an access token for its key pair."""
-    source = source_of_program(owner.account_id, owner.service_account)
-    details = {"access_key_id": owner.key_id}
-    owners = [owner.account_id]
-    ctx.audit(tx, SIGN_IN, owners, principal=source.crn, source=source, details=details)
+    _record(ctx, tx, SIGN_IN, [owner.account_id], owner.source, access_key_id=owner.key_id)
 
 
 def note_wrong_key(ctx: RequestContext, owner: KeyOwner) -> None:
     """Count a key pair that was refused: its secret is wrong, or its owner suspended."""
-    source = source_of_program(owner.account_id, owner.service_account)
-    ctx.note_refusal(
-        SIGN_IN,
-        principal=source.crn,
-        source=source,
-        owner_id=owner.account_id,
-        resource=source.crn,
-    )
+    crn, account_id = owner.source.crn, owner.account_id
+    ctx.note_refusal(SIGN_IN, principal=crn, source=owner.source, owner_id=account_id, resource=crn)
 
 
 def record_program_sign_out(
@@ -103,8 +94,7 @@ def record_program_sign_out(
 ) -> None:
     """Record that a token or login of a service account was revoked: `ended` is which of them."""
     source = source_of_program(account_id, service_account)
-    details, owners = {"ended": ended}, [account_id]
-    ctx.audit(tx, SIGN_OUT, owners, principal=source.crn, source=source, details=details)
+    _record(ctx, tx, SIGN_OUT, [account_id], source, ended=ended)
 
 
 def record_login_end(
@@ -118,7 +108,6 @@ def record_login_end(
 
 def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, ended: str) -> None:
     """Record the end of a session, or of a token or login that was made in it."""
-    details = {"ended": ended}
     if session.user_id is not None:
         crn = person_crn(session.personal_organization_id or "", session.user_id)
         owners: Sequence[str] = organizations_of(session.user_id, tx)
@@ -127,6 +116,7 @@ def record_sign_out(ctx: RequestContext, tx: Connection, session: LiveSession, e
         account_id = session.account_id or ""
         crn, owners = iam_crn(account_id, "role", session.role or ""), [account_id]
         source = read_source(session.first_source)
+    details = {"ended": ended}
     ctx.audit(tx, SIGN_OUT, owners, principal=crn, source=source, details=details)
 
 

@@ -8,13 +8,12 @@ from typing import Final, NamedTuple
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import Conflict
 from cloudcore.iam import passwords
-from cloudcore.identity.names import check_handle, email_address, person_crn
-from cloudcore.identity.rows import organizations
-from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding, new_account
-from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.names import check_handle, email_address
+from cloudcore.identity.rows.accounts import Account, has_accounts, hold_adding
+from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
-from cloudcore.identity.rows.users import User, new_user
+from cloudcore.identity.rows.users import User
 from cloudcore.identity.services.accounts import (
     ADMIN,
     Founder,
@@ -64,9 +63,8 @@ async def create_first_account(
     password, key = new_password(), new_access_key()
     hashed = passwords.hash_password(password, salt=first_salt(keyring, email))
     organization_id = new_id()
-    user = new_user(new_id(), email, hashed, new_id(), now)
-    user = user._replace(home_organization_id=organization_id)
-    account = new_account(new_id(), organization_id, handle, now)
+    user = User(new_id(), email, hashed, new_id(), now, now, home_organization_id=organization_id)
+    account = Account(new_id(), organization_id, handle, now)
     add = await prepare_addition(account.id, now)
 
     def create(tx: Connection) -> None:
@@ -74,7 +72,7 @@ async def create_first_account(
         if has_accounts(tx):
             raise Conflict("this install has an account already")
         _add_organization(tx, organization_id, user, now)
-        founder = Founder(person_crn(user.organization_id, user.id), user.id)
+        founder = Founder(user.crn, user.id)
         found_account(tx, account, founder, new_id, add)
         _add_program(tx, account, key, keyring, new_id)
 
@@ -84,9 +82,7 @@ async def create_first_account(
 
 
 def _add_organization(tx: Connection, organization_id: str, owner: User, now: int) -> None:
-    named = {"id": organization_id, "name": _ORGANIZATION}
-    organization = Organization(**named, is_personal=False, created_at=now, updated_at=now)
-    organizations.add_organization(tx, organization)
+    ORGANIZATIONS.add(tx, Organization(organization_id, _ORGANIZATION, now, now))
     add_person(tx, owner)
     MEMBERS.add(tx, Membership(organization_id, owner.id, "owner", now))
 
@@ -97,7 +93,7 @@ def _add_program(
     """Insert a service account with all rights, for use without a browser."""
     owner, now = new_id(), account.created_at
     of = account.id, ADMIN, "Created with the account."
-    SERVICE_ACCOUNTS.add(tx, ServiceAccount(owner, *of, "active", now, now))
+    SERVICE_ACCOUNTS.add(tx, ServiceAccount(owner, *of, now, now))
     policy = POLICIES.find_named(tx, account.id, ADMIN)
     assert policy is not None
     ATTACHMENTS.add(tx, Attachment(new_id(), account.id, policy.id, owner, None, now))

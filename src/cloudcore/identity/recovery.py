@@ -10,7 +10,7 @@ import msgspec
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
-from cloudcore.identity.names import missing, person_crn
+from cloudcore.identity.names import missing
 from cloudcore.identity.rows import policies, roles, users
 from cloudcore.identity.rows.accounts import (
     Account,
@@ -203,7 +203,7 @@ def restore_admin(
 def _restore_role(
     tx: Connection, account_id: str, person: User, new_id: Callable[[], str], now: int
 ) -> tuple[Role, list[HostChange]]:
-    crn = person_crn(person.organization_id, person.id)
+    crn = person.crn
     role = ROLES.find_named(tx, account_id, ADMIN)
     fresh = new_admin_role(new_id(), account_id, crn, now)
     if role is None:

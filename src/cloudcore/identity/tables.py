@@ -66,12 +66,12 @@ users = Table(
 memberships = Table(
     "memberships",
     metadata,
-    Column("organization_id", ForeignKey("organizations.id"), primary_key=True),
+    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), primary_key=True),
     Column("user_id", Id, primary_key=True),
     Column("email", ByteOrdered, nullable=False),  # the person's; unique in the organization
     Column("role", String(16), nullable=False),
     Column("created_at", Moment, nullable=False),
-    ForeignKeyConstraint(["user_id", "email"], ["users.id", "users.email"]),
+    ForeignKeyConstraint(["user_id", "email"], ["users.id", "users.email"], ondelete="CASCADE"),
     UniqueConstraint("organization_id", "email"),
     CheckConstraint("role IN ('owner', 'member', 'billing')", name="role"),
     Index(None, "user_id"),

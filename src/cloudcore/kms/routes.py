@@ -12,7 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from typing import Annotated, Final, TypeVar
 
-from litestar import delete, get, post
+from litestar import get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct, field
 
@@ -27,7 +27,7 @@ from cloudcore.kms.services import RotatedMeanwhile
 from cloudcore.kms.vault import OVERHEAD
 from cloudcore.resource_names import check_name, check_tags
 from cloudcore.resources.methods import Methods
-from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
@@ -84,12 +84,7 @@ KEYS: Final = Methods(
 )
 
 
-@post(
-    KEY.path,
-    status_code=201,
-    opt={"action": "kms:CreateKey", "idempotent": True, "statuses": (429,)},
-)
-@answers_one(KEYS)
+@KEYS.answers.creates(KEY.path, "kms:CreateKey", statuses=(429,))
 async def create_key(
     data: JSONBody[CreateKey], ctx: Context, needs: Needs[KmsNeeds]
 ) -> Reply[ResponseBody]:
@@ -143,12 +138,9 @@ async def _commit_state(
     return await ctx.commit(change, key, now, wrap=KEYS.one, told=KEYS.changed_at(now))
 
 
-@delete(
-    KEY.path_of_one,
-    status_code=202,
-    opt={"action": "kms:ScheduleKeyDeletion", "query": DeletionQuery, "statuses": (409,)},
+@KEYS.answers.begins_deletion(
+    KEY.path_of_one, "kms:ScheduleKeyDeletion", query=DeletionQuery, statuses=(409,)
 )
-@answers_one(KEYS)
 async def delete_key(key_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Delete a key in 7 to 30 days; until then it cannot be used, and the deletion be cancelled.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from litestar import Response, get, patch, post
+from litestar import Response, get
 from litestar import delete as delete_route
 from litestar.params import FromPath, JSONBody
 from msgspec import structs
@@ -16,22 +16,14 @@ from cloudcore.loadbalancer.load_balancer import LOAD_BALANCER, Named
 from cloudcore.loadbalancer.needs import LoadBalancerNeeds
 from cloudcore.resource_names import check_tags
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply
 from cloudcore.wire import ResponseBody, changes_of
 
 
-@post(
-    LOAD_BALANCER.path,
-    status_code=202,
-    opt={
-        "action": LOAD_BALANCER.action("create"),
-        "idempotent": True,
-        "statuses": (404, 409),
-    },
+@LOAD_BALANCERS.answers.creates(
+    LOAD_BALANCER.path, LOAD_BALANCER.action("create"), status=202, statuses=(404, 409)
 )
-@answers_one(LOAD_BALANCERS)
 async def create_load_balancer(
     data: JSONBody[CreateLoadBalancer], ctx: Context, needs: Needs[LoadBalancerNeeds]
 ) -> Reply[ResponseBody]:
@@ -59,12 +51,9 @@ async def create_load_balancer(
     )
 
 
-@patch(
-    LOAD_BALANCER.path_of_one,
-    status_code=200,
-    opt={"action": LOAD_BALANCER.action("update"), "statuses": (409,)},
+@LOAD_BALANCERS.answers.updates(
+    LOAD_BALANCER.path_of_one, LOAD_BALANCER.action("update"), statuses=(409,)
 )
-@answers_one(LOAD_BALANCERS)
 async def update_load_balancer(
     load_balancer_id: FromPath[str],
     data: JSONBody[UpdateLoadBalancer],

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
-from litestar import delete, get, patch, post
+from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, structs
 
@@ -36,13 +35,10 @@ from cloudcore.notifications.topic import (
 )
 from cloudcore.notifications.topics import TOPICS
 from cloudcore.outbound.destinations import NotAllowed
-from cloudcore.resources.routes import answers_one
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import ResponseBody, changes_of, rfc3339
-
-H = TypeVar("H", bound=Callable[..., Any])
 
 PATH: Final = TOPIC.path_of_one + "/subscriptions"
 ONE: Final = PATH + "/{subscription_id:str}"
@@ -150,14 +146,7 @@ async def subscribe(
     )
 
 
-def _answers_page(handler: H) -> H:
-    """Let the document say that a page of subscriptions is answered."""
-    handler.__annotations__["return"] = SUBSCRIPTIONS.bodies.page
-    return handler
-
-
-@get(PATH, opt={"action": "notifications:ListSubscriptions", "query": PageQuery})
-@_answers_page
+@SUBSCRIPTIONS.answers.lists(PATH, "notifications:ListSubscriptions")
 async def list_topic_subscriptions(topic_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the subscriptions to a topic, oldest first."""
     topic = await TOPICS.authorized(ctx, topic_id)
@@ -172,11 +161,10 @@ async def list_topic_subscriptions(topic_id: FromPath[str], ctx: Context) -> Res
     )
     bodies, now = SUBSCRIPTIONS.bodies, ctx.clock()
     shown = [bodies.shown(SUBSCRIPTIONS.as_of(each, now)) for each in found]
-    return bodies.page(subscriptions=shown, meta=meta)
+    return bodies.answers.many(shown, meta)
 
 
-@get(ONE, opt={"action": "notifications:GetSubscription"})
-@answers_one(SUBSCRIPTIONS)
+@SUBSCRIPTIONS.answers.gets(ONE, "notifications:GetSubscription")
 async def get_subscription(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> ResponseBody:
@@ -185,8 +173,7 @@ async def get_subscription(
     return SUBSCRIPTIONS.at(ctx.clock())(found)
 
 
-@patch(ONE, opt={"action": "notifications:UpdateSubscription"})
-@answers_one(SUBSCRIPTIONS)
+@SUBSCRIPTIONS.answers.updates(ONE, "notifications:UpdateSubscription")
 async def update_subscription(
     topic_id: FromPath[str],
     subscription_id: FromPath[str],
@@ -271,12 +258,12 @@ async def rotate_signing_secret(
     )
 
 
-@post(
+@SUBSCRIPTIONS.answers.changes(
     ONE + "/resend-confirmation",
-    status_code=202,
-    opt={"action": "notifications:ResendConfirmation", "idempotent": True, "statuses": (409, 429)},
+    "notifications:ResendConfirmation",
+    status=202,
+    statuses=(409, 429),
 )
-@answers_one(SUBSCRIPTIONS)
 async def resend_confirmation(
     topic_id: FromPath[str], subscription_id: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:

@@ -273,7 +273,7 @@ SUBSCRIPTIONS: Final = Methods(
 )
 
 
-class NewSubscription(SUBSCRIPTIONS.bodies.one, kw_only=True):  # type: ignore[call-arg,misc,name-defined] # made at run time
+class NewSubscription(SUBSCRIPTIONS.answers.one_type, kw_only=True):  # type: ignore[call-arg,misc,name-defined] # made at run time
     """A subscription, wrapped; a webhook that is new comes with its secret."""
 
     signing_secret: str | UnsetType = UNSET

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from litestar import get, post
+from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
@@ -21,7 +21,7 @@ from cloudcore.queue.needs import QueueNeeds
 from cloudcore.queue.queue import MAX_BATCH, QUEUE, Delay, LeaseSeconds, check_message
 from cloudcore.queue.queues import QUEUES, depth_of, purge
 from cloudcore.resource_names import Uuid
-from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
@@ -139,8 +139,7 @@ def _leased_message(message: Message) -> LeasedMessage:
     )
 
 
-@get(QUEUE.path_of_one, opt={"action": "queue:GetQueue"})
-@answers_one(QUEUES)
+@QUEUES.answers.gets(QUEUE.path_of_one, "queue:GetQueue")
 async def get_queue(queue_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a queue, with what it holds now."""
     queue = await QUEUES.authorized(ctx, queue_id)

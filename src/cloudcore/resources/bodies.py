@@ -12,8 +12,9 @@ from msgspec import NODEFAULT, UNSET, Struct, UnsetType, defstruct
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid, with_article
 from cloudcore.resources.resource import Described, Record, Resource, camel
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.bodies import FaultRecord, ResourceRef, fault_record
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, rfc3339
 
 if TYPE_CHECKING:
@@ -79,21 +80,13 @@ class Bodies(Generic[R]):
             for each in self.composites
         ]
         shown += [("created_at", RFC3339), ("updated_at", RFC3339)]
-        return self._made("", shown, ResponseBody, f"{self._a_noun}.", "Record")
+        noun = with_article(self.of.noun)
+        return self._made("", shown, ResponseBody, f"{noun[0].upper()}{noun[1:]}.", "Record")
 
     @cached_property
-    def one(self) -> type[ResponseBody]:
-        """Return ``OneQueue``: a record under its name."""
-        return self._made(
-            "One", [(self.of.one, self.record)], ResponseBody, f"{self._a_noun}, wrapped."
-        )
-
-    @cached_property
-    def page(self) -> type[ResponseBody]:
-        """Return ``ManyQueues``: a page of records."""
-        shown = [(self.of.many, Sequence[self.record]), ("meta", PageMeta)]  # type: ignore[name-defined]
-        doc = f"A page of {self.of.nouns}."
-        return self._made("Many", shown, ResponseBody, doc, name=camel(self.of.many))
+    def answers(self) -> RecordAnswers[ResponseBody]:
+        """Return the bodies of answers: a record under its name, and a page of them."""
+        return RecordAnswers(self.record, self.of.one, self.shown, noun=self.of.noun)
 
     @cached_property
     def query(self) -> type[PageQuery]:
@@ -130,21 +123,12 @@ class Bodies(Generic[R]):
             values[part.name] = more[part.name] if part.name in more else part.show(found)
         return self.record(**values)
 
-    def wrapped(self, found: R, **more: object) -> ResponseBody:
-        """Return the answer of one resource."""
-        return self.one(**{self.of.one: self.shown(found, **more)})
-
     def faults(self, faults: Sequence[Fault]) -> Sequence[FaultRecord]:
         """Return the faults of a record for an answer."""
         warnings = self.of.warnings
         return [
             fault_record(each, "warning" if each.code in warnings else "error") for each in faults
         ]
-
-    @property
-    def _a_noun(self) -> str:
-        words = with_article(self.of.noun)
-        return words[0].upper() + words[1:]
 
     @cached_property
     def _may_lack_key(self) -> bool:
@@ -179,12 +163,11 @@ class Bodies(Generic[R]):
         base: type[B],
         doc: str,
         suffix: str = "",
-        name: str = "",
     ) -> type[B]:
         """Return a Struct; its fields have the docstrings of the record's."""
         fields = [each[:2] if each[2:] == (NODEFAULT,) else each for each in fields]
         made: Any = defstruct(
-            f"{verb}{name or camel(self.of.one)}{suffix}",
+            f"{verb}{camel(self.of.one)}{suffix}",
             fields,
             bases=(base,),
             namespace={

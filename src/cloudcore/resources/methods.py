@@ -21,6 +21,7 @@ from cloudcore.resource_names import check_tags
 from cloudcore.resources.bodies import Bodies, Composite
 from cloudcore.resources.resource import Record, Reference, Resource, Verb
 from cloudcore.resources.rows import Rows
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import read_page
@@ -88,9 +89,14 @@ class Methods(Generic[R]):
         """Return the types of bodies."""
         return Bodies(self.of, self.composites)
 
+    @property
+    def answers(self) -> RecordAnswers[ResponseBody]:
+        """Return the bodies of answers, and the decorators of routes that answer with them."""
+        return self.bodies.answers
+
     def one(self, found: R, **more: object) -> ResponseBody:
         """Return the answer for a record; `more` are composite fields that it cannot show."""
-        return self.bodies.wrapped(found, **more)
+        return self.answers.one(found, **more)
 
     def at(self, now: int) -> Callable[[R], ResponseBody]:
         """Return a function that makes the answer for a record at a moment."""
@@ -272,8 +278,7 @@ class Methods(Generic[R]):
             ctx, query, rows, count, account_id, region, asked, key=lambda each: each.id
         )
         now = ctx.clock()
-        shown = [self.bodies.shown(self.as_of(each, now)) for each in found]
-        return self.bodies.page(**{self.of.many: shown, "meta": meta})
+        return self.answers.many([self.bodies.shown(self.as_of(each, now)) for each in found], meta)
 
     async def answer_get(self, ctx: RequestContext, found_id: str) -> ResponseBody:
         """Return one."""

@@ -5,34 +5,28 @@
 from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter, Signature
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
-from litestar import delete, get, patch, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.resource_names import with_article
 from cloudcore.resources.methods import Methods
 from cloudcore.resources.resource import Verb
+from cloudcore.web.answers import Decorator, deletes
 from cloudcore.web.app import Context, Needs
-from cloudcore.web.context import Reply
-
-H = TypeVar("H", bound=Callable[..., Any])
 
 
 class _Route(NamedTuple):
     """A standard method as the framework and the OpenAPI document see it."""
 
-    register: Callable[..., Callable[[Callable[..., Any]], HTTPRouteHandler]]
-    operation: str
-    """Its id in the document."""
+    declared: Callable[..., Decorator]
+    """Returns the decorator of its handler for its path, its action and `opt`."""
     words: str
     answer: Callable[..., Any]
     """Gets the context, then the id if its path has one, then the body if it has one."""
-    returns: Any
     body: Any = None
-    status: int = 200
-    opt: Mapping[str, object] = {}
+    opt: Mapping[str, Any] = {}
 
 
 def handlers_of(*sources: Methods[Any] | ModuleType) -> tuple[HTTPRouteHandler, ...]:
@@ -54,49 +48,30 @@ def _defined_in(module: ModuleType) -> Iterator[HTTPRouteHandler]:
 
 def standard_routes(of: Methods[Any]) -> tuple[HTTPRouteHandler, ...]:
     """Return the routes of the standard methods that a resource has."""
-    noun, one, many, bodies = with_article(of.of.noun), of.of.one, of.of.many, of.bodies
+    noun, bodies, answers = with_article(of.of.noun), of.bodies, of.answers
     created = f"Create {noun}. An account has at most {of.of.quota:,}."
     listed = f"List the account's {of.of.nouns}, oldest first."
-    reply, creates = _reply(of), {"statuses": (409,), "idempotent": True}
-    deletes = {"statuses": (409,)} if of.referrers else {}
-    lists = {"query": bodies.query}
+    conflict, asked = {"statuses": (409,)}, {"query": bodies.query}
+    refused = conflict if of.referrers else {}
     routes: Mapping[Verb, _Route] = {
-        "create": _Route(
-            post, f"create_{one}", created, of.answer_create, reply, bodies.create, 201, creates
-        ),
-        "list": _Route(get, f"list_account_{many}", listed, of.answer_list, bodies.page, opt=lists),
-        "get": _Route(get, f"get_{one}", f"Return {noun}.", of.answer_get, bodies.one),
-        "update": _Route(
-            patch, f"update_{one}", f"Change {noun}.", of.answer_update, reply, bodies.update
-        ),
-        "delete": _Route(
-            delete, f"delete_{one}", f"Delete {noun}.", of.answer_delete, None, None, 204, deletes
-        ),
+        "create": _Route(answers.creates, created, of.answer_create, bodies.create, conflict),
+        "list": _Route(answers.lists, listed, of.answer_list, opt=asked),
+        "get": _Route(answers.gets, f"Return {noun}.", of.answer_get),
+        "update": _Route(answers.updates, f"Change {noun}.", of.answer_update, bodies.update),
+        "delete": _Route(deletes, f"Delete {noun}.", of.answer_delete, opt=refused),
     }
     return tuple(_handler(of, verb, routes[verb]) for verb in of.of.methods)
 
 
-def answers_one(of: Methods[Any]) -> Callable[[H], H]:
-    """Return a decorator for a custom method that answers one of a resource, in `of`'s shape."""
-
-    def decorated(handler: H) -> H:
-        is_reply = "Reply" in str(handler.__annotations__["return"])
-        handler.__annotations__["return"] = _reply(of) if is_reply else of.bodies.one
-        return handler
-
-    return decorated
-
-
 def custom_method(
     of: Methods[Any], name: str, action: str, *, status: int = 200, statuses: tuple[int, ...] = ()
-) -> Callable[[Callable[..., Any]], HTTPRouteHandler]:
+) -> Decorator:
     """Return the decorator of a custom method: a repeatable POST that answers one of a resource.
 
     Its path is that of the resource, with `name` at the end.
     """
-    opt = {"action": action, "idempotent": True, **({"statuses": statuses} if statuses else {})}
-    register = post(f"{of.of.path_of_one}/{name}", status_code=status, opt=opt)
-    return lambda handler: register(answers_one(of)(handler))
+    path = f"{of.of.path_of_one}/{name}"
+    return of.answers.changes(path, action, status=status, statuses=statuses)
 
 
 def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
@@ -113,17 +88,13 @@ def _handler(of: Methods[Any], verb: Verb, route: _Route) -> HTTPRouteHandler:
         return await route.answer(*(given[name] for name in types))
 
     seen = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=types[name]) for name in types]
-    signature = Signature(seen, return_annotation=route.returns)
-    handler.__name__ = handler.__qualname__ = route.operation
+    name = f"list_account_{of.of.many}" if verb == "list" else f"{verb}_{of.of.one}"
+    handler.__name__ = handler.__qualname__ = name
     handler.__doc__ = of.docs.get(verb, route.words)
-    handler.__signature__ = signature  # type: ignore[attr-defined]
-    handler.__annotations__ = {**types, "return": route.returns}
+    handler.__signature__ = Signature(seen)  # type: ignore[attr-defined]
+    handler.__annotations__ = {**types, "return": None}
     path = of.of.path_of_one if has_id else of.of.path
-    opt = {"action": of.of.action(verb), **route.opt}
+    opt = dict(route.opt)
     if more := of.statuses.get(verb):
-        opt["statuses"] = (*opt.get("statuses", ()), *more)  # type: ignore[misc]
-    return route.register(path, status_code=route.status, opt=opt)(handler)
-
-
-def _reply(of: Methods[Any]) -> Any:  # noqa: ANN401 - a type
-    return cast("Any", Reply)[of.bodies.one]
+        opt["statuses"] = (*opt.get("statuses", ()), *more)
+    return route.declared(path, of.of.action(verb), **opt)(handler)

@@ -1,22 +1,53 @@
-"""Bodies of answers with one record or a page of them, and decorators of the routes."""
+"""Copy rows into answers, bodies with one record or a page of them, and decorators of routes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, Final, Generic, TypeVar, cast
+from functools import cache, cached_property, partial
+from typing import Any, Final, Generic, TypeVar, cast, get_args
 
 from litestar import delete, get, patch, post, put
 from litestar.handlers import HTTPRouteHandler
-from msgspec import defstruct
+from msgspec import UNSET, Struct, UnsetType, defstruct, structs
 
 from cloudcore.resource_names import with_article
+from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageMeta, PageQuery, UuidPage
-from cloudcore.wire import ResponseBody
+from cloudcore.wire import RFC3339, ResponseBody, rfc3339
 
 B = TypeVar("B", bound=ResponseBody)
 Decorator = Callable[[Callable[..., Any]], HTTPRouteHandler]
+
+
+def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
+    """Return an answer of this kind, with the fields in `more` and those that `row` has.
+
+    Moments are written as RFC 3339. A stored `ActingSource` is decoded. None leaves out a field
+    that may be absent but not null.
+    """
+    forms = _forms(kind)
+    shared = (name for name in forms if name not in more and hasattr(row, name))
+    found = {name: forms[name](getattr(row, name)) for name in shared}
+    return kind(**found, **more)
+
+
+@cache
+def _forms(kind: type[Struct]) -> dict[str, Callable[[Any], object]]:
+    return {each.name: _form(each.type) for each in structs.fields(kind)}
+
+
+def _form(kind: Any) -> Callable[[Any], object]:  # noqa: ANN401 - a type
+    kinds = (kind, *get_args(kind))
+    if ActingSource in kinds:
+        return acting_source
+    write = rfc3339 if RFC3339 in kinds else _same
+    absent = UNSET if UnsetType in kinds else None
+    return lambda value: absent if value is None else write(value)
+
+
+def _same(value: object) -> object:
+    return value
 
 
 class RecordAnswers(Generic[B]):
@@ -26,76 +57,89 @@ class RecordAnswers(Generic[B]):
     """
 
     def __init__(
-        self, record: type[B], one: str, show: Callable[..., B], *, noun: str = "", named: str = ""
+        self,
+        record: type[B],
+        one: str,
+        show: Callable[..., B] | None = None,
+        *,
+        noun: str = "",
+        named: str = "",
     ) -> None:
         """Make answers of a `record`, in the field `one`; `noun` is by default the same word.
 
-        `show` returns the record for a row, which is its last argument. In the OpenAPI document the
-        answers' types are called One and Many with `named`; by default that is the record's class
-        name without Record or Answer.
+        `show` returns the record for a row, which is its last argument; by default `answer_of`. In
+        the OpenAPI document the answers' types are called One and Many with `named`; by default
+        that is the record's class name without Record or Answer.
         """
         self._record: Final = record
         self._one: Final = one
         self._noun: Final = noun or one.replace("_", " ")
         self._named: Final = named or record.__name__.removesuffix("Record").removesuffix("Answer")
-        self.show: Final = show
+        self.show: Final[Callable[..., B]] = show or partial(answer_of, record)
 
-    def one(self, *of: object) -> ResponseBody:
+    def one(self, *of: object, **more: object) -> ResponseBody:
         """Return the answer with one record; the arguments are those of `show`."""
-        return self.wrapped(self.show(*of))
+        return self.wrapped(self.show(*of, **more))
 
     def wrapped(self, record: B) -> ResponseBody:
         """Return the answer with a record."""
-        made: ResponseBody = self._one_type(**{self._one: record})
+        made: ResponseBody = self.one_type(**{self._one: record})
         return made
 
     def many(self, records: Sequence[B], meta: PageMeta) -> ResponseBody:
         """Return the answer with a page of records."""
-        made: ResponseBody = self._page_type(**{_plural(self._one): records, "meta": meta})
+        made: ResponseBody = self.page_type(**{_plural(self._one): records, "meta": meta})
         return made
 
-    def creates(self, path: str, action: str, **opt: object) -> Decorator:
-        """Return the decorator of a creation, which answers 201."""
-        return _route(post, path, action, self._reply, {"idempotent": True, **opt})
+    def creates(self, path: str, action: str, *, status: int = 201, **opt: object) -> Decorator:
+        """Return the decorator of a creation."""
+        return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
 
     def lists(
         self, path: str, action: str, query: type[PageQuery | UuidPage] = PageQuery, **opt: object
     ) -> Decorator:
         """Return the decorator of a list."""
-        return _route(get, path, action, self._page_type, {"query": query, **opt})
+        return _route(get, path, action, self.page_type, {"query": query, **opt})
 
     def gets(self, path: str, action: str, **opt: object) -> Decorator:
         """Return the decorator of a read of one."""
-        return _route(get, path, action, self._one_type, opt)
+        return _route(get, path, action, self.one_type, opt)
 
     def puts(self, path: str, action: str, **opt: object) -> Decorator:
         """Return the decorator of a creation or replacement at a path of its own."""
-        return _route(put, path, action, self._reply, opt)
+        return _route(put, path, action, self.reply, opt)
 
     def updates(self, path: str, action: str, **opt: object) -> Decorator:
         """Return the decorator of a change of fields."""
-        return _route(patch, path, action, self._reply, opt)
+        return _route(patch, path, action, self.reply, opt)
 
     def changes(self, path: str, action: str, *, status: int = 200, **opt: object) -> Decorator:
         """Return the decorator of another change."""
-        return _route(post, path, action, self._reply, {"idempotent": True, **opt}, status)
+        return _route(post, path, action, self.reply, {"idempotent": True, **opt}, status)
+
+    def begins_deletion(self, path: str, action: str, **opt: object) -> Decorator:
+        """Return the decorator of a deletion that ends later, which answers 202."""
+        return _route(delete, path, action, self.reply, opt, 202)
 
     @cached_property
-    def _one_type(self) -> Any:  # noqa: ANN401 - a type
+    def one_type(self) -> Any:  # noqa: ANN401 - a type
+        """Return ``OneQueue``: a record under its name."""
         noun = with_article(self._noun)
         words = f"{noun[0].upper()}{noun[1:]}, wrapped."
         return _struct(f"One{self._named}", self._one, self._record, words)
 
     @cached_property
-    def _page_type(self) -> Any:  # noqa: ANN401 - a type
+    def page_type(self) -> Any:  # noqa: ANN401 - a type
+        """Return ``ManyQueues``: a page of records."""
         records = Sequence[self._record]  # type: ignore[name-defined]
         words = f"A page of {_plural(self._noun)}."
         name = f"Many{_plural(self._named)}"
         return _struct(name, _plural(self._one), records, words, meta=PageMeta)
 
     @property
-    def _reply(self) -> Any:  # noqa: ANN401 - a type
-        return cast("Any", Reply)[self._one_type]
+    def reply(self) -> Any:  # noqa: ANN401 - a type
+        """Return the type of a change's answer with a record."""
+        return cast("Any", Reply)[self.one_type]
 
 
 def deletes(path: str, action: str, **opt: object) -> Decorator:

@@ -7,10 +7,10 @@ import base64
 from litestar import post
 from litestar.params import JSONBody
 
+from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.bodies import answer_of
 from registry.services.access.logins import USERNAME, login_permission, mint_login, new_password
 
 

@@ -1,56 +1,19 @@
-"""Copy rows into answers: a field of an answer is the value of the same name, in its wire form.
-
-Also the bodies that runs share on ``/v1``, and how one run or a page of them is read.
-"""
+"""The bodies that runs share on ``/v1``, and how one run or a page of them is read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
-from typing import Any, Final, Literal, TypeVar, get_args
-
-from msgspec import UNSET, Struct, UnsetType, structs
+from functools import partial
+from typing import Final, Literal, TypeVar
 
 from cloudcore.errors import NotFound
 from cloudcore.jobs.runs import Run, count_runs, find_run, list_runs
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers
-from cloudcore.web.bodies import ActingSource, acting_source
+from cloudcore.web.answers import RecordAnswers, answer_of
+from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
-from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-
-B = TypeVar("B", bound=ResponseBody)
-
-
-def answer_of(kind: Callable[..., B], row: object, **more: object) -> B:
-    """Return an answer of this kind, with the fields in `more` and those that `row` has.
-
-    Moments are written as RFC 3339. A stored `ActingSource` is decoded. None leaves out a field
-    that may be absent but not null.
-    """
-    forms = _forms(kind)
-    shared = (name for name in forms if name not in more and hasattr(row, name))
-    found = {name: forms[name](getattr(row, name)) for name in shared}
-    return kind(**found, **more)
-
-
-@cache
-def _forms(kind: type[Struct]) -> dict[str, Callable[[Any], object]]:
-    return {each.name: _form(each.type) for each in structs.fields(kind)}
-
-
-def _form(kind: Any) -> Callable[[Any], object]:  # noqa: ANN401 - a type
-    kinds = (kind, *get_args(kind))
-    if ActingSource in kinds:
-        return acting_source
-    write = rfc3339 if RFC3339 in kinds else _same
-    absent = UNSET if UnsetType in kinds else None
-    return lambda value: absent if value is None else write(value)
-
-
-def _same(value: object) -> object:
-    return value
+from cloudcore.wire import RFC3339, ResponseBody
 
 
 class RunRecord(ResponseBody):

@@ -16,13 +16,13 @@ from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
 from cloudcore.storage.bucket import BUCKET
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.bodies import RunAnswers, RunRecord, answer_of
+from registry.control.bodies import RunAnswers, RunRecord
 from registry.control.repositories import (
     GivenKey,
     authorized_for_all,

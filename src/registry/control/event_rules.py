@@ -11,14 +11,13 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Crn, Uuid
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, or_absent
-from registry.control.bodies import answer_of
 from registry.metadata.event_rules import EventRule, count_rules, list_rules
 from registry.services import events
 from registry.services.context import ServiceContext

@@ -8,9 +8,9 @@ from typing import Final
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import answer_of
 from cloudcore.web.pagination import PageMeta
 from cloudcore.wire import RFC3339, ResponseBody, or_absent
-from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.images.details import ImageRow
 from registry.oci.image_contents import Configuration, Execution

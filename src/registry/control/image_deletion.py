@@ -11,11 +11,11 @@ from litestar import delete, get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType, field
 
+from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.context import Reply
 from cloudcore.web.envelope import rendering
 from cloudcore.wire import RequestBody, ResponseBody
-from registry.control.bodies import answer_of
 from registry.control.image_bodies import IMAGE, IMAGES, ImageAnswer, image_answer
 from registry.control.visible_repositories import (
     authorized_own,

@@ -12,14 +12,14 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, UnsetType
 
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.bodies import RunAnswers, RunRecord, answer_of
+from registry.control.bodies import RunAnswers, RunRecord
 from registry.control.repositories import authorized_repository, reference_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.lifecycle_policies import StoredLifecyclePolicy

@@ -7,13 +7,12 @@ from typing import Final
 import msgspec
 from litestar.params import FromPath, JSONBody
 
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, Timestamp, moment_of
-from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, authorized_visible_repository, change_of
 from registry.services.images import pins
 from registry.services.images.pins import Pinned

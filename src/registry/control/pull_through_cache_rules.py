@@ -14,14 +14,13 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.jobs.faults import Fault
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import FaultRecord, fault_record
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of, rfc3339
-from registry.control.bodies import answer_of
 from registry.control.repositories import uri_of
 from registry.errors import NameInvalid
 from registry.metadata.pull_through.rules import CacheRule, RuleDetails, count_rules

@@ -10,12 +10,11 @@ from litestar.params import JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.resource_names import Crn
-from cloudcore.web.answers import RecordAnswers
+from cloudcore.web.answers import RecordAnswers, answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-from registry.control.bodies import answer_of
 from registry.metadata.settings import find_settings
 from registry.services.registry_settings import update_settings
 

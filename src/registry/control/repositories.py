@@ -15,14 +15,13 @@ from cloudcore.identity.rows.accounts import find_account
 from cloudcore.kms.rows import key_to_bind
 from cloudcore.resource_names import Crn, Uuid, check_tags
 from cloudcore.resource_references import Scope
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import KeyReference, ResourceRef, reference_to
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import PageQuery, read_page
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
-from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (

@@ -8,13 +8,12 @@ from typing import Any, Final
 from litestar.params import FromPath, JSONBody
 
 from cloudcore.iam.decision import Caller
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.revisions import RevisionQuery
 from cloudcore.wire import RFC3339, ResponseBody
-from registry.control.bodies import answer_of
 from registry.control.repositories import authorized_repository, crn_of_repository, reference_of
 from registry.control.visible_repositories import PATH
 from registry.metadata.repositories.details import RepositoryDetails

@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.db.base import Connection
 from cloudcore.identity.rows.accounts import Account, find_account
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers
+from cloudcore.web.answers import RecordAnswers, answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.caller_kinds import account_of
@@ -21,7 +21,6 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
-from registry.control.bodies import answer_of
 from registry.control.repositories import (
     REPOSITORIES,
     authorized_for_all,

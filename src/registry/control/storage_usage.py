@@ -11,12 +11,12 @@ from litestar import get
 from litestar.params import FromPath
 from msgspec import UNSET, Meta, UnsetType
 
+from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import RequestContext
 from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, ResponseBody, rfc3339
-from registry.control.bodies import answer_of
 from registry.control.repositories import (
     REPOSITORIES,
     authorized_for_all,

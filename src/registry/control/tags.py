@@ -13,13 +13,12 @@ from litestar.params import FromPath, JSONBody
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, NotFound
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import RecordAnswers, deletes
+from cloudcore.web.answers import RecordAnswers, answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource
 from cloudcore.web.context import Reply
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody
-from registry.control.bodies import answer_of
 from registry.control.visible_repositories import (
     PATH,
     admit,

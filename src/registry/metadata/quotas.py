@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
-    ClauseElement,
     ColumnElement,
     Select,
     and_,
@@ -30,11 +29,10 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.ext.compiler import compiles
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given, total, value
-from cloudcore.db.statement import Statement, paged
+from cloudcore.db.statement import Statement, TableLock, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
 from cloudcore.quotas.limits import (
@@ -118,25 +116,7 @@ _ADD: Final = Statement(
     .returning(_s.bytes, told_level_query(BLOB_BYTES.name))
 )
 _FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
-
-
-class _HoldObjects(ClauseElement):
-    """Wait for the transactions that change objects, and block others until this one ends."""
-
-    inherit_cache = True
-
-
-@compiles(_HoldObjects, "sqlite")
-def _hold_sqlite(*_: object, **__: object) -> str:
-    return "SELECT 1"  # SQLite has a single writer
-
-
-@compiles(_HoldObjects, "postgresql")
-def _hold_postgresql(*_: object, **__: object) -> str:
-    return f"LOCK TABLE {blob_objects.name} IN SHARE ROW EXCLUSIVE MODE"
-
-
-_HOLD_OBJECTS: Final = Statement(_HoldObjects())
+_HOLD_OBJECTS: Final = Statement(TableLock(blob_objects))
 _COUNT: Final = Statement(
     insert(stored_bytes)
     .from_select(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
-from litestar import Response, delete, get, post
+from litestar import Response, delete, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, Struct
 
@@ -41,13 +41,7 @@ _SHOWN: Final = Bodies(
         ),
     ),
 )
-if TYPE_CHECKING:
-    OneBackup = ResponseBody
-    ManyBackups = ResponseBody
-else:
-    OneBackup = _SHOWN.one
-    ManyBackups = _SHOWN.page
-
+_ANSWERS: Final = _SHOWN.answers
 _ALL: Final = CLUSTER.path_of_one + "/backups"
 _ONE: Final = _ALL + "/{backup_id:str}"
 
@@ -95,17 +89,13 @@ class DeleteBackupQuery(Struct, kw_only=True):
     """The incremental backups that need it, too."""
 
 
-@post(
-    _ALL,
-    status_code=202,
-    opt={"action": "database:CreateBackup", "idempotent": True, "statuses": (409,)},
-)
+@_ANSWERS.creates(_ALL, "database:CreateBackup", status=202, statuses=(409,))
 async def create_backup(
     cluster_id: FromPath[str],
     ctx: Context,
     needs: Needs[DatabaseNeeds],
     data: JSONBody[CreateBackup | None] = None,
-) -> Reply[OneBackup]:
+) -> Reply[ResponseBody]:
     """Back a cluster up, after the backups that were asked for before.
 
     It is 409 if the cluster has no bucket or does not run, if a program is missing on its machine,
@@ -128,8 +118,8 @@ async def create_backup(
     )
 
 
-@get(_ALL, opt={"action": "database:ListBackups", "query": BackupsQuery})
-async def list_backups(cluster_id: FromPath[str], ctx: Context) -> ManyBackups:
+@_ANSWERS.lists(_ALL, "database:ListBackups", BackupsQuery)
+async def list_backups(cluster_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the backups of a cluster, oldest first."""
     cluster = await METHODS.authorized(ctx, cluster_id)
     query = ctx.query(BackupsQuery)
@@ -140,27 +130,23 @@ async def list_backups(cluster_id: FromPath[str], ctx: Context) -> ManyBackups:
     )
     bucket = shown_bucket(cluster)
     shown = [_SHOWN.shown(each, bucket=bucket) for each in found]
-    return _SHOWN.page(backups=shown, meta=meta)
+    return _ANSWERS.many(shown, meta)
 
 
-@get(_ONE, opt={"action": "database:GetBackup"})
+@_ANSWERS.gets(_ONE, "database:GetBackup")
 async def get_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
-) -> OneBackup:
+) -> ResponseBody:
     """Return a backup of a cluster."""
     cluster = await METHODS.authorized(ctx, cluster_id)
     found = await ctx.database.read(backups.find, cluster, backup_id)
-    return _SHOWN.wrapped(found, bucket=shown_bucket(cluster))
+    return _ANSWERS.one(found, bucket=shown_bucket(cluster))
 
 
-@post(
-    _ONE + "/verify",
-    status_code=202,
-    opt={"action": "database:VerifyBackup", "idempotent": True, "statuses": (409,)},
-)
+@_ANSWERS.changes(_ONE + "/verify", "database:VerifyBackup", status=202, statuses=(409,))
 async def verify_backup(
     cluster_id: FromPath[str], backup_id: FromPath[str], ctx: Context
-) -> Reply[OneBackup]:
+) -> Reply[ResponseBody]:
     """Restore a backup into a server of its own, and read all that it has, to prove it.
 
     `verified_at` says when that last succeeded, and `verified_by` how. It is 409 if the backup has
@@ -287,4 +273,4 @@ def _told_at(now: int) -> Callable[[Backup], Mapping[str, object] | None]:
 
 
 def _wrap(cluster: Cluster) -> Callable[[Backup], ResponseBody]:
-    return lambda found: _SHOWN.wrapped(found, bucket=shown_bucket(cluster))
+    return lambda found: _ANSWERS.one(found, bucket=shown_bucket(cluster))

@@ -24,7 +24,7 @@ from cloudcore.databases.clusters.states import seal_password
 from cloudcore.databases.needs import DatabaseNeeds
 from cloudcore.errors import Conflict, InvalidInput
 from cloudcore.resources.resource import DELETING
-from cloudcore.resources.routes import answers_one, custom_method
+from cloudcore.resources.routes import custom_method
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.wire import RequestBody, ResponseBody
@@ -149,12 +149,12 @@ async def reset_cluster_password(
     )
 
 
-@post(
+@METHODS.answers.changes(
     _ONE + "/change-credentials",
-    status_code=200,
-    opt={"action": "database:ChangeClusterCredentials", "statuses": (409,)},
+    "database:ChangeClusterCredentials",
+    statuses=(409,),
+    idempotent=False,
 )
-@answers_one(METHODS)
 async def change_cluster_credentials(
     cluster_id: FromPath[str],
     data: JSONBody[GivenCredentials],

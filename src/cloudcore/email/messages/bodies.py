@@ -14,8 +14,9 @@ from cloudcore.email.resources import TEMPLATE, Message, MessageStatus, Recipien
 from cloudcore.keyring import Keyring
 from cloudcore.resources.bodies import Composite
 from cloudcore.resources.methods import Methods
+from cloudcore.web.answers import answer_of
 from cloudcore.web.bodies import ResourceRef
-from cloudcore.wire import RFC3339, ResponseBody, or_absent, rfc3339
+from cloudcore.wire import RFC3339, ResponseBody, or_absent
 
 
 class MessageRecipient(ResponseBody, kw_only=True):
@@ -84,17 +85,7 @@ def content_of(keyring: Keyring, message_id: str, sealed: bytes) -> Content:
 
 def shown_recipient(of: Recipient) -> MessageRecipient:
     """Return a recipient for an answer."""
-    last, following = of.last_attempt_at, of.next_attempt_at
-    return MessageRecipient(
-        address=of.address,
-        kind=of.kind,
-        status=of.status,
-        reason=or_absent(of.reason),
-        attempts=of.attempts,
-        last_attempt_at=UNSET if last is None else rfc3339(last),
-        next_attempt_at=UNSET if following is None else rfc3339(following),
-        source_ip=or_absent(of.source_ip),
-    )
+    return answer_of(MessageRecipient, of)
 
 
 def whole(found: Message, of: Sequence[Recipient], content: Content | None) -> ResponseBody:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Final
 
-from litestar import get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta, field
 
@@ -30,7 +29,6 @@ from cloudcore.email.needs import EmailNeeds
 from cloudcore.email.resources import MESSAGE, MOST_RECIPIENTS, Template
 from cloudcore.email.templates import MAX_SUBJECT, Rendered, render
 from cloudcore.errors import Conflict, InvalidInput, invalid_field
-from cloudcore.resources.routes import answers_one
 from cloudcore.threads import DOCUMENTS
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.caller_kinds import account_of
@@ -63,17 +61,9 @@ class SendMessage(RequestBody):
     """Further fields: `X-…`, and those of mailing lists, `List-…`. At most 20."""
 
 
-@post(
-    MESSAGE.path,
-    status_code=202,
-    opt={
-        "action": MESSAGE.action("create"),
-        "idempotent": True,
-        "statuses": (429,),
-        "silent_limit": True,
-    },
+@MESSAGES.answers.creates(
+    MESSAGE.path, MESSAGE.action("create"), status=202, statuses=(429,), silent_limit=True
 )
-@answers_one(MESSAGES)
 async def send_message(
     data: JSONBody[SendMessage], ctx: Context, needs: Needs[EmailNeeds]
 ) -> Reply[ResponseBody]:
@@ -108,8 +98,7 @@ async def send_message(
     return reply
 
 
-@get(MESSAGE.path_of_one, opt={"action": MESSAGE.action("get")})
-@answers_one(MESSAGES)
+@MESSAGES.answers.gets(MESSAGE.path_of_one, MESSAGE.action("get"))
 async def get_message(message_id: FromPath[str], ctx: Context) -> ResponseBody:
     """Return a message, with what became of each recipient.
 

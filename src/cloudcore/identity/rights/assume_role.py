@@ -34,7 +34,7 @@ from cloudcore.identity.rights.role_trust import (
 )
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
-from cloudcore.identity.rows.service_accounts import find_key_expiry
+from cloudcore.identity.rows.service_accounts import find_key_owner_by_id
 from cloudcore.identity.rows.sessions import Session
 from cloudcore.identity.tokens.access_tokens import AccessTokens, clamp_duration, end_after
 from cloudcore.keyring import Keyring
@@ -166,7 +166,7 @@ def issue_token(
     tokens: AccessTokens, role: AssumableRole, jti: str, sid: str, expires_at: int, now: int
 ) -> str:
     """Return an access token of a role's session, issued at `now`."""
-    crn = iam_crn(role.account_id, "role", role.name)
+    crn = role.crn
     of = {"account_id": role.account_id, "sid": sid}
     return tokens.issue(crn, jti, expires_at, issued_at=now, **of)
 
@@ -204,9 +204,9 @@ def _assume(
     expires_at = end_after(seconds, asked.now)
     if is_chained:
         expires_at = min(expires_at, source.expires_at)
-    key_end = find_key_expiry(tx, source.access_key_id or "")
+    key = find_key_owner_by_id(tx, source.access_key_id or "")
     session_end = sessions.find_session_end(tx, source.sid or "")
-    for end in (key_end, session_end):
+    for end in (key and key.expires_at, session_end):
         if end is not None:
             expires_at = min(expires_at, end - end % MICROSECONDS)
     name = asked.session_name or _session_name(source)
@@ -230,7 +230,7 @@ def _assume(
         [role.account_id],
         principal=source.crn,
         source=source.source,
-        resource=iam_crn(role.account_id, "role", role.name),
+        resource=role.crn,
         details={"session_name": name},
     )
     sessions.OPEN.tell(tx, role.account_id, use, asked.now)
@@ -263,7 +263,7 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
     role_caller = find_role_caller(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
-        ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
+        ctx.asked = TRUST_ACTION, role.crn
     if source.kind is not PrincipalKind.USER:
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()

@@ -68,7 +68,7 @@ def verdict_on(
     source = role_caller.source
     crn = source.crn if names_principal(role.trust_ids, source.crn, source.id) else ""
     trust = read_stored(role.trust_policy, role.trust_ids, PolicyKind.TRUST)
-    resource = iam_crn(role.account_id, "role", role.name)
+    resource = role.crn
     verdicts = [
         decide(_question(role_caller, name, resource, work), policies, trust)
         for name in (crn, *role_caller.providers)
@@ -98,7 +98,7 @@ def trusts_service(role: AssumableRole, service: str, now: int) -> bool:
     question = Question(
         caller=Caller(service_crn(service), None),
         action=TRUST_ACTION,
-        resource=iam_crn(role.account_id, "role", role.name),
+        resource=role.crn,
         resource_account_id="",
         source_ip=None,
         now=now,

@@ -8,19 +8,17 @@ from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import AccessDenied, NotFound
+from cloudcore.errors import AccessDenied
 from cloudcore.iam.principal import Principal
 from cloudcore.identity.names import check_handle, iam_crn, missing
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Handle, Status, shown
+from cloudcore.identity.routes.common import Answers, Handle, Status
 from cloudcore.identity.routes.organizations import (
     home_of,
     membership_policy,
-    organization_reference,
 )
-from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, Account, new_account
+from cloudcore.identity.rows.accounts import ACCOUNTS_OF_MEMBERS, OWN_ACCOUNT, Account
 from cloudcore.identity.rows.organizations import JOINED, Joined
 from cloudcore.identity.services import accounts
 from cloudcore.identity.services.members import organization_of
@@ -29,7 +27,7 @@ from cloudcore.resource_names import Uuid, lower_ids
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.pagination import PageQuery, read_page
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 
 
@@ -63,17 +61,7 @@ class AccountRecord(ResponseBody):
     created_at: RFC3339
 
 
-def _crn(account: Account) -> str:
-    return iam_crn(account.id, "account", account.handle)
-
-
-def _record(account: Account) -> AccountRecord:
-    owner, name = account.organization_id, account.organization_name
-    organization = organization_reference(owner, name) if owner and name else None
-    return shown(AccountRecord, account, crn=_crn(account), organization=organization)
-
-
-_ACCOUNT: Final = Answers(AccountRecord, "account", _record)
+_ACCOUNT: Final = Answers(AccountRecord, "account")
 _ONE: Final = "/v1/accounts/{account_id:str}"
 
 
@@ -87,22 +75,20 @@ def _find(tx: Connection, caller: Principal, account_id: str) -> tuple[Account, 
 
     Raise NotFound for an account of another organization, as for one that does not exist.
     """
+    account = OWN_ACCOUNT.get(tx, caller.account_id or account_id, account_id)
     if caller.account_id is not None:
-        if account_id != caller.account_id:
-            raise missing("account")
-        return accounts.get_account(tx, account_id), None
-    account = accounts.get_account(tx, account_id)
-    try:
-        return account, JOINED.get(tx, caller.id, account.organization_id or "")
-    except NotFound:
-        raise missing("account") from None
+        return account, None
+    joined = JOINED.find(tx, caller.id, account.organization_id or "")
+    if joined is None:
+        raise missing("account")
+    return account, joined
 
 
 async def _authorized(ctx: RequestContext, account_id: str) -> Account:
     caller = _caller(ctx)
     account, joined = await ctx.database.read(_find, caller, account_id)
     policy = joined and membership(joined.role, caller.crn)
-    ctx.authorize(_crn(account), resource_policy=policy)
+    ctx.authorize(account.crn, resource_policy=policy)
     return account
 
 
@@ -139,7 +125,7 @@ async def create_account(
     add = await needs.prepare_addition(account_id, now)
     return await ctx.commit(
         accounts.found_account,
-        new_account(account_id, organization_id, data.handle, now),
+        Account(account_id, organization_id, data.handle, now),
         accounts.Founder(caller.crn, None if joined is None else caller.id),
         ctx.new_id,
         add,
@@ -155,32 +141,14 @@ class AccountQuery(PageQuery):
     """Only the one of this handle."""
 
 
-def _own(tx: Connection, account_id: str, handle: str, after: str, _: int) -> list[Account]:
-    own = accounts.get_account(tx, account_id)
-    return [own] if own.handle > after and handle in ("", own.handle) else []
-
-
-def _count_own(tx: Connection, account_id: str, handle: str) -> int:
-    return len(_own(tx, account_id, handle, "", 1)) if handle else 1
-
-
 @_ACCOUNT.lists("/v1/accounts", "iam:ListAccounts", AccountQuery)
 async def list_accounts(ctx: Context) -> ResponseBody:
     """List accounts by handle: the caller's own, or those of a person's organizations."""
     caller = _caller(ctx)
-    scope = caller.account_id or caller.organization_id or ""
-    ctx.authorize(iam_crn(scope, "account", "*"))
-    is_person, query = caller.account_id is None, ctx.query(AccountQuery)
-    found, meta = await read_page(
-        ctx,
-        query,
-        ACCOUNTS_OF_MEMBERS.list if is_person else _own,
-        ACCOUNTS_OF_MEMBERS.count if is_person else _count_own,
-        caller.id if is_person else scope,
-        query.handle or "",
-        key=ACCOUNTS_OF_MEMBERS.sort_key,
-    )
-    return _ACCOUNT.many([_record(each) for each in found], meta)
+    ctx.authorize(iam_crn(caller.account_id or caller.organization_id or "", "account", "*"))
+    if caller.account_id is None:
+        return await _ACCOUNT.page(ctx, ACCOUNTS_OF_MEMBERS, caller.id, query=AccountQuery)
+    return await _ACCOUNT.page(ctx, OWN_ACCOUNT, caller.account_id, query=AccountQuery)
 
 
 @_ACCOUNT.gets(_ONE, "iam:GetAccount")

@@ -1,4 +1,4 @@
-"""Common parts of identity's routes: types of fields, rows of the caller's account, records."""
+"""Common parts of identity's routes: types of fields, rows of the caller's account, answers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from msgspec import Meta
 
 from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import HANDLE_PATTERN, NAME_PATTERN
-from cloudcore.identity.rows.owned import Owned, OwnedRows
+from cloudcore.identity.rows.owned import Listed, Owned, OwnedRows, Owner
 from cloudcore.resource_names import Crn, lower_ids
+from cloudcore.web.answers import RecordAnswers
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import RequestContext
-from cloudcore.web.pagination import PageQuery
-from cloudcore.wire import ResponseBody, rfc3339
+from cloudcore.web.pagination import NamedPageQuery, PageQuery, read_page
+from cloudcore.wire import ResponseBody
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=63, extra_json_schema={"pattern": NAME_PATTERN})
@@ -38,10 +39,9 @@ class PeopleQuery(PageQuery):
     email: str | None = None
     """Only the one with this e-mail address."""
 
-    @property
-    def address(self) -> str:
-        """Return the address in lower case, or nothing."""
-        return (self.email or "").lower()
+    def __post_init__(self) -> None:
+        """Read the address in lower case, as it is stored."""
+        self.email = self.email and self.email.lower()
 
 
 T = TypeVar("T", bound=Owned)
@@ -68,14 +68,32 @@ def parse_crn(text: str, field: str) -> Crn:
         raise InvalidInput(words, field=field, reason="malformed_crn") from None
 
 
-def shown(record: type[B], row: object, **more: Any) -> B:  # noqa: ANN401 - values of any field
-    """Return a record with the fields of a row or of another record, and `more`.
+class Answers(RecordAnswers[B]):
+    """Answers with records that an owner has."""
 
-    Moments of rows (``…_at``) become texts.
-    """
-    for name in record.__struct_fields__:
-        if name not in more:
-            value = getattr(row, name)
-            is_moment = name.endswith("_at") and isinstance(value, int)
-            more[name] = rfc3339(value) if is_moment else value
-    return record(**more)
+    async def page(
+        self,
+        ctx: RequestContext,
+        rows: Listed[Any],
+        owner: Owner,
+        *of: object,
+        query: type[PageQuery] = PageQuery,
+        **more: object,
+    ) -> ResponseBody:
+        """Return the page of an owner's rows that a request asks for.
+
+        `show` takes `of` and `more` too. The field of `query` called after the rows' label selects
+        the row that has it.
+        """
+        asked = ctx.query(query)
+        label: str = getattr(asked, rows.label, None) or ""
+        found, meta = await read_page(
+            ctx, asked, rows.list, rows.count, owner, label, key=rows.sort_key
+        )
+        return self.many([self.show(*of, each, **more) for each in found], meta)
+
+    async def page_of_account(self, ctx: RequestContext, rows: OwnedRows[Any]) -> ResponseBody:
+        """Return the page of the account's rows that a request asks for, if policies allow it."""
+        account_id = account_of(ctx)
+        ctx.authorize(rows.crn(account_id, "*"))
+        return await self.page(ctx, rows, account_id, query=NamedPageQuery)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, TypeVar
 
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from cloudcore.db.base import Connection
-from cloudcore.identity.names import iam_crn
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import shown
-from cloudcore.identity.routes.me import account_of_role
+from cloudcore.identity.routes.common import Answers
 from cloudcore.identity.rows.container_passwords import CONTAINER_PASSWORDS, ContainerPassword
 from cloudcore.identity.services import container_passwords
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import deletes
+from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
@@ -71,26 +68,25 @@ class NewContainerPasswordRecord(ContainerPasswordRecord):
     """To log in to."""
 
 
-def _record(found: ContainerPassword) -> ContainerPasswordRecord:
+R = TypeVar("R", bound=ContainerPasswordRecord)
+
+
+def _record(kind: type[R], found: ContainerPassword, **more: object) -> R:
     role = found.role
-    return shown(
-        ContainerPasswordRecord,
-        found,
-        role=ResourceRef(
-            id=role.id, crn=iam_crn(role.account_id, "role", role.name), name=role.name
-        ),
-        account=account_of_role(role),
-    )
-
-
-def _new(text: str, host: str, made: ContainerPassword) -> NewContainerPasswordRecord:
-    secret = {"username": USERNAME, "password": text, "host": host}
-    return shown(NewContainerPasswordRecord, _record(made), **secret)
+    reference = ResourceRef(id=role.id, crn=role.crn, name=role.name)
+    return answer_of(kind, found, role=reference, account=role.account, **more)
 
 
 _FIELD: Final = "container_password"
-_PASSWORD: Final = Answers(ContainerPasswordRecord, _FIELD, _record)
-_NEW: Final = Answers(NewContainerPasswordRecord, _FIELD, _new, noun="new container password")
+_PASSWORD: Final = Answers(
+    ContainerPasswordRecord, _FIELD, partial(_record, ContainerPasswordRecord)
+)
+_NEW: Final = Answers(
+    NewContainerPasswordRecord,
+    _FIELD,
+    partial(_record, NewContainerPasswordRecord),
+    noun="new container password",
+)
 
 
 def _create(
@@ -119,13 +115,14 @@ async def create_container_password(
     """
     ctx.authorize(person_of(ctx).crn)
     text = container_passwords.new_text(ctx.new_id())
+    secret = {"username": USERNAME, "password": text, "host": ctx.settings.host}
     return await ctx.commit(
         _create,
         ctx,
         needs,
         text,
         data,
-        wrap=partial(_NEW.one, text, ctx.settings.host),
+        wrap=partial(_NEW.one, **secret),
         location=lambda made: f"{_PATH}/{made.id}",
     )
 

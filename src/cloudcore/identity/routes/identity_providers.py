@@ -14,8 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.oauth.pages import redirect_uri
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Title, shown
+from cloudcore.identity.routes.common import Answers, Title
 from cloudcore.identity.routes.organizations import authorized, membership_policy
 from cloudcore.identity.rows.identity_providers import (
     DEFAULT_SESSION_HOURS,
@@ -25,7 +24,7 @@ from cloudcore.identity.rows.identity_providers import (
 from cloudcore.identity.services import identity_providers
 from cloudcore.identity.services.identity_providers import check_issuer, seal_client_secret
 from cloudcore.resource_names import Uuid
-from cloudcore.web.answers import deletes
+from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.pagination import NamedPageQuery
@@ -110,7 +109,7 @@ class ProviderRecord(ResponseBody):
 
 
 def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
-    return shown(
+    return answer_of(
         ProviderRecord,
         provider,
         crn=iam_crn(provider.organization_id, "identity-provider", provider.id),

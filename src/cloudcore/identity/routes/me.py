@@ -15,22 +15,22 @@ from cloudcore.errors import InvalidInput
 from cloudcore.iam.decision import DECISION_STEPS, Verdict
 from cloudcore.iam.passwords import check_new_password, salt_of
 from cloudcore.iam.patterns import StepBudget
-from cloudcore.identity.names import iam_crn, missing
+from cloudcore.identity.names import missing
 from cloudcore.identity.oauth.attempts import attempt_of
 from cloudcore.identity.rights.role_trust import ASSIGNED, RoleCaller, find_role_caller, verdict_on
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import shown
-from cloudcore.identity.routes.organizations import organization_reference
-from cloudcore.identity.routes.users import UserRecord, user_record
+from cloudcore.identity.routes.common import Answers
+from cloudcore.identity.routes.users import UserRecord
 from cloudcore.identity.rows.organizations import JOINED
 from cloudcore.identity.rows.roles import AssumableRole, list_assigned
 from cloudcore.identity.rows.sessions import find_current_organization
 from cloudcore.identity.rows.users import User, find_user
 from cloudcore.identity.services.users import change_password
 from cloudcore.resource_names import Uuid
+from cloudcore.web.answers import answer_of
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import person_of
+from cloudcore.web.organization_scope import organization_ref
 from cloudcore.web.pagination import NamedPageQuery
 from cloudcore.wire import RequestBody, ResponseBody
 
@@ -62,7 +62,7 @@ def _find(tx: Connection, user_id: str, sid: str) -> tuple[User, ResourceRef]:
     if user is None:
         raise missing("user")
     current = find_current_organization(tx, sid) or user.organization_id
-    return user, organization_reference(current, JOINED.get(tx, user_id, current).name)
+    return user, organization_ref(current, JOINED.get(tx, user_id, current).name)
 
 
 @get("/v1/users/me", opt={"action": "iam:GetUser"})
@@ -71,7 +71,7 @@ async def get_myself(ctx: Context) -> Myself:
     person = person_of(ctx)
     ctx.authorize(person.crn)
     user, organization = await ctx.database.read(_find, person.id, person.sid or "")
-    return Myself(user=shown(MyRecord, user_record(user), organization=organization))
+    return Myself(user=answer_of(MyRecord, user, organization=organization))
 
 
 @put(
@@ -117,18 +117,7 @@ class MyRole(ResponseBody):
     max_session_seconds: int
 
 
-def account_of_role(role: AssumableRole) -> ResourceRef:
-    """Return a reference to the account in which a role acts."""
-    crn = iam_crn(role.account_id, "account", role.handle)
-    return ResourceRef(id=role.account_id, crn=crn, name=role.handle)
-
-
-def _role(role: AssumableRole) -> MyRole:
-    crn = iam_crn(role.account_id, "role", role.name)
-    return shown(MyRole, role, crn=crn, account=account_of_role(role))
-
-
-_ROLE: Final = Answers(MyRole, "role", _role)
+_ROLE: Final = Answers(MyRole, "role")
 
 
 @_ROLE.lists("/v1/users/me/roles", "iam:GetUser", NamedPageQuery)
@@ -156,7 +145,7 @@ async def list_my_roles(ctx: Context) -> ResponseBody:
                     found.append(role)
         await asyncio.sleep(0)  # a portion may take milliseconds; let other requests run
     rows, meta = pager.cut(found, total, lambda role: (role.id,))
-    return _ROLE.many([_role(role) for role in rows], meta)
+    return _ROLE.many([_ROLE.show(role) for role in rows], meta)
 
 
 def _may_let_in(role_caller: RoleCaller, role: AssumableRole, work: StepBudget) -> bool:

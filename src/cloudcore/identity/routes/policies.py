@@ -16,14 +16,13 @@ from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rights.lock_out import CHECKED, ForceQuery
 from cloudcore.identity.routes.actions import FilledTemplate, document_of
-from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
+    Answers,
     Description,
     Document,
     Name,
     Reference,
     authorized,
-    shown,
 )
 from cloudcore.identity.rows.policies import ATTACHED, ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ROLES
@@ -33,7 +32,7 @@ from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, UuidParameter, check_name
 from cloudcore.resource_references import Authorize
 from cloudcore.threads import DOCUMENTS
-from cloudcore.web.answers import deletes
+from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of
@@ -109,7 +108,7 @@ def policy_record(policy: PolicyRow) -> PolicyRecord:
     """Return a policy as a response body."""
     document = msgspec.json.decode(policy.document)
     crn, service = POLICIES.crn_of(policy), service_of(policy.name)
-    return shown(PolicyRecord, policy, crn=crn, document=document, service=service)
+    return answer_of(PolicyRecord, policy, crn=crn, document=document, service=service)
 
 
 _POLICY: Final = Answers(PolicyRecord, "policy", policy_record)
@@ -122,7 +121,7 @@ def _target(of: Attachment, kind: str, target: str | None) -> ResourceRef | None
 
 
 def _attachment(policy: PolicyRow, found: Attachment) -> AttachmentRecord:
-    return shown(
+    return answer_of(
         AttachmentRecord,
         found,
         policy=POLICIES.reference(policy),

@@ -13,13 +13,12 @@ from cloudcore.errors import InvalidInput
 from cloudcore.identity.names import person_crn
 from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
 from cloudcore.identity.rights.lock_out import CHECKED
-from cloudcore.identity.routes.answers import Answers
 from cloudcore.identity.routes.common import (
+    Answers,
     Description,
     Document,
     Name,
     authorized,
-    shown,
 )
 from cloudcore.identity.rows.roles import (
     ASSIGNMENTS,
@@ -32,7 +31,7 @@ from cloudcore.identity.rows.roles import (
 from cloudcore.identity.services import roles
 from cloudcore.identity.services.roles import service_of
 from cloudcore.resource_names import Uuid, check_name, parse_uuid
-from cloudcore.web.answers import deletes
+from cloudcore.web.answers import answer_of, deletes
 from cloudcore.web.app import Context
 from cloudcore.web.bodies import ResourceRef
 from cloudcore.web.caller_kinds import account_of
@@ -96,7 +95,7 @@ class AssignmentRecord(ResponseBody):
 def _record(role: Role) -> RoleRecord:
     trust = msgspec.json.decode(role.trust_policy)
     crn, service = ROLES.crn_of(role), service_of(role.name)
-    return shown(RoleRecord, role, crn=crn, trust_policy=trust, service=service)
+    return answer_of(RoleRecord, role, crn=crn, trust_policy=trust, service=service)
 
 
 _ROLE: Final = Answers(RoleRecord, "role", _record)
@@ -105,7 +104,7 @@ _ONE: Final = "/v1/roles/{role_id:str}"
 
 def _assignment(role: Role, found: Assignment) -> AssignmentRecord:
     crn = person_crn(found.personal_organization_id, found.user_id)
-    return shown(
+    return answer_of(
         AssignmentRecord,
         found,
         role=ROLES.reference(role),
@@ -230,7 +229,7 @@ class GroupAssignmentRecord(ResponseBody):
 
 
 def _group_assignment(role: Role, found: GroupAssignment) -> GroupAssignmentRecord:
-    return shown(
+    return answer_of(
         GroupAssignmentRecord,
         found,
         role=ROLES.reference(role),

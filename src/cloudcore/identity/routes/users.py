@@ -16,13 +16,12 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.passwords import PasswordClient, salt_of
 from cloudcore.iam.principal import Principal
-from cloudcore.identity.names import email_address, iam_crn, missing, person_crn
+from cloudcore.identity.names import email_address, iam_crn, missing
 from cloudcore.identity.rights.permissions import membership
-from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import Email, PeopleQuery, Status, shown
+from cloudcore.identity.routes.common import Answers, Email, PeopleQuery, Status
 from cloudcore.identity.routes.organizations import home_of, membership_policy
-from cloudcore.identity.rows.organizations import JOINED, Joined
-from cloudcore.identity.rows.users import PEOPLE, User, find_shared_organization, new_user
+from cloudcore.identity.rows.organizations import Joined, find_shared_organization
+from cloudcore.identity.rows.users import PEOPLE, User
 from cloudcore.identity.services import users
 from cloudcore.identity.services.members import organization_of
 from cloudcore.resource_names import Uuid, lower_ids
@@ -67,26 +66,17 @@ class NewUserRecord(UserRecord):
     one_time_password: str
 
 
-def user_record(user: User) -> UserRecord:
-    """Return a person as a response body."""
-    return shown(UserRecord, user, crn=person_crn(user.organization_id, user.id))
-
-
-def _new(password: str, user: User) -> NewUserRecord:
-    return shown(NewUserRecord, user_record(user), one_time_password=password)
-
-
-_USER: Final = Answers(UserRecord, "user", user_record, noun="person")
-_NEW: Final = Answers(NewUserRecord, "user", _new, noun="new person")
+_USER: Final = Answers(UserRecord, "user", noun="person")
+_NEW: Final = Answers(NewUserRecord, "user", noun="new person")
 _ONE: Final = "/v1/users/{user_id:str}"
 
 
 def _shared(tx: Connection, person: Principal, user_id: str) -> Joined:
     """Return an organization that both the person and the user have joined."""
-    organization_id = find_shared_organization(tx, person.id, user_id)
-    if organization_id is None:
+    joined = find_shared_organization(tx, person.id, user_id)
+    if joined is None:
         raise missing("user")
-    return JOINED.get(tx, person.id, organization_id)
+    return joined
 
 
 def _authorize(ctx: RequestContext, joined: Joined, user_id: str) -> None:
@@ -137,12 +127,12 @@ async def create_user(data: JSONBody[CreateUser], ctx: Context) -> Reply[Respons
     password = users.new_password()
     salt = await ctx.database.read(users.find_salt, ctx.keyring, email)
     kept = await ctx.passwords.hash(password, PasswordClient(person.id, is_known=True), salt)
-    user = new_user(ctx.new_id(), email, kept, ctx.new_id(), ctx.clock())
+    now = ctx.clock()
     return await ctx.commit(
         users.create_user,
         joined.id,
-        user,
-        wrap=partial(_NEW.one, password),
+        User(ctx.new_id(), email, kept, ctx.new_id(), now, now),
+        wrap=partial(_NEW.one, one_time_password=password),
         location=lambda made: f"/v1/users/{made.id}",
     )
 
@@ -204,7 +194,7 @@ async def reset_user_password(user_id: FromPath[str], ctx: Context) -> Reply[Res
         user_id,
         kept,
         ctx.clock(),
-        wrap=partial(_NEW.one, password),
+        wrap=partial(_NEW.one, one_time_password=password),
     )
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, func, literal_column, select
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.sql.expression import ClauseElement
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one
-from cloudcore.db.statement import Statement, listed, paged, text_list
+from cloudcore.db.rows import find_all, find_one
+from cloudcore.db.statement import Statement, TableLock, listed, paged, text_list
+from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import accounts, memberships, organizations
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.organization_scope import organization_ref
 
 _a = accounts.c
 _m = memberships.c
@@ -25,21 +26,22 @@ class Account(NamedTuple):
     id: str
     organization_id: str | None
     handle: str
-    status: str
-    auto_create_repositories: bool
     created_at: int
+    status: str = "active"
+    auto_create_repositories: bool = True
     organization_name: str | None = None
     """Not stored here."""
 
+    @property
+    def crn(self) -> str:
+        """Return the account's CRN."""
+        return iam_crn(self.id, "account", self.handle)
 
-def new_account(account_id: str, organization_id: str, handle: str, now: int) -> Account:
-    """Return a new account of an organization."""
-    return Account(account_id, organization_id, handle, "active", True, now)  # noqa: FBT003
-
-
-def _account(*row: Any) -> Account:  # noqa: ANN401 - of a database
-    account = Account(*row)
-    return account._replace(auto_create_repositories=bool(account.auto_create_repositories))
+    @property
+    def organization(self) -> ResourceRef | None:
+        """Return the reference to its organization."""
+        owner, name = self.organization_id, self.organization_name
+        return organization_ref(owner, name) if owner and name else None
 
 
 _every = (
@@ -55,23 +57,31 @@ ACCOUNTS: Final = OwnedRows(
     label="handle",
     computed=("organization_name",),
     query=_every,
-    read=_account,
 )
+"""The accounts of organizations."""
+OWN_ACCOUNT: Final = OwnedRows(
+    accounts,
+    Account,
+    "account",
+    ("status", "auto_create_repositories"),
+    owner="id",
+    label="handle",
+    computed=("organization_name",),
+    query=_every,
+)
+"""The account in which a caller acts."""
 _OF_MEMBER: Final = _m.organization_id == _a.organization_id
 ACCOUNTS_OF_MEMBERS: Final = Listed(
     _every.join(memberships, _OF_MEMBER),
-    _account,
+    Account,
     "account",
     of=_m.user_id == bindparam("owner"),
     key=_a.id,
     label=_a.handle,
     order=_a.handle,
-    sorted_by="handle",
     counted=select(func.count()).select_from(accounts).join(memberships, _OF_MEMBER),
 )
 """The accounts of the organizations that a person is a member of, by handle."""
-_FIND: Final = Statement(_every.where(_a.id == bindparam("id")))
-_ANY: Final = paged(select(literal_column("1")).select_from(accounts))
 _LIST: Final = paged(_every.order_by(_a.handle))
 _REVISION: Final = Statement(select(_a.iam_revision).where(_a.id == bindparam("id")))
 _RAISE_REVISION: Final = Statement(
@@ -82,32 +92,7 @@ _RAISE_REVISION: Final = Statement(
 _IDS: Final = Statement(
     select(_a.handle, _a.id).where(_a.handle.in_(listed("words")) | _a.id.in_(listed("words")))
 )
-_UPDATE: Final = Statement(
-    accounts.update()
-    .where(_a.id == bindparam("account_id"))
-    .values(
-        status=bindparam("status"), auto_create_repositories=bindparam("auto_create_repositories")
-    )
-)
-
-
-class _HoldAdding(ClauseElement):
-    """Block other transactions from inserting accounts until this one ends."""
-
-    inherit_cache = True
-
-
-@compiles(_HoldAdding, "sqlite")
-def _hold_sqlite(*_: object, **__: object) -> str:
-    return "SELECT 1"  # SQLite has a single writer
-
-
-@compiles(_HoldAdding, "postgresql")
-def _hold_postgresql(*_: object, **__: object) -> str:
-    return f"LOCK TABLE {accounts.name} IN SHARE ROW EXCLUSIVE MODE"
-
-
-_HOLD_ADDING: Final = Statement(_HoldAdding())
+_HOLD_ADDING: Final = Statement(TableLock(accounts))
 
 
 def hold_adding(tx: Connection) -> None:
@@ -117,17 +102,17 @@ def hold_adding(tx: Connection) -> None:
 
 def find_account(tx: Connection, account_id: str) -> Account | None:
     """Return an account in any state, or None."""
-    return find_one(tx, _account, _FIND, id=account_id)
+    return OWN_ACCOUNT.find(tx, account_id, account_id)
 
 
 def list_accounts(tx: Connection, limit: int) -> list[Account]:
     """Return the first accounts of the install, by handle."""
-    return [_account(*row) for row in tx.rows(_LIST, limit=limit)]
+    return find_all(tx, ACCOUNTS.row, _LIST, limit=limit)
 
 
 def has_accounts(tx: Connection) -> bool:
     """Return True if this install has an account."""
-    return tx.row(_ANY, limit=1) is not None
+    return bool(list_accounts(tx, 1))
 
 
 def find_revision(tx: Connection, account_id: str) -> int:
@@ -148,13 +133,3 @@ def find_account_ids(tx: Connection, words: Sequence[str]) -> dict[str, str]:
         for handle, account_id in tx.rows(_IDS, words=text_list(words)):
             found |= {handle: account_id, account_id: account_id}
     return found
-
-
-def save_account(tx: Connection, account: Account) -> None:
-    """Update the changeable columns of an account."""
-    tx.execute(
-        _UPDATE,
-        account_id=account.id,
-        status=account.status,
-        auto_create_repositories=account.auto_create_repositories,
-    )

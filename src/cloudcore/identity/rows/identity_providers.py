@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, deletion, find_one, given, insert_new
+from cloudcore.db.rows import columns, deletion, find_all, find_one, given, insert_new
 from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import (
@@ -53,11 +53,6 @@ class IdentityProvider(NamedTuple):
         return self.email_domains.split()
 
 
-def _provider(*row: Any) -> IdentityProvider:  # noqa: ANN401 - of a database
-    provider = IdentityProvider(*row)
-    return provider._replace(creates_people=bool(provider.creates_people))
-
-
 IDENTITY_PROVIDERS: Final = OwnedRows(
     identity_providers,
     IdentityProvider,
@@ -67,7 +62,6 @@ IDENTITY_PROVIDERS: Final = OwnedRows(
         *("creates_people", "status", "session_hours", "updated_at"),
     ),
     owner="organization_id",
-    read=_provider,
 )
 _every = columns(identity_providers, IdentityProvider._fields)
 _FIND: Final = Statement(_every.where(_p.id == bindparam("id")))
@@ -105,12 +99,12 @@ forget_states: Final = deletion(spent_states.c.expires_at)
 
 def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
     """Return a provider of any organization, or None."""
-    return find_one(tx, _provider, _FIND, id=provider_id)
+    return find_one(tx, IDENTITY_PROVIDERS.row, _FIND, id=provider_id)
 
 
 def list_active_providers(tx: Connection, limit: int) -> Sequence[IdentityProvider]:
     """Return the active providers of all organizations, by name."""
-    return IDENTITY_PROVIDERS.read(tx.rows(_LIST_ACTIVE, limit=limit))
+    return find_all(tx, IDENTITY_PROVIDERS.row, _LIST_ACTIVE, limit=limit)
 
 
 def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> bool:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from sqlalchemy import bindparam, false, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import count, deletion, given, insert_new
-from cloudcore.db.statement import Statement
+from cloudcore.db.rows import count, deletion, find_one, given
+from cloudcore.db.statement import Statement, paged
+from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import invitations, memberships, organizations, users
+from cloudcore.web.bodies import ResourceRef
 
 _o = organizations.c
 _m = memberships.c
@@ -21,9 +23,9 @@ class Organization(NamedTuple):
 
     id: str
     name: str
-    is_personal: bool
     created_at: int
     updated_at: int
+    is_personal: bool = False
 
 
 class Membership(NamedTuple):
@@ -37,24 +39,33 @@ class Membership(NamedTuple):
     """Of the person."""
     personal_organization_id: str = ""
 
+    @property
+    def user(self) -> ResourceRef:
+        """Return the reference to the person."""
+        crn = person_crn(self.personal_organization_id, self.user_id)
+        return ResourceRef(id=self.user_id, crn=crn, name=self.email)
+
 
 class Joined(NamedTuple):
     """An organization with one person's role in it."""
 
     id: str
     name: str
-    is_personal: bool
     created_at: int
     updated_at: int
+    is_personal: bool
     user_id: str
     role: str
 
+    @property
+    def crn(self) -> str:
+        """Return the organization's CRN."""
+        return iam_crn(self.id, "organization", self.id)
 
-def _joined(*row: Any) -> Joined:  # noqa: ANN401 - of a database
-    found = Joined(*row)
-    return found._replace(is_personal=bool(found.is_personal))
 
-
+ORGANIZATIONS: Final = OwnedRows(
+    organizations, Organization, "organization", ("name", "updated_at"), owner="id"
+)
 MEMBERS: Final = OwnedRows(
     memberships,
     Membership,
@@ -72,30 +83,31 @@ MEMBERS: Final = OwnedRows(
         "email": select(users.c.email).where(users.c.id == bindparam("user_id")).scalar_subquery()
     },
 )
+_joined = select(*(_o[name] for name in Organization._fields), _m.user_id, _m.role).join(
+    memberships, _m.organization_id == _o.id
+)
 JOINED: Final = Listed(
-    select(*(_o[name] for name in Organization._fields), _m.user_id, _m.role).join(
-        memberships, _m.organization_id == _o.id
-    ),
     _joined,
+    Joined,
     "organization",
     of=_m.user_id == bindparam("owner"),
     key=_o.id,
     label=_o.name,
     order=_o.id,
-    sorted_by="id",
 )
-_ADD: Final = Statement(insert_new(organizations, Organization._fields))
+_other: Final = memberships.alias("other")
+_SHARED: Final = paged(
+    _joined.join(_other, _other.c.organization_id == _o.id)
+    .where(
+        _m.user_id == bindparam("user_id"),
+        _other.c.user_id == bindparam("other_id"),
+        _o.is_personal.is_(false()),
+    )
+    # Owners first: 'owner' is the last of the roles in alphabetical order.
+    .order_by(_m.role.desc(), _o.id)
+)
 _LOCK: Final = Statement(
     select(_o.id).where(_o.id == bindparam("organization_id")).with_for_update()
-)
-_RENAME: Final = Statement(
-    organizations.update()
-    .where(_o.id == bindparam("organization_id"))
-    .values(name=bindparam("name"), updated_at=bindparam("updated_at"))
-)
-_DELETE: Final = Statement(organizations.delete().where(_o.id == bindparam("organization_id")))
-_DELETE_MEMBERSHIPS: Final = Statement(
-    memberships.delete().where(_m.organization_id == bindparam("organization_id"))
 )
 _OF_ORGANIZATION: Final = _m.organization_id == bindparam("organization_id")
 _COUNT_OTHER_OWNERS: Final = Statement(
@@ -121,11 +133,6 @@ _COUNT_OWNED: Final = Statement(
 )
 
 
-def add_organization(tx: Connection, organization: Organization) -> None:
-    """Insert an organization; add its first owner's membership in the same transaction."""
-    tx.execute(_ADD, **organization._asdict())
-
-
 def lock_if_exists(tx: Connection, organization_id: str) -> bool:
     """Lock an organization until the transaction ends; return False if it does not exist.
 
@@ -134,15 +141,12 @@ def lock_if_exists(tx: Connection, organization_id: str) -> bool:
     return tx.row(_LOCK, organization_id=organization_id) is not None
 
 
-def save_organization_name(tx: Connection, organization_id: str, name: str, now: int) -> None:
-    """Rename an organization."""
-    tx.execute(_RENAME, organization_id=organization_id, name=name, updated_at=now)
+def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> Joined | None:
+    """Return an organization that both persons have joined, preferably owned by the first, or None.
 
-
-def remove_organization(tx: Connection, organization_id: str) -> None:
-    """Delete an organization that owns nothing, with its memberships."""
-    tx.execute(_DELETE_MEMBERSHIPS, organization_id=organization_id)
-    tx.execute(_DELETE, organization_id=organization_id)
+    Personal organizations do not count.
+    """
+    return find_one(tx, JOINED.row, _SHARED, user_id=user_id, other_id=other_id, limit=1)
 
 
 def count_other_owners(tx: Connection, organization_id: str, user_id: str) -> int:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final, Generic, Protocol, TypeVar, get_type_hints
 
 from sqlalchemy import ClauseElement, ColumnElement, Select, Table, and_, bindparam, func, select
 
-from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import bound, columns, count, insert_new
+from cloudcore.db.base import Connection
+from cloudcore.db.rows import bound, columns, count, find_all, find_one, insert_new
 from cloudcore.db.statement import Statement, named, page
-from cloudcore.errors import NotFound
 from cloudcore.identity.names import iam_crn, missing
 from cloudcore.resource_references import Authorize, Kind, Scope, resolve
 from cloudcore.web.bodies import ResourceRef
@@ -33,6 +34,22 @@ def _owner_values(owner: Owner) -> dict[str, str]:
     return {"owner": owner} if isinstance(owner, str) else {"account": owner[0], "owner": owner[1]}
 
 
+def _reader(make: Callable[..., T]) -> Callable[..., T]:
+    """Return what makes a row from columns; SQLite has numbers where a named tuple has flags."""
+    kinds = get_type_hints(make) if isinstance(make, type) else {}
+    flags = [number for number, kind in enumerate(kinds.values()) if kind is bool]
+    if not flags:
+        return make
+
+    def read(*columns: Any) -> T:  # noqa: ANN401 - of a database
+        values = [*columns]
+        for each in flags:
+            values[each] = bool(values[each])
+        return make(*values)
+
+    return read
+
+
 def _statements(**made: ClauseElement) -> dict[str, Statement]:
     return {name: Statement(each) for name, each in made.items()}
 
@@ -50,17 +67,22 @@ class Listed(Generic[T]):
         key: ColumnElement[Any],
         label: ColumnElement[Any],
         order: ColumnElement[Any],
-        sorted_by: str,
         counted: Select[Any] | None = None,
     ) -> None:
         """Make the statements.
 
-        `read` makes a row from the selected columns; errors name a row by `words`. `of` compares
-        the owner's column with `:owner`. Within an owner, `key` (an id) and `label` (a name or an
-        address) are unique. Lists are sorted by the column `order`, the field `sorted_by` of rows.
+        `read`, a named tuple or a function, makes a row from the selected columns; errors name a
+        row by `words`. `of` compares the owner's column with `:owner`. Within an owner, `key` (an
+        id) and `label` (a name or an address) are unique. Lists are sorted by the column `order`.
         `counted` counts the same rows in fewer tables.
         """
-        self._read, self._words, self._sorted_by = read, words, sorted_by
+        self._missing: Final = partial(missing, words)
+        self.sort_key: Final[Callable[[T], str]] = attrgetter(str(order.key))
+        """Returns the value that a row is sorted by."""
+        self.row: Final = _reader(read)
+        """Makes a row from the columns of `query`."""
+        self.label: Final = str(label.key)
+        """The column, and the field of rows and of queries of lists."""
         listed = of, named(label, "label")
         if counted is None:
             counted = query.with_only_columns(func.count(), maintain_column_froms=True)
@@ -73,8 +95,7 @@ class Listed(Generic[T]):
 
     def find(self, tx: Connection, owner: Owner, key: str) -> T | None:
         """Return the row of an id, or None."""
-        row = tx.row(self.statements["find"], **_owner_values(owner), key=key)
-        return self._read(*row) if row else None
+        return find_one(tx, self.row, self.statements["find"], **_owner_values(owner), key=key)
 
     def get(self, tx: Connection, owner: Owner, key: str) -> T:
         """Return the row of an id, or raise `NotFound`."""
@@ -85,29 +106,17 @@ class Listed(Generic[T]):
 
     def find_named(self, tx: Connection, owner: Owner, label: str) -> T | None:
         """Return the row of a label, or None."""
-        row = tx.row(self.statements["labelled"], **_owner_values(owner), label=label)
-        return self._read(*row) if row else None
+        of = {**_owner_values(owner), "label": label}
+        return find_one(tx, self.row, self.statements["labelled"], **of)
 
     def list(self, tx: Connection, owner: Owner, label: str, after: str, limit: int) -> Sequence[T]:
         """Return a page of an owner's rows; if `label` is not empty, only the row that has it."""
         of = {**_owner_values(owner), "label": label}
-        return self.read(tx.rows(self.statements["list"], **of, after=after, limit=limit))
+        return find_all(tx, self.row, self.statements["list"], **of, after=after, limit=limit)
 
     def count(self, tx: Connection, owner: Owner, label: str = "") -> int:
         """Count the rows that `list` lists."""
         return count(tx, self.statements["count"], **_owner_values(owner), label=label)
-
-    def read(self, rows: Sequence[Row]) -> Sequence[T]:
-        """Return the rows of another query of the same columns."""
-        return [self._read(*row) for row in rows]
-
-    def sort_key(self, found: T) -> str:
-        """Return the value that a row is sorted by."""
-        key: str = getattr(found, self._sorted_by)
-        return key
-
-    def _missing(self) -> NotFound:
-        return missing(self._words)
 
 
 class OwnedRows(Listed[T]):
@@ -140,7 +149,7 @@ class OwnedRows(Listed[T]):
         fields = [*row.__annotations__]
         self._stored = [name for name in fields if name not in computed]
         self._owner, self._has_account = owner, has_account
-        self._key, self._label = key, label
+        self._key = key
         self._changeable = changeable
         c, of = table.c, table.c[owner] == bindparam("owner")
         if has_account:
@@ -153,7 +162,6 @@ class OwnedRows(Listed[T]):
             key=c[key],
             label=c[label],
             order=c[sorted_by or label],
-            sorted_by=sorted_by or label,
             counted=select(func.count()).select_from(table),
         )
         is_it = of, c[key] == bindparam("key")
@@ -184,7 +192,7 @@ class OwnedRows(Listed[T]):
         new = {name: values[name] for name in self._changeable}
         owner = values[self._owner]
         of = _owner_values((values["account_id"], owner) if self._has_account else owner)
-        tx.execute(self.statements["save"], **of, key=self.key_of(changed), **new)
+        tx.execute(self.statements["save"], **of, key=values[self._key], **new)
 
     def remove(self, tx: Connection, owner: Owner, key: str) -> None:
         """Delete a row, and by foreign keys its dependents, or raise `NotFound`."""
@@ -204,18 +212,9 @@ class OwnedRows(Listed[T]):
 
     def crn_of(self, found: T) -> str:
         """Return the CRN of a row."""
-        return self.crn(getattr(found, self._owner), self.label_of(found))
+        return self.crn(getattr(found, self._owner), getattr(found, self.label))
 
     def reference(self, found: T) -> ResourceRef:
         """Return the reference to a row, for an answer."""
-        return ResourceRef(id=self.key_of(found), crn=self.crn_of(found), name=self.label_of(found))
-
-    def key_of(self, found: T) -> str:
-        """Return the id of a row."""
-        key: str = getattr(found, self._key)
-        return key
-
-    def label_of(self, found: T) -> str:
-        """Return the label of a row."""
-        label: str = getattr(found, self._label)
-        return label
+        found_id, name = getattr(found, self._key), getattr(found, self.label)
+        return ResourceRef(id=found_id, crn=self.crn_of(found), name=name)

@@ -115,7 +115,6 @@ ATTACHED: Final = Listed(
     key=_p.id,
     label=_p.name,
     order=_p.name,
-    sorted_by="name",
 )
 """The policies of an account that are attached to a service account or role, by name."""
 _LIST_OF: Final = Statement(

@@ -10,8 +10,11 @@ from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, o
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import find_one, given
 from cloudcore.db.statement import Statement, named, paged
+from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
+from cloudcore.web.bodies import ResourceRef
+from cloudcore.web.organization_scope import account_ref
 
 _r = roles.c
 _a = accounts.c
@@ -159,6 +162,16 @@ class AssumableRole(NamedTuple):
     account_id: str
     handle: str
     account_status: str
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        return iam_crn(self.account_id, "role", self.name)
+
+    @property
+    def account(self) -> ResourceRef:
+        """Return the reference to the account in which it acts; the name is the handle."""
+        return account_ref(self.account_id, self.handle)
 
 
 COLUMNS: Final = (

@@ -9,8 +9,11 @@ from sqlalchemy import bindparam, func, or_, select, text
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import count, find_one
 from cloudcore.db.statement import Statement
+from cloudcore.iam.principal import SourceIdentity
+from cloudcore.identity.names import iam_crn, source_of_program
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import access_keys, accounts, service_accounts, sessions
+from cloudcore.web.bodies import ResourceRef
 
 _s = service_accounts.c
 _k = access_keys.c
@@ -23,11 +26,26 @@ class ServiceAccount(NamedTuple):
     account_id: str
     name: str
     description: str
-    status: str
     created_at: int
     updated_at: int
+    status: str = "active"
     last_used_at: int | None = None
     """When one of its keys was last used; not stored here."""
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        return SERVICE_ACCOUNTS.crn_of(self)
+
+    @property
+    def as_owner(self) -> tuple[str, str]:
+        """Return it as queries of its access keys take it."""
+        return self.account_id, self.id
+
+    @property
+    def reference(self) -> ResourceRef:
+        """Return the reference to it, for an answer."""
+        return SERVICE_ACCOUNTS.reference(self)
 
 
 class AccessKey(NamedTuple):
@@ -39,11 +57,16 @@ class AccessKey(NamedTuple):
     access_key_id: str
     secret_sha256: str
     secret_sealed: bytes
-    status: str
-    last_used_at: int | None
     created_at: int
     description: str = ""
     expires_at: int | None = None
+    status: str = "active"
+    last_used_at: int | None = None
+
+    @property
+    def crn(self) -> str:
+        """Return its CRN."""
+        return iam_crn(self.account_id, "access-key", self.access_key_id)
 
     def is_live(self, now: int) -> bool:
         """Return True if the key is active and has not expired."""
@@ -86,18 +109,6 @@ def count_live_access_keys(tx: Connection, service_account_id: str, now: int) ->
     return count(tx, _COUNT_LIVE_KEYS, service_account_id=service_account_id, now=now)
 
 
-class SealedSession(NamedTuple):
-    """The signing credential of a role session, which may have ended."""
-
-    sid: str
-    secret_sealed: bytes
-
-
-_OF_KEY: Final = Statement(
-    select(access_keys.c.secret_sealed).where(
-        access_keys.c.access_key_id == bindparam("access_key_id")
-    )
-)
 _OF_SESSION: Final = Statement(
     select(sessions.c.id, sessions.c.secret_sealed).where(
         sessions.c.access_key_id == bindparam("access_key_id")
@@ -105,16 +116,13 @@ _OF_SESSION: Final = Statement(
 )
 
 
-def find_sealed_secret(tx: Connection, access_key_id: str) -> bytes | None:
-    """Return the sealed secret of an access key, or None."""
-    row = tx.row(_OF_KEY, access_key_id=access_key_id)
-    return None if row is None else bytes(row[0])
+def find_sealed_session(tx: Connection, access_key_id: str) -> tuple[str, bytes] | None:
+    """Return the id and the sealed secret of the role session with a signing credential, or None.
 
-
-def find_sealed_session(tx: Connection, access_key_id: str) -> SealedSession | None:
-    """Return the role session with this signing credential, or None."""
+    It may have ended.
+    """
     row = tx.row(_OF_SESSION, access_key_id=access_key_id)
-    return None if row is None or row[1] is None else SealedSession(row[0], bytes(row[1]))
+    return None if row is None or row[1] is None else (row[0], bytes(row[1]))
 
 
 class KeyOwner(NamedTuple):
@@ -130,6 +138,12 @@ class KeyOwner(NamedTuple):
     account_id: str
     account_status: str
     expires_at: int | None
+    secret_sealed: bytes
+
+    @property
+    def source(self) -> SourceIdentity:
+        """Return the service account as the source of a request."""
+        return source_of_program(self.account_id, self.service_account)
 
     def is_usable(self, now: int) -> bool:
         """Return True if the key is active and has not expired; its owner may be suspended."""
@@ -147,22 +161,14 @@ class KeyOwner(NamedTuple):
 
 _OWNERS: Final = (
     select(
-        _k.id,
-        _k.secret_sha256,
-        _k.status,
-        service_accounts.c.id,
-        service_accounts.c.name,
-        service_accounts.c.status,
-        accounts.c.id,
-        accounts.c.status,
-        _k.expires_at,
+        *(_k.id, _k.secret_sha256, _k.status, _s.id, _s.name, _s.status),
+        *(accounts.c.id, accounts.c.status, _k.expires_at, _k.secret_sealed),
     )
-    .join(service_accounts, service_accounts.c.id == _k.service_account_id)
+    .join(service_accounts, _s.id == _k.service_account_id)
     .join(accounts, accounts.c.id == _k.account_id)
 )
 _FIND: Final = Statement(_OWNERS.where(_k.access_key_id == bindparam("access_key_id")))
 _FIND_BY_ID: Final = Statement(_OWNERS.where(_k.id == bindparam("key_id")))
-_EXPIRY: Final = Statement(select(_k.expires_at).where(_k.id == bindparam("key_id")))
 
 
 def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
@@ -173,9 +179,3 @@ def find_key_owner(tx: Connection, access_key_id: str) -> KeyOwner | None:
 def find_key_owner_by_id(tx: Connection, key_id: str) -> KeyOwner | None:
     """Return the access key with this id of its row, or None."""
     return find_one(tx, KeyOwner, _FIND_BY_ID, key_id=key_id)
-
-
-def find_key_expiry(tx: Connection, key_id: str) -> int | None:
-    """Return the expiry of a key by the id of its row; None if it has none or does not exist."""
-    row = tx.row(_EXPIRY, key_id=key_id)
-    return row[0] if row else None

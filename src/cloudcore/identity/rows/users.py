@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, false, func, select
+from sqlalchemy import bindparam, func, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, find_one
-from cloudcore.db.statement import Statement, paged
+from cloudcore.db.rows import columns, count, find_all, find_one
+from cloudcore.db.statement import Statement
+from cloudcore.iam.principal import SourceIdentity
+from cloudcore.identity.names import person_crn
 from cloudcore.identity.rows.owned import Listed, OwnedRows
-from cloudcore.identity.tables import memberships, organizations, users
+from cloudcore.identity.tables import memberships, users
 
 _u = users.c
 _m = memberships.c
@@ -24,33 +26,24 @@ class User(NamedTuple):
     """In lower case."""
     password: str
     """Hash from `cloudcore.iam.passwords`."""
-    must_change_password: bool
     organization_id: str
     """The personal organization."""
-    status: str
     created_at: int
     updated_at: int
+    must_change_password: bool = True
+    status: str = "active"
     home_organization_id: str | None = None
     """The organization that added the person; it can add each e-mail address once."""
 
+    @property
+    def crn(self) -> str:
+        """Return the person's CRN."""
+        return person_crn(self.organization_id, self.id)
 
-def new_user(
-    user_id: str,
-    email: str,
-    password: str,
-    organization_id: str,
-    now: int,
-    *,
-    must_change_password: bool = True,
-) -> User:
-    """Return a new person, whose personal organization is `organization_id`."""
-    state = (must_change_password, organization_id, "active", now, now)
-    return User(user_id, email, password, *state)
-
-
-def _user(*row: Any) -> User:  # noqa: ANN401 - of a database
-    user = User(*row)
-    return user._replace(must_change_password=bool(user.must_change_password))
+    @property
+    def source(self) -> SourceIdentity:
+        """Return the person as the source of a request."""
+        return SourceIdentity(self.crn, self.email)
 
 
 _every = columns(users, User._fields)
@@ -59,17 +52,11 @@ USERS: Final = OwnedRows(
     User,
     "user",
     ("password", "must_change_password", "status", "updated_at"),
-    owner="organization_id",
+    owner="id",
     label="email",
-    read=_user,
 )
-"""Persons, each the owner of a personal organization."""
-_FIND: Final = Statement(_every.where(_u.id == bindparam("id")))
 _LIST_BY_EMAIL: Final = Statement(
     _every.where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
-)
-_FIND_PASSWORD: Final = paged(
-    select(_u.password).where(_u.email == bindparam("email")).order_by(_u.created_at, _u.id)
 )
 _FIND_ADDED: Final = Statement(
     select(_u.id).where(
@@ -78,13 +65,12 @@ _FIND_ADDED: Final = Statement(
 )
 PEOPLE: Final = Listed(
     _every.join(memberships, _m.user_id == _u.id),
-    _user,
+    User,
     "user",
     of=_m.organization_id == bindparam("owner"),
     key=_u.id,
     label=_m.email,
     order=_u.id,
-    sorted_by="id",
     counted=select(func.count()).select_from(memberships),
 )
 """The members of organizations, suspended or not, by e-mail address (in lower case)."""
@@ -98,37 +84,17 @@ _COUNT_OTHER_MEMBERSHIPS: Final = Statement(
         _m.organization_id != _u.organization_id,
     )
 )
-_other: Final = memberships.alias("other")
-_SHARED: Final = paged(
-    select(_m.organization_id)
-    .join(_other, _other.c.organization_id == _m.organization_id)
-    .join(organizations, organizations.c.id == _m.organization_id)
-    .where(
-        _m.user_id == bindparam("user_id"),
-        _other.c.user_id == bindparam("other_id"),
-        organizations.c.is_personal.is_(false()),
-    )
-    # Owners first: 'owner' is the last of the roles in alphabetical order.
-    .order_by(_m.role.desc(), _m.organization_id)
-)
 _LOCK: Final = Statement(select(_u.status).where(_u.id == bindparam("id")).with_for_update())
-_DELETE_MEMBERSHIPS: Final = Statement(memberships.delete().where(_m.user_id == bindparam("id")))
-_DELETE: Final = Statement(users.delete().where(_u.id == bindparam("id")))
 
 
 def find_user(tx: Connection, user_id: str) -> User | None:
     """Return a person of any organization, or None."""
-    return find_one(tx, _user, _FIND, id=user_id)
+    return USERS.find(tx, user_id, user_id)
 
 
 def list_users_by_email(tx: Connection, email: str) -> list[User]:
     """Return all persons with an e-mail address (in lower case), oldest first."""
-    return [_user(*row) for row in tx.rows(_LIST_BY_EMAIL, email=email)]
-
-
-def find_password_by_email(tx: Connection, email: str) -> str | None:
-    """Return the password hash of the oldest person with an e-mail address, or None."""
-    return find_one(tx, str, _FIND_PASSWORD, email=email, limit=1)
+    return find_all(tx, USERS.row, _LIST_BY_EMAIL, email=email)
 
 
 def has_added(tx: Connection, organization_id: str, email: str) -> bool:
@@ -138,16 +104,8 @@ def has_added(tx: Connection, organization_id: str, email: str) -> bool:
 
 def is_member_elsewhere(tx: Connection, user_id: str, organization_id: str) -> bool:
     """Return True if a person has joined another organization besides the personal one."""
-    row = tx.row(_COUNT_OTHER_MEMBERSHIPS, user_id=user_id, organization_id=organization_id)
-    return row is not None and row[0] > 0
-
-
-def find_shared_organization(tx: Connection, user_id: str, other_id: str) -> str | None:
-    """Return an organization that both persons have joined, preferably owned by the first, or None.
-
-    Personal organizations do not count.
-    """
-    return find_one(tx, str, _SHARED, user_id=user_id, other_id=other_id, limit=1)
+    of = {"user_id": user_id, "organization_id": organization_id}
+    return count(tx, _COUNT_OTHER_MEMBERSHIPS, **of) > 0
 
 
 def lock_user(tx: Connection, user_id: str) -> str | None:
@@ -156,9 +114,3 @@ def lock_user(tx: Connection, user_id: str) -> str | None:
     To lock an organization too, lock that first.
     """
     return find_one(tx, str, _LOCK, id=user_id)
-
-
-def remove_user(tx: Connection, user_id: str) -> None:
-    """Delete a person with memberships, role assignments and sessions."""
-    tx.execute(_DELETE_MEMBERSHIPS, id=user_id)
-    tx.execute(_DELETE, id=user_id)

@@ -10,9 +10,12 @@ import msgspec
 from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict
 from cloudcore.identity.names import ACCOUNTS as ACCOUNTS_OF_ONE
-from cloudcore.identity.names import missing
-from cloudcore.identity.rows import accounts as rows
-from cloudcore.identity.rows.accounts import ACCOUNTS, Account
+from cloudcore.identity.rows.accounts import (
+    ACCOUNTS,
+    OWN_ACCOUNT,
+    Account,
+    increment_revision,
+)
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.services.members import lock_organization
@@ -78,8 +81,8 @@ def found_account(
     if founder.user_id is not None:
         ASSIGNMENTS.add(tx, Assignment(role.id, founder.user_id, now))
     add(tx)
-    rows.increment_revision(tx, account.id)
-    return get_account(tx, account.id)
+    increment_revision(tx, account.id)
+    return OWN_ACCOUNT.get(tx, account.id, account.id)
 
 
 def new_admin_role(role_id: str, account_id: str, trusted: str, now: int) -> Role:
@@ -97,19 +100,11 @@ def new_admin_policy(policy_id: str, account_id: str, now: int) -> PolicyRow:
     return PolicyRow(policy_id, account_id, ADMIN, description, document, 1, now, now)
 
 
-def get_account(tx: Connection, account_id: str) -> Account:
-    """Return an account, or raise `NotFound`."""
-    found = rows.find_account(tx, account_id)
-    if found is None:
-        raise missing("account")
-    return found
-
-
 def update_account(tx: Connection, account_id: str, changes: dict[str, Any]) -> Account:
     """Change the given fields of an account."""
-    rows.increment_revision(tx, account_id)
-    account = get_account(tx, account_id)._replace(**changes)
-    rows.save_account(tx, account)
+    increment_revision(tx, account_id)
+    account = OWN_ACCOUNT.get(tx, account_id, account_id)._replace(**changes)
+    OWN_ACCOUNT.save(tx, account)
     return account
 
 

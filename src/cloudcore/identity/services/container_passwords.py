@@ -17,7 +17,7 @@ from cloudcore.errors import AccessDenied, Conflict
 from cloudcore.iam.decision import Caller, Question, decide
 from cloudcore.iam.principal import Principal, PrincipalKind, SourceIdentity
 from cloudcore.identity.credentials import hash_of, id_in, random_text, text_with_id
-from cloudcore.identity.names import iam_crn, person_crn
+from cloudcore.identity.names import person_crn
 from cloudcore.identity.rights.assume_role import assumable_role
 from cloudcore.identity.rights.permissions import LoginPermission, load_policies
 from cloudcore.identity.rights.role_trust import admits
@@ -150,7 +150,7 @@ def principal_of(password: ContainerPassword) -> Principal:
     return Principal(
         kind=PrincipalKind.ROLE_SESSION,
         id=role.id,
-        crn=iam_crn(role.account_id, "role", role.name),
+        crn=role.crn,
         account_id=role.account_id,
         organization_id=None,
         sid=None,
@@ -179,4 +179,4 @@ def _person_of(password: ContainerPassword) -> Principal:
 def _note_role(ctx: RequestContext, role: AssumableRole) -> None:
     """Record the change in the audit log of the account in which the password acts."""
     ctx.event_owner = role.account_id
-    ctx.details["role"] = iam_crn(role.account_id, "role", role.name)
+    ctx.details["role"] = role.crn

@@ -25,13 +25,8 @@ from cloudcore.identity.rows.organizations import (
     INVITATIONS,
     JOINED,
     MEMBERS,
-    Invitation,
+    ORGANIZATIONS,
     Joined,
-    Membership,
-    Organization,
-    count_owned,
-    lock_if_exists,
-    put_invitation,
 )
 from cloudcore.identity.rows.sessions import switch_organization
 from cloudcore.identity.rows.users import PEOPLE, find_user, lock_user
@@ -44,7 +39,7 @@ from cloudcore.web.context import RequestContext
 def check_founds_organizations(ctx: RequestContext, tx: Connection, user_id: str) -> None:
     """Refuse a person who may not create an organization on this install; raise `AccessDenied`."""
     founders = ctx.settings.founders
-    if founders == "anyone" or (founders == "owners" and count_owned(tx, user_id)):
+    if founders == "anyone" or (founders == "owners" and rows.count_owned(tx, user_id)):
         return
     raise _refusal(ctx)
 
@@ -69,7 +64,7 @@ def _refusal(ctx: RequestContext) -> AccessDenied:
     return AccessDenied(f"{who} may found organizations and accounts here; ask the operator")
 
 
-def create_organization(tx: Connection, organization: Organization, owner: str) -> Joined:
+def create_organization(tx: Connection, organization: rows.Organization, owner: str) -> Joined:
     """Create an organization with `owner` as its first owner.
 
     Raise `QuotaExceeded` if the person owns as many as one may.
@@ -78,8 +73,8 @@ def create_organization(tx: Connection, organization: Organization, owner: str) 
     used = rows.count_owned(tx, owner)
     words = "a person owns at most {limit} organizations; leave or delete one"
     check_limit(tx, EVERY_ACCOUNT, OWNED, used, words)
-    rows.add_organization(tx, organization)
-    membership = Membership(organization.id, owner, "owner", organization.created_at)
+    ORGANIZATIONS.add(tx, organization)
+    membership = rows.Membership(organization.id, owner, "owner", organization.created_at)
     MEMBERS.add(tx, membership)
     return Joined(*organization, user_id=owner, role="owner")
 
@@ -89,7 +84,8 @@ def rename_organization(
 ) -> Joined:
     """Rename an organization; None leaves the name unchanged."""
     if name is not None:
-        rows.save_organization_name(tx, organization_id, name, now)
+        found = ORGANIZATIONS.get(tx, organization_id, organization_id)
+        ORGANIZATIONS.save(tx, found._replace(name=name, updated_at=now))
     return JOINED.get(tx, user_id, organization_id)
 
 
@@ -101,7 +97,7 @@ def delete_organization(tx: Connection, organization_id: str, user_id: str) -> N
         raise Conflict("a personal organization goes with its person")
     if ACCOUNTS.count(tx, organization_id):
         raise Conflict("the organization owns accounts")
-    rows.remove_organization(tx, organization_id)
+    ORGANIZATIONS.remove(tx, organization_id, organization_id)
 
 
 def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> Joined:
@@ -114,7 +110,7 @@ def switch_to(tx: Connection, organization_id: str, user_id: str, sid: str) -> J
 
 def set_member_role(
     tx: Connection, organization_id: str, user_id: str, role: str | None
-) -> Membership:
+) -> rows.Membership:
     """Change a member's role; None leaves it unchanged."""
     lock_organization(tx, organization_id)
     member = MEMBERS.get(tx, organization_id, user_id)
@@ -148,15 +144,17 @@ _NO_CODE: Final = "0" * 64
 
 def new_invitation(
     invitation_id: str, organization_id: str, email: str, role: str, now: int
-) -> tuple[Invitation, str]:
+) -> tuple[rows.Invitation, str]:
     """Generate an invitation with its code, random and of 256 bits, valid from `now`."""
     code = _PREFIX + secrets.token_urlsafe(32)
     expires_at = now + INVITATION_SECONDS * MICROSECONDS
-    kept = Invitation(invitation_id, organization_id, email, role, hash_of(code), now, expires_at)
+    kept = rows.Invitation(
+        invitation_id, organization_id, email, role, hash_of(code), now, expires_at
+    )
     return kept, code
 
 
-def invite(tx: Connection, invitation: Invitation) -> Invitation:
+def invite(tx: Connection, invitation: rows.Invitation) -> rows.Invitation:
     """Insert an invitation, replacing an earlier one for the same e-mail address.
 
     Raise `NotFound` if the organization does not exist, `Conflict` if it has a member with this
@@ -164,7 +162,7 @@ def invite(tx: Connection, invitation: Invitation) -> Invitation:
     """
     lock_organization(tx, invitation.organization_id)
     _check_no_member(tx, invitation.organization_id, invitation.email)
-    put_invitation(tx, invitation)
+    rows.put_invitation(tx, invitation)
     return invitation
 
 
@@ -184,7 +182,7 @@ def accept_invitation(
     Raise `NotFound` if the code is wrong, or the invitation is expired, used, revoked or another's;
     `Conflict` if the organization has another member with this address meanwhile.
     """
-    lock_if_exists(tx, organization_id)
+    rows.lock_if_exists(tx, organization_id)
     status = lock_user(tx, user_id)
     user = find_user(tx, user_id)
     email = "" if user is None else user.email
@@ -194,7 +192,7 @@ def accept_invitation(
         raise missing("invitation")
     _check_no_member(tx, organization_id, email)
     INVITATIONS.remove(tx, organization_id, found.id)
-    MEMBERS.add(tx, Membership(organization_id, user_id, found.role, now))
+    MEMBERS.add(tx, rows.Membership(organization_id, user_id, found.role, now))
     return JOINED.get(tx, user_id, organization_id)
 
 

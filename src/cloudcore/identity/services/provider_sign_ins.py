@@ -171,7 +171,7 @@ def _create(
         raise AccessDenied("this person has left the organization; an owner can invite again")
     password = unusable_password(find_salt(tx, keyring, profile.email))
     who = new_id(), profile.email, password, new_id()
-    made = users.new_user(*who, now, must_change_password=False)
+    made = User(*who, now, now, must_change_password=False)
     return create_user(tx, provider.organization_id, made)
 
 

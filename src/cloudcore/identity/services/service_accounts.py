@@ -53,7 +53,7 @@ class NewAccessKey(NamedTuple):
         hashed = hash_of(self.secret)
         sealed = keyring.seal(self.secret.encode(), sealing_context(self.access_key_id))
         of = key_id, account_id, service_account_id, self.access_key_id
-        return AccessKey(*of, hashed, sealed, "active", None, now, description, expires_at)
+        return AccessKey(*of, hashed, sealed, now, description, expires_at)
 
 
 def new_access_key() -> NewAccessKey:
@@ -78,33 +78,26 @@ def create_access_key(tx: Connection, key: AccessKey) -> AccessKey:
 
 
 def update_access_key(
-    tx: Connection,
-    account_id: str,
-    service_account_id: str,
-    key_id: str,
-    changes: dict[str, Any],
-    now: int,
+    tx: Connection, owner: tuple[str, str], key_id: str, changes: dict[str, Any], now: int
 ) -> AccessKey:
     """Change the given fields of a key; the sessions and logins made with it end with it.
 
     Raise `Conflict` if the key becomes active, and `MAX_ACTIVE` keys are active already.
     """
-    increment_revision(tx, account_id)
-    key = ACCESS_KEYS.get(tx, (account_id, service_account_id), key_id)
+    increment_revision(tx, owner[0])
+    key = ACCESS_KEYS.get(tx, owner, key_id)
     changed = key._replace(**changes)
     if changed.is_live(now) and not key.is_live(now):
-        _check_room(tx, service_account_id, now)
+        _check_room(tx, owner[1], now)
     if changed != key:
         ACCESS_KEYS.save(tx, changed)
     return changed
 
 
-def delete_access_key(
-    tx: Connection, account_id: str, service_account_id: str, key_id: str
-) -> None:
+def delete_access_key(tx: Connection, owner: tuple[str, str], key_id: str) -> None:
     """Delete a key, ending the sessions and login credentials made with it."""
-    increment_revision(tx, account_id)
-    ACCESS_KEYS.remove(tx, (account_id, service_account_id), key_id)
+    increment_revision(tx, owner[0])
+    ACCESS_KEYS.remove(tx, owner, key_id)
 
 
 def _check_room(tx: Connection, service_account_id: str, now: int) -> None:
@@ -121,22 +114,6 @@ class NewGrant(NamedTuple):
     policy: PolicyRow
     document: dict[str, Any]
     attachment_id: str
-
-
-class SetUp(NamedTuple):
-    """A service account with its policies and its access key."""
-
-    service_account: ServiceAccount
-    policies: tuple[PolicyRow, ...]
-    access_key: AccessKey | None
-
-
-def create_service_account(tx: Connection, service_account: ServiceAccount) -> ServiceAccount:
-    """Create a service account without rights."""
-    increment_revision(tx, service_account.account_id)
-    if not SERVICE_ACCOUNTS.add(tx, service_account):
-        raise Conflict("there is a service account of this name", name=service_account.name)
-    return service_account
 
 
 def update_service_account(
@@ -157,13 +134,13 @@ def delete_service_account(tx: Connection, account_id: str, service_account_id: 
     SERVICE_ACCOUNTS.remove(tx, account_id, service_account_id)
 
 
-def set_up_service_account(
+def create_service_account(
     tx: Connection,
-    service_account: ServiceAccount,
-    grants: Sequence[NewGrant],
-    access_key: AccessKey | None,
-) -> SetUp:
-    """Create a service account, a policy for each grant, and its access key if there is one.
+    new: ServiceAccount,
+    grants: Sequence[NewGrant] = (),
+    access_key: AccessKey | None = None,
+) -> Sequence[PolicyRow]:
+    """Create a service account, and its access key if there is one; return a policy of each grant.
 
     An existing policy with this name and document is attached unchanged: it may be left from a
     deleted service account of the same name.
@@ -171,21 +148,17 @@ def set_up_service_account(
     Raise `Conflict` if the name of the service account is taken, or that of a policy with another
     document, or the policies are too large together.
     """
-    made = create_service_account(tx, service_account)
-    policies = tuple(_grant(tx, made, each) for each in grants)
-    key = None if access_key is None else create_access_key(tx, access_key)
-    return SetUp(made, policies, key)
+    increment_revision(tx, new.account_id)
+    if not SERVICE_ACCOUNTS.add(tx, new):
+        raise Conflict("there is a service account of this name", name=new.name)
+    policies = [_grant(tx, new, each) for each in grants]
+    if access_key is not None:
+        create_access_key(tx, access_key)
+    return policies
 
 
 def _grant(tx: Connection, service_account: ServiceAccount, grant: NewGrant) -> PolicyRow:
     policy = create_or_find_policy(tx, grant.policy, grant.document)
-    attachment = Attachment(
-        grant.attachment_id,
-        policy.account_id,
-        policy.id,
-        service_account.id,
-        None,
-        grant.policy.created_at,
-    )
-    attach_policy(tx, attachment)
+    of = grant.attachment_id, policy.account_id, policy.id, service_account.id, None
+    attach_policy(tx, Attachment(*of, grant.policy.created_at))
     return policy

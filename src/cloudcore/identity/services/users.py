@@ -10,7 +10,7 @@ from cloudcore.iam.passwords import SALT_BYTES, salt_of
 from cloudcore.identity.rows import organizations, users
 from cloudcore.identity.rows.accounts import ACCOUNTS
 from cloudcore.identity.rows.container_passwords import remove_container_passwords
-from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organization
+from cloudcore.identity.rows.organizations import MEMBERS, ORGANIZATIONS, Membership, Organization
 from cloudcore.identity.rows.sessions import revoke_other_sessions
 from cloudcore.identity.rows.users import PEOPLE, USERS, User
 from cloudcore.identity.services.members import check_owner_remains, lock_organization
@@ -29,17 +29,11 @@ def add_person(tx: Connection, user: User) -> User:
     Raise `Conflict` if the home organization has added a person with this e-mail address.
     """
     now = user.created_at
-    personal = Organization(
-        id=user.organization_id,
-        name=user.email,
-        is_personal=True,
-        created_at=now,
-        updated_at=now,
-    )
-    organizations.add_organization(tx, personal)
+    personal = user.organization_id
+    ORGANIZATIONS.add(tx, Organization(personal, user.email, now, now, is_personal=True))
     if not USERS.add(tx, user):
         raise _taken()
-    MEMBERS.add(tx, Membership(personal.id, user.id, "owner", now))
+    MEMBERS.add(tx, Membership(personal, user.id, "owner", now))
     return user
 
 
@@ -62,9 +56,8 @@ def create_user(tx: Connection, organization_id: str, user: User) -> User:
 
 def find_salt(tx: Connection, keyring: Keyring, email: str) -> bytes:
     """Return the password salt of an e-mail address, whether or not a person has it."""
-    kept = users.find_password_by_email(tx, email)
-    first = first_salt(keyring, email)
-    return first if kept is None else salt_of(kept)
+    known = users.list_users_by_email(tx, email)
+    return salt_of(known[0].password) if known else first_salt(keyring, email)
 
 
 def first_salt(keyring: Keyring, email: str) -> bytes:
@@ -101,8 +94,8 @@ def delete_user(tx: Connection, organization_id: str, user_id: str, now: int) ->
         raise Conflict("the person owns accounts")
     _check_not_last_owner(tx, organization_id, user_id)
     unassign_all(tx, organization_id, user.id, now)
-    users.remove_user(tx, user.id)
-    organizations.remove_organization(tx, user.organization_id)
+    USERS.remove(tx, user.id, user.id)
+    ORGANIZATIONS.remove(tx, user.organization_id, user.organization_id)
 
 
 def change_password(

@@ -27,14 +27,13 @@ from cloudcore.iam.principal import (
 )
 from cloudcore.identity.audit import organizations_of
 from cloudcore.identity.last_uses import LastUses
-from cloudcore.identity.names import iam_crn, person_crn, source_of_program
+from cloudcore.identity.names import iam_crn, person_crn
 from cloudcore.identity.rights import assume_role
 from cloudcore.identity.rights.permissions import Permissions
 from cloudcore.identity.rows.issued_tokens import is_token_revoked
 from cloudcore.identity.rows.service_accounts import (
     KeyOwner,
     find_key_owner,
-    find_sealed_secret,
     find_sealed_session,
 )
 from cloudcore.identity.rows.sessions import LiveSession, find_live_session
@@ -150,26 +149,27 @@ def _find(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
     owner = find_key_owner(tx, access_key_id)
     if owner is None:
         return _find_session(tx, access_key_id, now)
-    secret = find_sealed_secret(tx, access_key_id)
-    if secret is None or not owner.is_in_force(now):
+    if not owner.is_in_force(now):
         return None
     context = service_accounts.sealing_context(access_key_id)
-    return _Sealed(secret, context, _of_program(owner, "", owner.expires_at or now), None)
+    principal = _of_program(owner, "", owner.expires_at or now)
+    return _Sealed(owner.secret_sealed, context, principal, None)
 
 
 def _find_session(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
     sealed = find_sealed_session(tx, access_key_id)
     if sealed is None:
         return None
-    session = find_live_session(tx, sealed.sid, now)
+    sid, secret = sealed
+    session = find_live_session(tx, sid, now)
     if session is None or session.role_id is None or session.token_sha256 is None:
         return None
-    context = assume_role.sealing_context(sealed.sid)
-    return _Sealed(sealed.secret_sealed, context, _of_role(session, ""), session.token_sha256)
+    context = assume_role.sealing_context(sid)
+    return _Sealed(secret, context, _of_role(session, ""), session.token_sha256)
 
 
 def _of_program(owner: KeyOwner, jti: str, expires_at: int) -> Principal:
-    source = source_of_program(owner.account_id, owner.service_account)
+    source = owner.source
     return Principal(
         kind=PrincipalKind.SERVICE_ACCOUNT,
         id=owner.service_account_id,

@@ -26,10 +26,9 @@ from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.errors import AccessDenied, TooManyAttempts, Unauthenticated
 from cloudcore.iam.principal import Principal, PrincipalKind, SourceIdentity
-from cloudcore.identity.names import source_of_program
 from cloudcore.identity.rights.permissions import LoginPermission
 from cloudcore.identity.rows.accounts import find_account
-from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_expiry, find_key_owner
+from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner, find_key_owner_by_id
 from cloudcore.identity.rows.sessions import find_sign_in_expiry
 from cloudcore.resource_names import Crn
 from cloudcore.serving.clients import rate_subject
@@ -109,7 +108,8 @@ def mint_login(
     if is_session:
         end = find_sign_in_expiry(tx, caller.sid or "") or caller.expires_at
     else:
-        end = find_key_expiry(tx, caller.access_key_id or "")
+        key = find_key_owner_by_id(tx, caller.access_key_id or "")
+        end = key and key.expires_at
     login = NewLogin(
         id=login_id,
         password_sha256=hash_of(password),
@@ -274,7 +274,7 @@ def find_key(
     may_log_in = owner.is_usable(now) and not owner.is_suspended and is_allowed
     handle = "" if account is None else account.handle
     login = _login(owner, access_key_id, handle, now) if may_log_in else None
-    source = source_of_program(owner.account_id, owner.service_account)
+    source = owner.source
     refused = RefusedLogin(owner.account_id, source.crn, source, (source.crn,))
     return KnownLogin(owner.secret_sha256, login, refused)
 

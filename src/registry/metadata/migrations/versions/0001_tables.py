@@ -850,8 +850,8 @@ def _create_tables() -> None:
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("created_at", Moment, nullable=False),
         sa.PrimaryKeyConstraint("organization_id", "user_id"),
-        _foreign_key("organization_id", "organizations (id)"),
-        _foreign_key("user_id, email", "users (id, email)"),
+        _foreign_key("organization_id", "organizations (id)", ondelete="CASCADE"),
+        _foreign_key("user_id, email", "users (id, email)", ondelete="CASCADE"),
         sa.UniqueConstraint("organization_id", "email"),
         _check("role", "role IN ('owner', 'member', 'billing')"),
     )
