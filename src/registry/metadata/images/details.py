@@ -38,8 +38,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    Annotations, which may be megabytes, lie before `pushed_at` in a row, and SQLite walks through
-    them: read images by a `Large` query.
+    Its row also has annotations, which may be megabytes: read images by a `Large` query.
     """
 
     id: str
