@@ -18,20 +18,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import (
-    DDL,
-    BigInteger,
-    CheckConstraint,
-    Column,
-    Integer,
-    String,
-    Table,
-    UniqueConstraint,
-    event,
-    text,
-)
+from sqlalchemy import DDL, BigInteger, String, UniqueConstraint, event, text
 
-from cloudcore.db.schema import ByteOrdered, Id, metadata, partial_index
+from cloudcore.db.schema import ByteOrdered, Id, RowNumber, columns, named_index, one_of, table
 from registry.metadata.tables import repositories, tags
 
 TERM_LENGTH: Final = 12
@@ -39,32 +28,26 @@ TERM_LENGTH: Final = 12
 
 IS_UNSETTLED: Final = text("state <> 'indexed'")
 
-search_names = Table(
+search_names = table(
     "search_names",
-    metadata,
-    # SQLite assigns row numbers only to a key of the exact type INTEGER.
-    Column("id", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
-    Column("account_id", Id, nullable=False),
+    columns(RowNumber, "id KEY"),
     # No foreign key: a row outlives its repository until its terms are removed.
-    Column("repository_id", Id, nullable=False),
-    Column("kind", String(16), nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("state", String(16), nullable=False),
+    columns(Id, "account_id, repository_id"),
+    columns(ByteOrdered, "name"),
+    columns(String(16), "kind, state"),
     UniqueConstraint("repository_id", "kind", "name"),
-    CheckConstraint("kind IN ('repository', 'tag')", name="kind"),
+    one_of("kind", "repository", "tag"),
     # new: it has no terms yet; gone: its repository or tag is gone, but its terms are not.
-    CheckConstraint("state IN ('new', 'indexed', 'gone')", name="state"),
+    one_of("state", "new", "indexed", "gone"),
+    named_index("unsettled", "account_id, id", "state <> 'indexed'"),
 )
-_n = search_names.c
-partial_index("ix_search_names_unsettled", _n.account_id, _n.id, where=IS_UNSETTLED)
 
-search_terms = Table(
+search_terms = table(
     "search_terms",
-    metadata,
     # The last 12 digits of the account's id (all of a UUID that is random, so that terms are
     # short), the first letter of the kind, then the characters in lower case.
-    Column("term", ByteOrdered, primary_key=True),
-    Column("name_id", BigInteger, primary_key=True),
+    columns(ByteOrdered, "term KEY"),
+    columns(BigInteger, "name_id KEY"),
     sqlite_with_rowid=False,
 )
 
