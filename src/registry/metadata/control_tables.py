@@ -12,31 +12,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Integer,
-    LargeBinary,
-    String,
-    Text,
-    bindparam,
-    or_,
-    text,
-)
+import sqlalchemy as sa
 
-from cloudcore.db.schema import (
-    ByteOrdered,
-    DigestText,
-    Id,
-    Moment,
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, one_of
+from cloudcore.db.tables import (
     RowNumber,
     columns,
-    foreign_key,
     indexes,
     named_index,
     not_negative,
-    one_of,
     refers,
     table,
     unique_index,
@@ -46,11 +30,11 @@ from registry.metadata import tables as _tables  # noqa: F401 - foreign keys ref
 registry_settings = table(
     "registry_settings",
     refers("account_id KEY", "accounts"),
-    columns(Boolean, "access_key_login DEFAULT false"),
-    columns(Integer, "undelete_days"),
+    columns(sa.Boolean, "access_key_login DEFAULT false"),
+    columns(sa.Integer, "undelete_days"),
     columns(Moment, "updated_at"),
-    columns(Text, "uncounted_pullers"),  # CRN patterns
-    CheckConstraint("undelete_days BETWEEN 0 AND 90", name="undelete_days"),
+    columns(sa.Text, "uncounted_pullers"),  # CRN patterns
+    sa.CheckConstraint("undelete_days BETWEEN 0 AND 90", name="undelete_days"),
 )
 
 tag_events = table(
@@ -62,13 +46,13 @@ tag_events = table(
     columns(ByteOrdered, "tag"),
     columns(DigestText, "digest NULL"),  # null: the tag was deleted
     columns(DigestText, "previous_digest NULL"),  # null: there was no such tag
-    columns(String(16), "action"),
-    columns(BigInteger, "ordinal"),  # of the tag's events, without gaps
+    columns(sa.String(16), "action"),
+    columns(sa.BigInteger, "ordinal"),  # of the tag's events, without gaps
     columns(Moment, "occurred_at"),
-    columns(Text, "principal"),  # CRN; empty: not signed in
-    columns(Text, "source NULL"),  # JSON: who is behind the principal
+    columns(sa.Text, "principal"),  # CRN; empty: not signed in
+    columns(sa.Text, "source NULL"),  # JSON: who is behind the principal
     one_of("action", "created", "moved", "deleted", "restored"),
-    CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
+    sa.CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
     indexes("repository_id, sequence", "repository_id, tag, sequence"),
     named_index(
         "previous_digest",
@@ -82,11 +66,11 @@ deleted_tags = table(
     refers("repository_id KEY", "repositories", "CASCADE"),
     columns(ByteOrdered, "name KEY"),
     columns(DigestText, "digest, pushed_digest"),  # what it pointed to
-    columns(Boolean, "has_image"),  # else its image has a tombstone
-    columns(BigInteger, "sequence"),  # of its deletion's event
+    columns(sa.Boolean, "has_image"),  # else its image has a tombstone
+    columns(sa.BigInteger, "sequence"),  # of its deletion's event
     columns(Moment, "created_at"),  # of the tag
     columns(Moment, "deleted_at, restorable_until"),
-    columns(Text, "deleted_by, deleted_by_source NULL"),
+    columns(sa.Text, "deleted_by, deleted_by_source NULL"),
     indexes("repository_id, digest", "restorable_until"),
     named_index("restorable", "repository_id, restorable_until", "has_image"),
     named_index("sequence", "repository_id, sequence", "has_image"),
@@ -97,12 +81,12 @@ deleted_manifests = table(
     # Its id is the manifest's.
     columns(Id, "repository_id, account_id"),
     columns(DigestText, "digest, config_digest NULL, subject_digest NULL"),
-    columns(Boolean, "is_index"),
-    columns(BigInteger, "manifest_size_bytes, size_bytes"),
+    columns(sa.Boolean, "is_index"),
+    columns(sa.BigInteger, "manifest_size_bytes, size_bytes"),
     columns(Moment, "pushed_at, last_pulled_at NULL, deleted_at, restorable_until"),
-    columns(Text, "media_type, artifact_type NULL, annotations"),
-    columns(Text, "tags"),  # JSON pairs: tag, digest it was pushed by
-    columns(Text, "deleted_by, deleted_by_source NULL"),
+    columns(sa.Text, "media_type, artifact_type NULL, annotations"),
+    columns(sa.Text, "tags"),  # JSON pairs: tag, digest it was pushed by
+    columns(sa.Text, "deleted_by, deleted_by_source NULL"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
     indexes("restorable_until"),
@@ -117,7 +101,7 @@ deleted_manifest_blobs = table(
     refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
     columns(DigestText, "digest KEY"),
     columns(Id, "object_id, account_id, kms_key_id NULL"),  # as in `repository_blobs`
-    columns(BigInteger, "size"),
+    columns(sa.BigInteger, "size"),
     foreign_key(
         "blob_objects", object_id="id", account_id="account_id", digest="digest", size="size"
     ),
@@ -129,7 +113,7 @@ deleted_manifest_children = table(
     "deleted_manifest_children",
     refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
     columns(DigestText, "child_digest KEY"),
-    columns(Boolean, "is_missing DEFAULT false"),
+    columns(sa.Boolean, "is_missing DEFAULT false"),
 )
 
 # Numbers of live repositories per folder: a prefix of names up to a slash, or the empty prefix.
@@ -137,16 +121,16 @@ repository_folders = table(
     "repository_folders",
     refers("account_id KEY", "accounts"),
     columns(ByteOrdered, "folder KEY"),
-    columns(BigInteger, "repository_count"),
+    columns(sa.BigInteger, "repository_count"),
     not_negative("repository_count"),
 )
 
 lifecycle_policies = table(
     "lifecycle_policies",
     refers("repository_id KEY", "repositories", "CASCADE"),
-    columns(BigInteger, "revision"),
+    columns(sa.BigInteger, "revision"),
     columns(Moment, "next_run_at, updated_at"),
-    columns(Text, "document"),
+    columns(sa.Text, "document"),
     indexes("next_run_at"),
 )
 
@@ -154,8 +138,8 @@ lifecycle_policies = table(
 policy_revisions = table(
     "policy_revisions",
     refers("repository_id KEY", "repositories", "CASCADE"),
-    columns(String(16), "kind KEY"),
-    columns(BigInteger, "revision"),
+    columns(sa.String(16), "kind KEY"),
+    columns(sa.BigInteger, "revision"),
     one_of("kind", "resource", "lifecycle"),
 )
 
@@ -164,13 +148,13 @@ image_pins = table(
     columns(Id, "manifest_id KEY, repository_id"),
     columns(ByteOrdered, "name KEY"),
     columns(Moment, "expires_at NULL, created_at"),  # null: it never expires
-    columns(Text, "created_by, created_by_source NULL"),
+    columns(sa.Text, "created_by, created_by_source NULL"),
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     indexes("repository_id, manifest_id"),
     named_index("expires_at", "expires_at", "expires_at IS NOT NULL"),
 )
 _p = image_pins.c
-PIN_HOLDS: Final = or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now"))
+PIN_HOLDS: Final = sa.or_(_p.expires_at.is_(None), _p.expires_at > sa.bindparam("now"))
 """A pin is in force."""
 
 event_rules = table(
@@ -178,7 +162,7 @@ event_rules = table(
     refers("account_id", "accounts"),
     columns(ByteOrdered, "topic, repository_prefix"),  # a CRN, and the beginning of names
     columns(Moment, "created_at"),
-    columns(Text, "event_types"),
+    columns(sa.Text, "event_types"),
     indexes("account_id, id"),
 )
 
@@ -188,10 +172,10 @@ quarantined_objects = table(
     refers("account_id", "accounts"),
     columns(Id, "stored_id"),  # of the bytes; see `blob_objects`
     columns(DigestText, "digest"),
-    columns(String(16), "encoding"),
-    columns(String(64), "checksum NULL"),
-    columns(Boolean, "is_inline DEFAULT false"),
-    columns(BigInteger, "size, stored_size"),
+    columns(sa.String(16), "encoding"),
+    columns(sa.String(64), "checksum NULL"),
+    columns(sa.Boolean, "is_inline DEFAULT false"),
+    columns(sa.BigInteger, "size, stored_size"),
     columns(Moment, "swept_at"),
     columns(Moment, "removal_began_at NULL"),  # null: the bytes still exist
     indexes("account_id, digest", "account_id, swept_at"),
@@ -208,7 +192,7 @@ quarantined_object_keys = table(
     "quarantined_object_keys",
     refers("quarantined_id KEY", "quarantined_objects", "CASCADE"),
     columns(Id, "kms_key_id KEY, account_id"),
-    columns(LargeBinary, "wrapped_data_key"),
+    columns(sa.LargeBinary, "wrapped_data_key"),
     foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
     indexes("kms_key_id, quarantined_id"),
 )
@@ -223,9 +207,9 @@ store_generations = table(
 repository_days = table(
     "repository_days",
     refers("repository_id KEY", "repositories", "CASCADE"),
-    columns(Integer, "day KEY"),  # since the epoch, UTC
+    columns(sa.Integer, "day KEY"),  # since the epoch, UTC
     columns(Id, "account_id"),
-    columns(BigInteger, "size_bytes, pulls"),  # the size as it was last measured on that day
+    columns(sa.BigInteger, "size_bytes, pulls"),  # the size as it was last measured on that day
     indexes("account_id, day", "day"),
 )
 
@@ -233,8 +217,8 @@ repository_days = table(
 account_days = table(
     "account_days",
     columns(Id, "account_id KEY"),
-    columns(Integer, "day KEY"),
-    columns(BigInteger, "size_bytes, pulls"),
+    columns(sa.Integer, "day KEY"),
+    columns(sa.BigInteger, "size_bytes, pulls"),
     indexes("day"),
 )
 
@@ -242,19 +226,19 @@ repository_activity = table(
     "repository_activity",
     refers("repository_id KEY", "repositories", "CASCADE"),
     columns(Id, "account_id"),
-    columns(BigInteger, "size_bytes"),
+    columns(sa.BigInteger, "size_bytes"),
     columns(Moment, "used_at"),  # the last push or pull, or when it was made
     named_index("used_at", "account_id, used_at, repository_id", "size_bytes > 0"),
 )
-HOLDS_BYTES = text("size_bytes > 0")
+HOLDS_BYTES = sa.text("size_bytes > 0")
 
 repository_growth = table(
     "repository_growth",
     refers("repository_id KEY", "repositories", "CASCADE"),
-    columns(Integer, "span KEY"),  # days until the measurement
+    columns(sa.Integer, "span KEY"),  # days until the measurement
     columns(Id, "account_id"),
-    columns(BigInteger, "size_before"),  # at the beginning of the span
-    columns(BigInteger, "size_bytes"),
-    columns(BigInteger, "change_bytes"),  # the difference, without its sign
+    columns(sa.BigInteger, "size_before"),  # at the beginning of the span
+    columns(sa.BigInteger, "size_bytes"),
+    columns(sa.BigInteger, "change_bytes"),  # the difference, without its sign
     indexes("account_id, span, change_bytes, repository_id"),
 )

@@ -20,7 +20,8 @@ from typing import Final
 
 from sqlalchemy import DDL, BigInteger, String, UniqueConstraint, event, text
 
-from cloudcore.db.schema import ByteOrdered, Id, RowNumber, columns, named_index, one_of, table
+from cloudcore.db.schema import ByteOrdered, Id, one_of
+from cloudcore.db.tables import RowNumber, columns, named_index, table
 from registry.metadata.tables import repositories, tags
 
 TERM_LENGTH: Final = 12

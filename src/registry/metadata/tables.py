@@ -20,28 +20,14 @@ work use, are in `registry.metadata.control_tables`.
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Integer,
-    LargeBinary,
-    String,
-    Text,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
 
-from cloudcore.db.schema import (
-    ByteOrdered,
-    DigestText,
-    Id,
-    Moment,
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, one_of
+from cloudcore.db.tables import (
     columns,
-    foreign_key,
     indexes,
     named_index,
     not_negative,
-    one_of,
     refers,
     table,
     unique_index,
@@ -53,21 +39,21 @@ repositories = table(
     "repositories",
     refers("account_id", "accounts"),
     columns(ByteOrdered, "name"),
-    columns(String(16), "tag_mutability"),
-    columns(String(32), "source"),
+    columns(sa.String(16), "tag_mutability"),
+    columns(sa.String(32), "source"),
     # An index may list a child that was deleted by force; what is pushed there may be that child.
-    columns(Boolean, "is_sparse DEFAULT false"),
-    columns(BigInteger, "image_count DEFAULT 0, tag_count DEFAULT 0, tagged_image_count DEFAULT 0"),
-    columns(BigInteger, "size_bytes DEFAULT 0"),
-    columns(BigInteger, "deleted_image_count DEFAULT 0, deleted_tag_count DEFAULT 0"),
+    columns(sa.Boolean, "is_sparse DEFAULT false"),
+    columns(sa.BigInteger, "image_count DEFAULT 0, tag_count DEFAULT 0"),
+    columns(sa.BigInteger, "tagged_image_count DEFAULT 0, size_bytes DEFAULT 0"),
+    columns(sa.BigInteger, "deleted_image_count DEFAULT 0, deleted_tag_count DEFAULT 0"),
     # Grows with each change of its tags and images, in the transaction of the change.
-    columns(BigInteger, "revision DEFAULT 0"),
+    columns(sa.BigInteger, "revision DEFAULT 0"),
     columns(Moment, "created_at, updated_at, deleted_at NULL"),
     columns(Moment, "restorable_until NULL"),  # null if live; later it is purged
-    columns(Text, "description NULL, tags DEFAULT '{}', immutable_tag_exclusions DEFAULT '[]'"),
-    columns(Text, "deleted_by NULL"),
-    columns(Text, "deleted_by_source NULL"),  # JSON: who is behind a role
-    UniqueConstraint("id", "account_id"),
+    columns(sa.Text, "description NULL, tags DEFAULT '{}', immutable_tag_exclusions DEFAULT '[]'"),
+    columns(sa.Text, "deleted_by NULL"),
+    columns(sa.Text, "deleted_by_source NULL"),  # JSON: who is behind a role
+    sa.UniqueConstraint("id", "account_id"),
     not_negative("image_count, tag_count, tagged_image_count, size_bytes"),
     not_negative("deleted_image_count, deleted_tag_count"),
     one_of("tag_mutability", "mutable", "immutable"),
@@ -85,13 +71,13 @@ blob_objects = table(
     # Of the bytes, in the store or in `inline_bytes`; new whenever they are written anew.
     columns(Id, "stored_id"),
     columns(DigestText, "digest"),
-    columns(String(16), "encoding, state"),
-    columns(String(16), "damage NULL"),  # null: no damage known
-    columns(String(64), "checksum NULL"),  # BLAKE3 of the stored bytes, hex; null: as the digest
-    columns(Boolean, "is_current, is_inline DEFAULT false"),
-    columns(BigInteger, "size, stored_size"),
+    columns(sa.String(16), "encoding, state"),
+    columns(sa.String(16), "damage NULL"),  # null: no damage known
+    columns(sa.String(64), "checksum NULL"),  # BLAKE3 of the stored bytes, hex; null: as the digest
+    columns(sa.Boolean, "is_current, is_inline DEFAULT false"),
+    columns(sa.BigInteger, "size, stored_size"),
     columns(Moment, "condemned_at NULL, created_at, verified_at DEFAULT 0, damaged_at NULL"),
-    UniqueConstraint("id", "account_id", "digest", "size"),
+    sa.UniqueConstraint("id", "account_id", "digest", "size"),
     not_negative("size"),
     one_of("encoding", "plain", "sealed"),
     one_of("state", "live", "condemned", "shredded"),
@@ -105,13 +91,13 @@ blob_objects = table(
 )
 
 # The bytes of small objects, also of those in quarantine.
-inline_bytes = table("inline_bytes", columns(Id, "stored_id KEY"), columns(LargeBinary, "body"))
+inline_bytes = table("inline_bytes", columns(Id, "stored_id KEY"), columns(sa.LargeBinary, "body"))
 
 # How many bytes of objects an account has, if that is counted: since a limit of them was met.
 stored_bytes = table(
     "stored_bytes",
     refers("account_id KEY", "accounts"),
-    columns(BigInteger, "bytes"),
+    columns(sa.BigInteger, "bytes"),
     not_negative("bytes"),
 )
 
@@ -120,7 +106,7 @@ blob_object_keys = table(
     "blob_object_keys",
     refers("object_id KEY", "blob_objects", "CASCADE"),
     columns(Id, "kms_key_id KEY, account_id"),
-    columns(LargeBinary, "wrapped_data_key NULL"),  # null: erased with the KMS key
+    columns(sa.LargeBinary, "wrapped_data_key NULL"),  # null: erased with the KMS key
     foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
     named_index("erasable", "kms_key_id, object_id", "wrapped_data_key IS NOT NULL"),
 )
@@ -137,8 +123,8 @@ repository_blobs = table(
     columns(Id, "repository_id KEY, account_id, object_id"),
     columns(Id, "kms_key_id NULL"),  # through which it is read; null: the object is plain
     columns(DigestText, "digest KEY"),
-    columns(Integer, "manifest_refs"),
-    columns(BigInteger, "size"),
+    columns(sa.Integer, "manifest_refs"),
+    columns(sa.BigInteger, "size"),
     columns(Moment, "touched_at"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key(
@@ -154,21 +140,21 @@ manifest_bodies = table(
     "manifest_bodies",
     refers("account_id KEY", "accounts"),
     columns(DigestText, "digest KEY"),
-    columns(LargeBinary, "body"),
+    columns(sa.LargeBinary, "body"),
 )
 
 manifests = table(
     "manifests",
     columns(Id, "repository_id, account_id"),
     columns(DigestText, "digest, config_digest NULL, subject_digest NULL"),
-    columns(Boolean, "is_index"),
-    columns(BigInteger, "manifest_size_bytes, size_bytes, tag_count DEFAULT 0"),
+    columns(sa.Boolean, "is_index"),
+    columns(sa.BigInteger, "manifest_size_bytes, size_bytes, tag_count DEFAULT 0"),
     columns(Moment, "pushed_at, restored_at NULL, last_pulled_at NULL"),
-    columns(Text, "media_type, artifact_type NULL, annotations"),
+    columns(sa.Text, "media_type, artifact_type NULL, annotations"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
-    UniqueConstraint("repository_id", "digest"),
-    UniqueConstraint("id", "repository_id"),
+    sa.UniqueConstraint("repository_id", "digest"),
+    sa.UniqueConstraint("id", "repository_id"),
     not_negative("tag_count"),
     indexes("account_id, digest", "repository_id, id"),
     named_index("last_pulled_at", "repository_id, last_pulled_at", "last_pulled_at IS NOT NULL"),
@@ -208,7 +194,7 @@ tags = table(
     # Of a tag of the pull-through cache, else null: until when the upstream is not asked, since
     # when it is not as an upstream said (null: it is), when one said it last, and with which ETag.
     columns(Moment, "fresh_until NULL, stale_since NULL, checked_at NULL"),
-    columns(Text, "upstream_etag NULL"),
+    columns(sa.Text, "upstream_etag NULL"),
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     indexes("manifest_id"),
 )
@@ -219,20 +205,20 @@ uploads = table(
     columns(Id, "stage_id NULL"),  # under which its bytes are staged; null: under `id`
     columns(Id, "lease_holder NULL"),  # the worker process that may append; null: none
     columns(Id, "kms_key_id NULL"),  # that wraps the data key; null: the staged bytes are plain
-    columns(String(16), "algorithm NULL"),
+    columns(sa.String(16), "algorithm NULL"),
     # Whether a holder that has lost its lease may still write there.
-    columns(Boolean, "stage_shared"),
-    columns(BigInteger, "received_bytes"),
-    columns(BigInteger, "lease_token"),  # grows by one each time it is taken
+    columns(sa.Boolean, "stage_shared"),
+    columns(sa.BigInteger, "received_bytes"),
+    columns(sa.BigInteger, "lease_token"),  # grows by one each time it is taken
     columns(Moment, "leased_until NULL, created_at, expires_at"),
-    columns(Text, "digests NULL"),
-    columns(LargeBinary, "wrapped_data_key NULL"),
+    columns(sa.Text, "digests NULL"),
+    columns(sa.LargeBinary, "wrapped_data_key NULL"),
     # What was received, plain or sealed, as long as it may become an inline object; null: a file.
-    columns(LargeBinary, "body NULL"),
+    columns(sa.LargeBinary, "body NULL"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     not_negative("received_bytes"),
-    CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
-    CheckConstraint("(kms_key_id IS NULL) = (wrapped_data_key IS NULL)", name="data_key"),
+    sa.CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
+    sa.CheckConstraint("(kms_key_id IS NULL) = (wrapped_data_key IS NULL)", name="data_key"),
     indexes("account_id, expires_at", "expires_at", "repository_id, expires_at"),
     unique_index("stage_id", "stage_id", "stage_id IS NOT NULL"),
 )
@@ -243,12 +229,12 @@ ended_uploads = table("ended_uploads", sqlite_with_rowid=False)
 resource_policies = table(
     "resource_policies",
     refers("repository_id KEY", "repositories", "CASCADE"),
-    columns(String(16), "visibility"),
-    columns(BigInteger, "revision"),
+    columns(sa.String(16), "visibility"),
+    columns(sa.BigInteger, "revision"),
     columns(Moment, "updated_at"),
-    columns(Text, "document"),
+    columns(sa.Text, "document"),
     # Ids of its handles and names when it was written; see `identity.documents`.
-    columns(Text, "principal_ids"),
+    columns(sa.Text, "principal_ids"),
     one_of("visibility", "private", "shared", "public"),
 )
 

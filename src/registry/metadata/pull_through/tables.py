@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Integer,
-    LargeBinary,
-    String,
-    Text,
-    UniqueConstraint,
-)
+import sqlalchemy as sa
 
-from cloudcore.db.schema import (
-    ByteOrdered,
-    DigestText,
-    Id,
-    Moment,
-    columns,
-    foreign_key,
-    indexes,
-    refers,
-    table,
-    unique_index,
-)
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key
+from cloudcore.db.tables import columns, indexes, refers, table, unique_index
 from registry.metadata import control_tables as _tables  # noqa: F401 - foreign keys refer to them
 
 pull_through_cache_rules = table(
@@ -32,15 +13,15 @@ pull_through_cache_rules = table(
     refers("account_id", "accounts"),
     # One to three components; no prefix lies within another one of the account.
     columns(ByteOrdered, "prefix"),
-    columns(Boolean, "enabled"),
-    columns(BigInteger, "tag_ttl_seconds, negative_ttl_seconds"),
-    columns(BigInteger, "keep_unpulled_days NULL"),  # null: cached images are kept
-    columns(BigInteger, "max_bytes NULL"),  # null: no limit
+    columns(sa.Boolean, "enabled"),
+    columns(sa.BigInteger, "tag_ttl_seconds, negative_ttl_seconds"),
+    columns(sa.BigInteger, "keep_unpulled_days NULL"),  # null: cached images are kept
+    columns(sa.BigInteger, "max_bytes NULL"),  # null: no limit
     columns(Moment, "last_success_at NULL, created_at, updated_at"),
-    columns(Text, "upstream_url, upstream_prefix DEFAULT '', username NULL"),
-    columns(LargeBinary, "secret_sealed NULL"),
-    UniqueConstraint("account_id", "prefix"),
-    CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
+    columns(sa.Text, "upstream_url, upstream_prefix DEFAULT '', username NULL"),
+    columns(sa.LargeBinary, "secret_sealed NULL"),
+    sa.UniqueConstraint("account_id", "prefix"),
+    sa.CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
 )
 
 # The blobs that are being fetched from upstreams: one fetch per account, upstream and digest.
@@ -52,7 +33,7 @@ blob_fills = table(
     # That stages the bytes; its end is the end of the fill.
     refers("upload_id", "uploads", "CASCADE"),
     # Of the blob; null: the upstream has not told, or the bytes are not staged in a file.
-    columns(BigInteger, "size NULL"),
+    columns(sa.BigInteger, "size NULL"),
     unique_index("upload_id", "upload_id"),
 )
 
@@ -60,7 +41,7 @@ blob_fills = table(
 pull_through_stats = table(
     "pull_through_stats",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
-    columns(BigInteger, "pulls, misses, fetched_bytes, served_bytes"),
+    columns(sa.BigInteger, "pulls, misses, fetched_bytes, served_bytes"),
 )
 
 # A row comes with the first failure, or the first limit that the upstream tells.
@@ -69,9 +50,9 @@ upstream_states = table(
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
     # For which the rule's credential was accepted.
     columns(ByteOrdered, "accepted_repository NULL"),
-    columns(String(32), "pause_code NULL"),  # of the fault for which it is left alone
-    columns(Integer, "failures"),  # in a row, at most one per second
-    columns(BigInteger, "rate_limit NULL, rate_remaining NULL, rate_window_seconds NULL"),
+    columns(sa.String(32), "pause_code NULL"),  # of the fault for which it is left alone
+    columns(sa.Integer, "failures"),  # in a row, at most one per second
+    columns(sa.BigInteger, "rate_limit NULL, rate_remaining NULL, rate_window_seconds NULL"),
     columns(Moment, "paused_until NULL"),  # null: it may be asked
     columns(Moment, "failed_at NULL, rate_at NULL, accepted_at NULL"),
 )
@@ -80,12 +61,12 @@ upstream_states = table(
 upstream_faults = table(
     "upstream_faults",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
-    columns(String(32), "code KEY"),
-    columns(String(16), "stage"),
-    columns(Integer, "http_status NULL"),
-    columns(BigInteger, "occurrences"),
+    columns(sa.String(32), "code KEY"),
+    columns(sa.String(16), "stage"),
+    columns(sa.Integer, "http_status NULL"),
+    columns(sa.BigInteger, "occurrences"),
     columns(Moment, "first_at, last_at"),
-    columns(Text, "message"),
+    columns(sa.Text, "message"),
 )
 
 # Blobs that a cached manifest lists and its repository does not link yet.
@@ -93,7 +74,7 @@ missing_blobs = table(
     "missing_blobs",
     columns(Id, "manifest_id KEY, repository_id"),
     columns(DigestText, "digest KEY"),  # as listed, of any algorithm
-    columns(BigInteger, "size"),  # as listed
+    columns(sa.BigInteger, "size"),  # as listed
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     indexes("digest, repository_id"),
 )
@@ -103,7 +84,7 @@ deleted_missing_blobs = table(
     "deleted_missing_blobs",
     refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
     columns(DigestText, "digest KEY"),
-    columns(BigInteger, "size"),
+    columns(sa.BigInteger, "size"),
 )
 
 # What is known of a reference at an upstream while there is no manifest of it here.
@@ -123,7 +104,7 @@ cached_referrers = table(
     refers("repository_id KEY", "repositories", "CASCADE"),
     columns(DigestText, "subject KEY"),
     columns(Moment, "checked_at, fresh_until"),
-    columns(LargeBinary, "body"),  # an index
+    columns(sa.LargeBinary, "body"),  # an index
     indexes("fresh_until"),
 )
 
@@ -132,8 +113,8 @@ upstream_tag_lists = table(
     "upstream_tag_lists",
     refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
     columns(ByteOrdered, "repository KEY"),
-    columns(Boolean, "is_whole"),
+    columns(sa.Boolean, "is_whole"),
     columns(Moment, "checked_at, fresh_until"),
-    columns(LargeBinary, "names"),  # in byte order, one a line
+    columns(sa.LargeBinary, "names"),  # in byte order, one a line
     indexes("fresh_until"),
 )
