@@ -66,6 +66,11 @@ class PushTarget(NamedTuple):
     key_version: int
     """Of the KMS key; 0 without one."""
 
+    @property
+    def seals(self) -> bool:
+        """Return True if blobs are sealed here."""
+        return self.kms_key_id is not None
+
 
 _IS_THE_SAME: Final = (
     given(accounts.c.handle),
@@ -95,21 +100,21 @@ HOLDING_SEALED: Final = HOLDING_PLAIN.join(kms_keys, _IS_SEALED_SO).with_for_upd
 
 No row if the repository or its key changed; a row of NULL if there is no link.
 """
-_HOLD_PLAIN: Final = Statement(HOLDING_PLAIN)
-_HOLD_SEALED: Final = Statement(HOLDING_SEALED)
-_LOOKING: Final = (
+_HOLD: Final = {False: Statement(HOLDING_PLAIN), True: Statement(HOLDING_SEALED)}
+_looking: Final = (
     sa.select(*ROOM)
     .select_from(repositories)
     .join(accounts, accounts.c.id == _r.account_id)
     .where(*_IS_THE_SAME)
 )
-_LOOK_PLAIN: Final = Statement(_LOOKING)
-_LOOK_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO))
-_NEW_PLAIN: Final = Statement(_LOOKING.where(IS_UNWRITTEN))
-_NEW_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO).where(IS_UNWRITTEN))
-_WITH_ROOM: Final = _LOOKING.where(IS_UNWRITTEN, FULL.is_(None))
-_BEGIN_PLAIN: Final = Statement(beginning(_WITH_ROOM), is_whole=True)
-_BEGIN_SEALED: Final = Statement(beginning(_WITH_ROOM.join(kms_keys, _IS_SEALED_SO)), is_whole=True)
+_LOOKING: Final = {False: _looking, True: _looking.join(kms_keys, _IS_SEALED_SO)}
+"""Select the room in a target, by `PushTarget.seals`."""
+_LOOK: Final = {seals: Statement(query) for seals, query in _LOOKING.items()}
+_NEW: Final = {seals: Statement(query.where(IS_UNWRITTEN)) for seals, query in _LOOKING.items()}
+_BEGIN: Final = {
+    seals: Statement(beginning(query.where(IS_UNWRITTEN, FULL.is_(None))), is_whole=True)
+    for seals, query in _LOOKING.items()
+}
 
 
 def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
@@ -120,7 +125,7 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
     return find_one(
         tx,
         LinkTarget,
-        _HOLD_PLAIN if target.kms_key_id is None else _HOLD_SEALED,
+        _HOLD[target.seals],
         digest=digest,
         **target_parameters(target),
     )
@@ -135,11 +140,9 @@ def find_room_in(
     """
     parameters = room._asdict() | target_parameters(target)
     if upload_id is None:
-        statement = _LOOK_PLAIN if target.kms_key_id is None else _LOOK_SEALED
+        row = tx.row(_LOOK[target.seals], **parameters)
     else:
-        statement = _NEW_PLAIN if target.kms_key_id is None else _NEW_SEALED
-        parameters["upload_id"] = upload_id
-    row = tx.row(statement, **parameters)
+        row = tx.row(_NEW[target.seals], **parameters, upload_id=upload_id)
     return None if row is None or row[0] is not None else room_of(row)
 
 
@@ -156,8 +159,8 @@ def begin_in_target(
     Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
-    statement = _BEGIN_PLAIN if target.kms_key_id is None else _BEGIN_SEALED
-    changed = tx.execute(statement, **row, **room._asdict(), **target_parameters(target))
+    found = room._asdict() | target_parameters(target)
+    changed = tx.execute(_BEGIN[target.seals], **row, **found)
     return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
 
 
@@ -256,12 +259,11 @@ def _ended_session(session: _Session, kept: sa.CTE) -> sa.Select[Any]:
     return sa.select(gone.c.id)
 
 
-_PLAIN: Final = _statement(_Session.NONE, is_sealed=False)
-_PLAIN_UNWRITTEN: Final = _statement(_Session.UNWRITTEN, is_sealed=False)
-_PLAIN_ROW: Final = _statement(_Session.ROW, is_sealed=False)
-_SEALED: Final = _statement(_Session.NONE, is_sealed=True)
-_SEALED_UNWRITTEN: Final = _statement(_Session.UNWRITTEN, is_sealed=True)
-_SEALED_ROW: Final = _statement(_Session.ROW, is_sealed=True)
+_ADD: Final = {
+    (session, is_sealed): _statement(session, is_sealed=is_sealed)
+    for session in _Session
+    for is_sealed in (False, True)
+}
 
 
 def add_new_blob(
@@ -282,12 +284,11 @@ def add_new_blob(
     parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:
         parameters["wrapped_data_key"] = wrap.wrapped_data_key
-    if ending is None:
-        statement = _PLAIN if wrap is None else _SEALED
-    elif ending.lease is None:
+    session = _Session.NONE
+    if ending is not None and ending.lease is None:
+        session = _Session.UNWRITTEN
         parameters["upload_id"] = ending.upload_id
-        statement = _PLAIN_UNWRITTEN if wrap is None else _SEALED_UNWRITTEN
-    else:
+    elif ending is not None and ending.lease is not None:
+        session = _Session.ROW
         parameters |= ending.lease._asdict()
-        statement = _PLAIN_ROW if wrap is None else _SEALED_ROW
-    return tx.execute(statement, **parameters) == 1
+    return tx.execute(_ADD[session, wrap is not None], **parameters) == 1
