@@ -35,7 +35,10 @@ COLUMNS = text(
 
 
 def schema(connection: Connection) -> list[Any]:
-    """Return every table, column, constraint and index in the database's own words."""
+    """Return every table, column, constraint and index in the database's own words.
+
+    Left out are the triggers of the search, which migrations alone make.
+    """
     if connection.dialect.name == "postgresql":
         found = [
             tuple(row)
@@ -43,7 +46,8 @@ def schema(connection: Connection) -> list[Any]:
             for row in connection.execute(query)
         ]
         return sorted(map(repr, (row for row in found if row[0] != "alembic_version")))
-    rows = connection.execute(text("SELECT tbl_name, name, sql FROM sqlite_master"))
+    found = "SELECT tbl_name, name, sql FROM sqlite_master WHERE name NOT GLOB 'search_*_*'"
+    rows = connection.execute(text(found))
     return sorted(
         # SQLite quotes the name of a table that was copied, and adds columns on a line of others.
         (table, name, " ".join(part.split()).removesuffix(" )").replace('"', ""))

@@ -31,6 +31,9 @@ _OF_FEW_REPOSITORIES: Final = (
 """Tables of which PostgreSQL must not guess how many repositories have rows: a plan that is good
 for a thousand repositories reads all rows of the largest."""
 _Sequence: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+# They keep `search_names` (`registry.metadata.search_tables`). A tag's account is read from its
+# repository's row there, not from `repositories`: SQLite could not rename that table while a
+# trigger of another mentions it.
 _TRIGGERS: Final = (
     (
         "search_repository_added",
