@@ -56,9 +56,9 @@ FILL: Final = (
     ),
 )
 LISTS: Final = {
-    "images": (images._LIST_ANY, "manifests"),
-    "tagged images": (images._LIST_TAGGED, "manifests"),
-    "untagged images": (images._LIST_UNTAGGED, "manifests"),
+    "images": (images._LIST[images.TagStatus.ANY], "manifests"),
+    "tagged images": (images._LIST[images.TagStatus.TAGGED], "manifests"),
+    "untagged images": (images._LIST[images.TagStatus.UNTAGGED], "manifests"),
     "tags": (tags._LIST, "tags"),
     "names of tags": (pointers._LIST, "tags"),
     "names of repositories": (repository._LIST, "repositories"),

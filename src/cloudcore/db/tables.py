@@ -14,7 +14,9 @@ RowNumber = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """Of a key: SQLite assigns numbers only to one of the exact type INTEGER."""
 
 
-def table(name: str, *parts: SchemaItem | Sequence[SchemaItem], **options: bool) -> sa.Table:
+def table(
+    name: str, *parts: SchemaItem | Sequence[SchemaItem], has_rowid: bool = True
+) -> sa.Table[Any]:
     """Return a table and its indexes; its key is the column ``id``, if no column has the word KEY.
 
     The names of indexes, if they have one, follow the name of the table.
@@ -24,8 +26,9 @@ def table(name: str, *parts: SchemaItem | Sequence[SchemaItem], **options: bool)
         items.insert(0, _column("id KEY", Id))
     for item in items:
         if isinstance(item, sa.Index) and item.name is not None:
-            item.name = f"{'uq' if item.unique else 'ix'}_{name}_{item.name}"
-    return sa.Table(name, metadata, *items, **options)
+            prefix = "uq" if item.unique else "ix"
+            item.name = sa.quoted_name(f"{prefix}_{name}_{item.name}", None)
+    return sa.Table(name, metadata, *items, sqlite_with_rowid=has_rowid)
 
 
 def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a type or its class
@@ -63,8 +66,13 @@ def named_index(
 ) -> sa.Index:
     """Return an index on the columns ``a, b``; with a condition, of the rows alone that meet it."""
     condition = None if where is None else sa.text(where)
-    on_both = {"sqlite_where": condition, "postgresql_where": condition}
-    return sa.Index(name, *listed.split(", "), unique=is_unique, **on_both)
+    return sa.Index(
+        name,
+        *listed.split(", "),
+        unique=is_unique,
+        sqlite_where=condition,
+        postgresql_where=condition,
+    )
 
 
 def unique_index(name: str, listed: str, where: str | None = None) -> sa.Index:

@@ -21,10 +21,10 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.compiler import compiles
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given, total, value
 from cloudcore.db.statement import Statement, paged
-from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
 from cloudcore.quotas.limits import (
     Counted,
@@ -227,11 +227,6 @@ _BY_QUOTA: Final = {
     )
 }
 COUNTED_RESOURCES: Final = tuple(_BY_QUOTA.values())
-_LOCK_ACCOUNT: Final = Statement(
-    sa.select(accounts.c.id)
-    .where(accounts.c.id == sa.bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 
 
 def check_added(
@@ -245,7 +240,7 @@ def check_added(
     """
     if limit is None or added <= 0:
         return
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
+    lock_account(tx, account_id)
     counted = _BY_QUOTA[quota]
     use = counted.read(tx, account_id)
     before = use._replace(used=use.used - added)

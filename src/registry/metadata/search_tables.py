@@ -48,5 +48,5 @@ search_terms = table(
     # short), the first letter of the kind, then the characters in lower case.
     columns(ByteOrdered, "term KEY"),
     columns(BigInteger, "name_id KEY"),
-    sqlite_with_rowid=False,
+    has_rowid=False,
 )

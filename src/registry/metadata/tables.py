@@ -224,7 +224,7 @@ uploads = table(
 )
 
 # Sessions that have ended before their id has expired; the id says when it was given out.
-ended_uploads = table("ended_uploads", sqlite_with_rowid=False)
+ended_uploads = table("ended_uploads", has_rowid=False)
 
 resource_policies = table(
     "resource_policies",

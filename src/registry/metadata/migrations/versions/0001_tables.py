@@ -170,7 +170,8 @@ def _table(
         if isinstance(item, sa.ForeignKeyConstraint) and item.name is not None:
             item.name = f"fk_{name}_{item.name}"
         elif isinstance(item, sa.Index) and item.name is not None:
-            item.name = f"{'uq' if item.unique else 'ix'}_{name}_{item.name}"
+            prefix = "uq" if item.unique else "ix"
+            item.name = sa.quoted_name(f"{prefix}_{name}_{item.name}", None)
     op.create_table(name, *items, **options)
 
 
