@@ -46,7 +46,7 @@ from registry.composition.main import Registry
 from registry.composition.needs import BEARERS, SERVICES
 from registry.composition.planes import dispatcher
 from registry.composition.serve import SERVE
-from registry.metadata.repositories.details import NewRepository
+from registry.metadata.repositories.repository import NewRepository
 from registry.services.access.logins import RefusedLogin, mint_login, new_password
 from registry.services.access.tokens import BearerTokens
 from registry.services.context import ServiceContext

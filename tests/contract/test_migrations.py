@@ -28,6 +28,7 @@ CONSTRAINTS = text(
     " WHERE connamespace = 'public'::regnamespace AND conrelid <> 0"
 )
 INDEXES = text("SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'")
+OBJECTS = text("SELECT tbl_name, name, sql FROM sqlite_master WHERE name NOT GLOB 'search_*_*'")
 COLUMNS = text(
     "SELECT table_name, column_name, data_type, character_maximum_length, collation_name,"
     " is_nullable, column_default FROM information_schema.columns WHERE table_schema = 'public'"
@@ -35,7 +36,10 @@ COLUMNS = text(
 
 
 def schema(connection: Connection) -> list[Any]:
-    """Return every table, column, constraint and index in the database's own words."""
+    """Return every table, column, constraint and index in the database's own words.
+
+    Left out are the triggers of the search, which migrations alone make.
+    """
     if connection.dialect.name == "postgresql":
         found = [
             tuple(row)
@@ -43,7 +47,7 @@ def schema(connection: Connection) -> list[Any]:
             for row in connection.execute(query)
         ]
         return sorted(map(repr, (row for row in found if row[0] != "alembic_version")))
-    rows = connection.execute(text("SELECT tbl_name, name, sql FROM sqlite_master"))
+    rows = connection.execute(OBJECTS)
     return sorted(
         # SQLite quotes the name of a table that was copied, and adds columns on a line of others.
         (table, name, " ".join(part.split()).removesuffix(" )").replace('"', ""))

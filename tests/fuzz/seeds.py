@@ -96,7 +96,8 @@ def _plant_network(install: FuzzedInstall) -> None:
         False,
         True,
     )
-    install.live.execute("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, NULL)", machine)
+    columns = "name, identity, capabilities, seen_at, is_lost, is_noted"
+    install.live.execute(f"INSERT INTO nodes ({columns}) VALUES (?, ?, ?, ?, ?, ?)", machine)
     install.live.commit()
     for number in range(2):
         named = {"name": f"vpc-with-uplink-{number}"}

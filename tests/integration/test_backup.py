@@ -226,7 +226,7 @@ def test_a_backup_that_fails_leaves_no_copy_of_the_database(
         def failing(*_: object, fails: BaseException = fails, **__: object) -> None:
             raise fails
 
-        for place in ("pages", "copy_objects", "flush_folder", "write_manifest"):
+        for place in ("pages", "objects.copy_objects", "flush_folder", "write_manifest"):
             tell = failing if place == "pages" else lambda _: None
             with monkeypatch.context() as faulty:
                 if place != "pages":

@@ -16,7 +16,7 @@ from cloudcore.db.postgresql_link import connect
 from cloudcore.db.statement import Statement
 from registry.metadata.images import details as images
 from registry.metadata.repositories import daily_usage, repository, stale
-from registry.metadata.repositories.details import NewRepository, add_repository
+from registry.metadata.repositories.repository import NewRepository, add_repository
 from registry.metadata.tags import pointers
 from registry.metadata.tags import pointers as tags
 from tests.databases import add_account, opened
@@ -56,9 +56,9 @@ FILL: Final = (
     ),
 )
 LISTS: Final = {
-    "images": (images._LIST_ANY, "manifests"),
-    "tagged images": (images._LIST_TAGGED, "manifests"),
-    "untagged images": (images._LIST_UNTAGGED, "manifests"),
+    "images": (images._LIST[images.TagStatus.ANY], "manifests"),
+    "tagged images": (images._LIST[images.TagStatus.TAGGED], "manifests"),
+    "untagged images": (images._LIST[images.TagStatus.UNTAGGED], "manifests"),
     "tags": (tags._LIST, "tags"),
     "names of tags": (pointers._LIST, "tags"),
     "names of repositories": (repository._LIST, "repositories"),

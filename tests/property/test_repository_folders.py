@@ -13,13 +13,15 @@ from cloudcore.db.base import Connection, Database
 from registry.metadata.repositories.deleted import list_deleted_repositories, undelete_repository
 from registry.metadata.repositories.details import (
     NameRange,
-    NewRepository,
-    add_repository,
     count_repository_details,
     list_repository_details,
     mark_deleted,
 )
-from registry.metadata.repositories.repository import lock_repository
+from registry.metadata.repositories.repository import (
+    NewRepository,
+    add_repository,
+    lock_repository,
+)
 from registry.metadata.tags.deleted import SoftDeletion
 from tests.databases import add_account, with_database
 from tests.recount import check_counters, querying

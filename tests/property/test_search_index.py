@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.statement import Statement
-from registry.metadata.repositories.details import NewRepository, add_repository
+from registry.metadata.repositories.repository import NewRepository, add_repository
 from registry.metadata.repositories.search_index import MatchPosition, settle_batch
 from registry.metadata.tags.pointers import remove_tag, upsert_tag
 from registry.services.repositories.search import search_names

@@ -84,6 +84,11 @@ def insert_or_change(table: Table, names: Sequence[str], changed: Sequence[str] 
     )
 
 
+def insert_rows(table: Table, query: Select[Any]) -> Insert:
+    """Return the insertion of what a query finds, each column under its name or label."""
+    return insert(table).from_select(query.selected_columns.keys(), query)
+
+
 T = TypeVar("T")
 
 

@@ -6,375 +6,288 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     CheckConstraint,
-    Column,
-    ForeignKey,
-    ForeignKeyConstraint,
-    Index,
     LargeBinary,
     String,
-    Table,
     Text,
     UniqueConstraint,
-    text,
 )
 
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, foreign_key, one_of
+from cloudcore.db.tables import columns, indexes, refers, table
 
-organizations = Table(
+organizations = table(
     "organizations",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("name", ByteOrdered, nullable=False),
-    Column("is_personal", Boolean, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    columns(ByteOrdered, "name"),
+    columns(Boolean, "is_personal"),
+    columns(Moment, "created_at, updated_at"),
 )
 
-accounts = Table(
+accounts = table(
     "accounts",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("organization_id", ForeignKey("organizations.id")),
-    Column("handle", ByteOrdered, nullable=False, unique=True),
-    Column("status", String(16), nullable=False),
-    Column("auto_create_repositories", Boolean, nullable=False),
-    Column("iam_revision", BigInteger, nullable=False, server_default=text("0")),
-    Column("created_at", Moment, nullable=False),
-    CheckConstraint("status IN ('active', 'suspended')", name="status"),
-    Index(None, "organization_id"),
+    refers("organization_id NULL", "organizations"),
+    columns(ByteOrdered, "handle"),
+    columns(String(16), "status"),
+    columns(Boolean, "auto_create_repositories"),
+    columns(BigInteger, "iam_revision DEFAULT 0"),
+    columns(Moment, "created_at"),
+    UniqueConstraint("handle"),
+    one_of("status", "active", "suspended"),
+    indexes("organization_id"),
 )
 
-users = Table(
+users = table(
     "users",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("email", ByteOrdered, nullable=False),  # in lower case
-    Column("password", Text, nullable=False),  # scrypt string
-    Column("must_change_password", Boolean, nullable=False),
-    Column("organization_id", ForeignKey("organizations.id"), nullable=False),  # the personal one
-    Column("status", String(16), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    refers("organization_id", "organizations"),  # the personal one
     # The organization that added the person; null if added on the host.
-    Column("home_organization_id", ForeignKey("organizations.id", ondelete="SET NULL")),
+    refers("home_organization_id NULL", "organizations", "SET NULL"),
+    columns(ByteOrdered, "email"),  # in lower case
+    columns(String(16), "status"),
+    columns(Boolean, "must_change_password"),
+    columns(Moment, "created_at, updated_at"),
+    columns(Text, "password"),  # scrypt string
     UniqueConstraint("home_organization_id", "email"),
     UniqueConstraint("id", "email"),
-    CheckConstraint("status IN ('active', 'suspended')", name="status"),
-    Index(None, "email"),
+    one_of("status", "active", "suspended"),
+    indexes("email"),
 )
 
-memberships = Table(
+memberships = table(
     "memberships",
-    metadata,
-    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), primary_key=True),
-    Column("user_id", Id, primary_key=True),
-    Column("email", ByteOrdered, nullable=False),  # the person's; unique in the organization
-    Column("role", String(16), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    ForeignKeyConstraint(["user_id", "email"], ["users.id", "users.email"], ondelete="CASCADE"),
+    refers("organization_id KEY", "organizations", "CASCADE"),
+    columns(Id, "user_id KEY"),
+    columns(ByteOrdered, "email"),  # the person's; unique in the organization
+    columns(String(16), "role"),
+    columns(Moment, "created_at"),
+    foreign_key("users", ondelete="CASCADE", user_id="id", email="email"),
     UniqueConstraint("organization_id", "email"),
-    CheckConstraint("role IN ('owner', 'member', 'billing')", name="role"),
-    Index(None, "user_id"),
+    one_of("role", "owner", "member", "billing"),
+    indexes("user_id"),
 )
 
-invitations = Table(
+invitations = table(
     "invitations",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
-    Column("email", ByteOrdered, nullable=False),  # in lower case; need not belong to a person
-    Column("role", String(16), nullable=False),
-    Column("code_sha256", String(64), nullable=False),  # empty: no code matches
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
+    refers("organization_id", "organizations", "CASCADE"),
+    columns(ByteOrdered, "email"),  # in lower case; need not belong to a person
+    columns(String(16), "role"),
+    columns(String(64), "code_sha256"),  # empty: no code matches
+    columns(Moment, "created_at, expires_at"),
     UniqueConstraint("organization_id", "email"),
-    CheckConstraint("role IN ('owner', 'member', 'billing')", name="role"),
+    one_of("role", "owner", "member", "billing"),
+    indexes("expires_at"),
 )
 
-service_accounts = Table(
+service_accounts = table(
     "service_accounts",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "name"),
+    columns(String(16), "status"),
+    columns(Moment, "created_at, updated_at"),
+    columns(Text, "description"),
     UniqueConstraint("account_id", "name"),
     UniqueConstraint("id", "account_id"),
-    CheckConstraint("status IN ('active', 'suspended')", name="status"),
+    one_of("status", "active", "suspended"),
 )
 
-access_keys = Table(
+access_keys = table(
     "access_keys",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("service_account_id", Id, nullable=False),
-    Column("access_key_id", String(20), nullable=False, unique=True),
-    Column("secret_sha256", String(64), nullable=False),
-    Column("secret_sealed", LargeBinary, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("last_used_at", Moment),
-    Column("created_at", Moment, nullable=False),
-    Column("description", Text, nullable=False, server_default=text("''")),
-    Column("expires_at", Moment),  # null: never
-    ForeignKeyConstraint(
-        ["service_account_id", "account_id"],
-        ["service_accounts.id", "service_accounts.account_id"],
-        ondelete="CASCADE",
+    columns(Id, "account_id, service_account_id"),
+    columns(String(16), "status"),
+    columns(String(20), "access_key_id"),
+    columns(String(64), "secret_sha256"),
+    columns(Moment, "last_used_at NULL, created_at"),
+    columns(Moment, "expires_at NULL"),  # null: never
+    columns(Text, "description DEFAULT ''"),
+    columns(LargeBinary, "secret_sealed"),
+    foreign_key(
+        "service_accounts", ondelete="CASCADE", service_account_id="id", account_id="account_id"
     ),
-    CheckConstraint("status IN ('active', 'inactive')", name="status"),
-    Index(None, "service_account_id"),
+    UniqueConstraint("access_key_id"),
+    one_of("status", "active", "inactive"),
+    indexes("service_account_id"),
 )
 
-roles = Table(
+roles = table(
     "roles",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("trust_policy", Text, nullable=False),
-    Column("max_session_seconds", BigInteger, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    UniqueConstraint("account_id", "name"),
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "name"),
+    columns(BigInteger, "max_session_seconds"),
+    columns(Moment, "created_at, updated_at, last_used_at NULL"),
+    columns(Text, "description, trust_policy"),
     # The ids that names in the trust policy had when it was written; see `rights.documents`.
-    Column("trust_ids", Text, nullable=False, server_default=text("'{}'")),
-    Column("last_used_at", Moment),
+    columns(Text, "trust_ids DEFAULT '{}'"),
+    UniqueConstraint("account_id", "name"),
     UniqueConstraint("id", "account_id"),
     CheckConstraint("max_session_seconds BETWEEN 3600 AND 43200", name="max_session_seconds"),
 )
 
-role_assignments = Table(
+role_assignments = table(
     "role_assignments",
-    metadata,
-    Column("role_id", ForeignKey("roles.id", ondelete="CASCADE"), primary_key=True),
-    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
-    Column("created_at", Moment, nullable=False),
+    refers("role_id KEY", "roles", "CASCADE"),
+    refers("user_id KEY", "users", "CASCADE"),
     # The provider one of whose groups has the role; null if the role was assigned by hand.
-    Column("identity_provider_id", ForeignKey("identity_providers.id", ondelete="CASCADE")),
-    Index(None, "user_id"),
-    Index(None, "identity_provider_id"),
+    refers("identity_provider_id NULL", "identity_providers", "CASCADE"),
+    columns(Moment, "created_at"),
+    indexes("identity_provider_id", "user_id"),
 )
 
-policies = Table(
+policies = table(
     "policies",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("description", Text, nullable=False),
-    Column("document", Text, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "name"),
+    columns(BigInteger, "revision"),
+    columns(Moment, "created_at, updated_at"),
+    columns(Text, "description, document"),
     # The ids that names in the document had when it was written; see `rights.documents`.
-    Column("account_ids", Text, nullable=False, server_default=text("'{}'")),
+    columns(Text, "account_ids DEFAULT '{}'"),
     UniqueConstraint("account_id", "name"),
     UniqueConstraint("id", "account_id"),
 )
 
-policy_attachments = Table(
+policy_attachments = table(
     "policy_attachments",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("policy_id", Id, nullable=False),
-    Column("service_account_id", Id),
-    Column("role_id", Id),
-    Column("created_at", Moment, nullable=False),
-    ForeignKeyConstraint(
-        ["policy_id", "account_id"], ["policies.id", "policies.account_id"]
-    ),  # an attached policy cannot be deleted
-    ForeignKeyConstraint(
-        ["service_account_id", "account_id"],
-        ["service_accounts.id", "service_accounts.account_id"],
-        ondelete="CASCADE",
+    columns(Id, "account_id, policy_id, service_account_id NULL, role_id NULL"),
+    columns(Moment, "created_at"),
+    # An attached policy cannot be deleted.
+    foreign_key("policies", policy_id="id", account_id="account_id"),
+    foreign_key(
+        "service_accounts", ondelete="CASCADE", service_account_id="id", account_id="account_id"
     ),
-    ForeignKeyConstraint(
-        ["role_id", "account_id"], ["roles.id", "roles.account_id"], ondelete="CASCADE"
-    ),
+    foreign_key("roles", ondelete="CASCADE", role_id="id", account_id="account_id"),
     UniqueConstraint("policy_id", "service_account_id"),
     UniqueConstraint("policy_id", "role_id"),
     CheckConstraint("(service_account_id IS NULL) <> (role_id IS NULL)", name="one_principal"),
-    Index(None, "service_account_id"),
-    Index(None, "role_id"),
+    indexes("role_id", "service_account_id"),
 )
 
-sessions = Table(
+sessions = table(
     "sessions",
-    metadata,
-    Column("id", Id, primary_key=True),  # the sid of its tokens
-    Column("kind", String(16), nullable=False),
-    Column("user_id", ForeignKey("users.id", ondelete="CASCADE")),
-    Column("role_id", ForeignKey("roles.id", ondelete="CASCADE")),
-    Column("parent_sid", ForeignKey("sessions.id", ondelete="CASCADE")),
+    # Its id is the sid of its tokens.
+    refers("user_id NULL", "users", "CASCADE"),
+    refers("role_id NULL", "roles", "CASCADE"),
+    refers("parent_sid NULL", "sessions", "CASCADE"),
     # The organization a person switched to; without one, the personal one.
-    Column("organization_id", ForeignKey("organizations.id", ondelete="SET NULL")),
-    Column("source_crn", Text),  # who assumed the role
+    refers("organization_id NULL", "organizations", "SET NULL"),
     # The access key it was assumed with, if by a program; the session ends with it.
-    Column("source_access_key_id", ForeignKey("access_keys.id", ondelete="CASCADE")),
-    Column("session_name", Text),
-    # JSON: the person or service account that began the chain of roles, and the session's name.
-    Column("first_source", Text),
-    Column("access_key_id", String(20), unique=True),  # of a role session's signing credential
-    Column("secret_sealed", LargeBinary),
-    Column("token_sha256", String(64)),  # of its session token
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
-    Column("revoked_at", Moment),
+    refers("source_access_key_id NULL", "access_keys", "CASCADE"),
+    columns(String(16), "kind"),
+    columns(String(20), "access_key_id NULL"),  # of a role session's signing credential
+    columns(String(64), "token_sha256 NULL"),  # of its session token
+    columns(Moment, "created_at, expires_at, revoked_at NULL"),
     # When a sign-in by an identity provider ends for good; null: each refresh renews the session.
-    Column("ends_at", Moment),
+    columns(Moment, "ends_at NULL"),
+    columns(Text, "source_crn NULL, session_name NULL"),  # who assumed the role
+    # JSON: the person or service account that began the chain of roles, and the session's name.
+    columns(Text, "first_source NULL"),
+    columns(LargeBinary, "secret_sealed NULL"),
+    UniqueConstraint("access_key_id"),
     CheckConstraint(
         "(kind = 'user' AND user_id IS NOT NULL) OR (kind = 'role' AND role_id IS NOT NULL)",
         name="kind",
     ),
-    Index(None, "user_id"),
-    Index(None, "role_id", "revoked_at", "expires_at"),  # to count the open ones of a role
-    Index(None, "parent_sid"),
-    Index(None, "source_access_key_id"),
-    Index(None, "organization_id"),
+    indexes("expires_at", "organization_id", "parent_sid", "source_access_key_id", "user_id"),
+    indexes("role_id, revoked_at, expires_at"),  # to count the open ones of a role
 )
 
-refresh_tokens = Table(
+refresh_tokens = table(
     "refresh_tokens",
-    metadata,
-    Column("token_sha256", String(64), primary_key=True),
-    Column("sid", ForeignKey("sessions.id", ondelete="CASCADE"), nullable=False, index=True),
-    Column("client_id", String(64)),  # the client it is bound to
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
-    Column("spent_at", Moment),
+    columns(String(64), "token_sha256 KEY"),
+    columns(String(64), "client_id NULL"),  # the client it is bound to
+    refers("sid", "sessions", "CASCADE"),
+    columns(Moment, "created_at, expires_at, spent_at NULL"),
+    indexes("expires_at", "sid"),
 )
 
-auth_codes = Table(
+auth_codes = table(
     "auth_codes",
-    metadata,
-    Column("code_sha256", String(64), primary_key=True),
-    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
-    Column("client_id", String(64), nullable=False),
-    Column("redirect_uri", Text, nullable=False),
-    Column("code_challenge", String(128), nullable=False),
-    Column("sid", Id),  # the session it started, revoked when the code is used again
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
-    Column("spent_at", Moment),
-    Column("identity_provider_id", Id),  # where the person signed in; null: by password
+    columns(String(64), "code_sha256 KEY, client_id"),
+    refers("user_id", "users", "CASCADE"),
+    columns(Id, "sid NULL"),  # the session it started, revoked when the code is used again
+    columns(Id, "identity_provider_id NULL"),  # where the person signed in; null: by password
+    columns(String(128), "code_challenge"),
+    columns(Moment, "created_at, expires_at, spent_at NULL"),
+    columns(Text, "redirect_uri"),
+    indexes("expires_at"),
 )
 
-login_credentials = Table(
+login_credentials = table(
     "login_credentials",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("password_sha256", String(64), nullable=False, unique=True),
-    Column("account_id", ForeignKey("accounts.id"), nullable=False),
-    Column("service_account_id", ForeignKey("service_accounts.id", ondelete="CASCADE")),
-    Column("access_key_id", ForeignKey("access_keys.id", ondelete="CASCADE")),
-    Column("sid", ForeignKey("sessions.id", ondelete="CASCADE")),
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
-    Column("revoked_at", Moment),
-    Index(None, "service_account_id"),
-    Index(None, "sid"),
-    Index(None, "account_id", "revoked_at", "expires_at"),  # to count the open ones
+    refers("account_id", "accounts"),
+    refers("service_account_id NULL", "service_accounts", "CASCADE"),
+    refers("access_key_id NULL", "access_keys", "CASCADE"),
+    refers("sid NULL", "sessions", "CASCADE"),
+    columns(String(64), "password_sha256"),
+    columns(Moment, "created_at, expires_at, revoked_at NULL"),
+    UniqueConstraint("password_sha256"),
+    indexes("expires_at", "service_account_id", "sid"),
+    indexes("account_id, revoked_at, expires_at"),  # to count the open ones
 )
 
-container_passwords = Table(
+container_passwords = table(
     "container_passwords",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("user_id", Id, nullable=False),
-    Column("role_id", Id, nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("password_sha256", String(64), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
-    Column("last_used_at", Moment),
+    columns(Id, "user_id, role_id"),
+    columns(ByteOrdered, "name"),
+    columns(String(64), "password_sha256"),
+    columns(Moment, "created_at, expires_at, last_used_at NULL"),
     # It ends with the assignment of the role to the person, and so with either of them.
-    ForeignKeyConstraint(
-        ["role_id", "user_id"],
-        ["role_assignments.role_id", "role_assignments.user_id"],
-        ondelete="CASCADE",
-    ),
+    foreign_key("role_assignments", ondelete="CASCADE", role_id="role_id", user_id="user_id"),
     UniqueConstraint("user_id", "name"),
-    Index(None, "role_id", "user_id"),
+    indexes("expires_at", "role_id, user_id"),
 )
 
-revoked_tokens = Table(
-    "revoked_tokens",
-    metadata,
-    Column("jti", Id, primary_key=True),
-    Column("expires_at", Moment, nullable=False, index=True),
+revoked_tokens = table(
+    "revoked_tokens", columns(Id, "jti KEY"), columns(Moment, "expires_at"), indexes("expires_at")
 )
 
-signing_keys = Table(
+signing_keys = table(
     "signing_keys",
-    metadata,
-    Column("kid", String(64), primary_key=True),
-    Column("audience", String(16), nullable=False),
-    Column("algorithm", String(16), nullable=False),
-    Column("material_sealed", LargeBinary, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("not_after", Moment, nullable=False),  # end of signing; later it only verifies
-    Index(None, "audience", "not_after"),
+    columns(String(64), "kid KEY"),
+    columns(String(16), "audience, algorithm"),
+    columns(Moment, "created_at"),
+    columns(Moment, "not_after"),  # end of signing; later it only verifies
+    columns(LargeBinary, "material_sealed"),
+    indexes("audience, not_after"),
 )
 
-
-identity_providers = Table(
+identity_providers = table(
     "identity_providers",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("organization_id", ForeignKey("organizations.id", ondelete="CASCADE"), nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("issuer", Text, nullable=False),
-    Column("client_id", Text, nullable=False),
-    Column("client_secret_sealed", LargeBinary),  # null: a client without a secret
-    Column("scopes", Text, nullable=False),  # separated by spaces
-    Column("groups_claim", Text, nullable=False),
-    Column("email_verified_claim", Text, nullable=False),
-    Column("email_domains", Text, nullable=False),  # in lower case, separated by spaces
-    Column("creates_people", Boolean, nullable=False),
-    Column("status", String(16), nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    refers("organization_id", "organizations", "CASCADE"),
+    columns(ByteOrdered, "name"),
+    columns(String(16), "status"),
+    columns(Boolean, "creates_people"),
     # After these hours a person signs in anew, so that the groups are asked for again.
-    Column("session_hours", BigInteger, nullable=False, server_default=text("168")),
+    columns(BigInteger, "session_hours DEFAULT 168"),
+    columns(Moment, "created_at, updated_at"),
+    columns(Text, "issuer, client_id, groups_claim, email_verified_claim"),
+    columns(Text, "scopes, email_domains"),  # separated by spaces; domains in lower case
+    columns(LargeBinary, "client_secret_sealed NULL"),  # null: a client without a secret
     UniqueConstraint("organization_id", "name"),
-    CheckConstraint("status IN ('active', 'inactive')", name="status"),
-    Index(None, "name"),
+    one_of("status", "active", "inactive"),
+    indexes("name"),
 )
 
-provider_subjects = Table(
+provider_subjects = table(
     "provider_subjects",
-    metadata,
-    Column(
-        "provider_id", ForeignKey("identity_providers.id", ondelete="CASCADE"), primary_key=True
-    ),
-    Column("subject", ByteOrdered, primary_key=True),  # `sub` of its ID tokens
-    Column("user_id", ForeignKey("users.id", ondelete="CASCADE"), nullable=False),
-    Column("created_at", Moment, nullable=False),
+    refers("provider_id KEY", "identity_providers", "CASCADE"),
+    columns(ByteOrdered, "subject KEY"),  # `sub` of its ID tokens
+    refers("user_id", "users", "CASCADE"),
+    columns(Moment, "created_at"),
     UniqueConstraint("provider_id", "user_id"),
-    Index(None, "user_id"),
+    indexes("user_id"),
 )
 
-group_assignments = Table(
+group_assignments = table(
     "group_assignments",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("role_id", ForeignKey("roles.id", ondelete="CASCADE"), nullable=False),
-    Column("provider_id", ForeignKey("identity_providers.id", ondelete="CASCADE"), nullable=False),
-    Column("group_name", ByteOrdered, nullable=False),
-    Column("created_at", Moment, nullable=False),
+    refers("role_id", "roles", "CASCADE"),
+    refers("provider_id", "identity_providers", "CASCADE"),
+    columns(ByteOrdered, "group_name"),
+    columns(Moment, "created_at"),
     UniqueConstraint("role_id", "provider_id", "group_name"),
-    Index(None, "provider_id", "group_name"),
+    indexes("provider_id, group_name"),
 )
 
-spent_states = Table(
+spent_states = table(
     "spent_states",
-    metadata,
-    Column("state_sha256", String(64), primary_key=True),  # of an answer that has been used
-    Column("expires_at", Moment, nullable=False, index=True),
+    columns(String(64), "state_sha256 KEY"),  # of an answer that has been used
+    columns(Moment, "expires_at"),
+    indexes("expires_at"),
 )

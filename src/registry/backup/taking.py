@@ -24,15 +24,7 @@ from cloudcore.db.opening import is_postgresql, sqlite_path
 from cloudcore.db.sqlite_connection import copy_database, reading, reading_live
 from cloudcore.resource_names import UUID_PATTERN
 from cloudcore.storage.pieces.rows import is_needed
-from registry.backup.files import (
-    PART,
-    copy_file,
-    is_same_file_system,
-    locked,
-    make_shards,
-    sha256_of,
-    size_of,
-)
+from registry.backup import files, objects
 from registry.backup.manifest import (
     FORMAT,
     LOCK,
@@ -46,16 +38,6 @@ from registry.backup.manifest import (
     DatabaseFile,
     read_manifest,
     write_manifest,
-)
-from registry.backup.objects import (
-    BLOBS,
-    PIECES,
-    Copied,
-    CopyProgress,
-    Report,
-    copy_objects,
-    damaged_inline,
-    remove_others,
 )
 from registry.backup.stores import deletions_stopped, open_object_stores
 from registry.blobstore.backups import PATIENCE_SECONDS, noted_backup
@@ -90,8 +72,8 @@ class BackupOptions:
 
 
 def take_backup(
-    settings: Settings, target: Path, report: Report, options: BackupOptions
-) -> tuple[BackupManifest, Copied]:
+    settings: Settings, target: Path, report: objects.Report, options: BackupOptions
+) -> tuple[BackupManifest, objects.Copied]:
     """Bring the backup in `target` up to date, or begin one; return its manifest. Blocks.
 
     Blobs that it has are not copied again. The earlier backup stays whole until the new manifest is
@@ -111,14 +93,14 @@ def take_backup(
     _check_place(settings, target)
     registry = _registry_of(settings)
     make_folder(target)
-    with locked(target / LOCK), noted_backup(folder_of_notes(settings)) as complete:
+    with files.locked(target / LOCK), noted_backup(folder_of_notes(settings)) as complete:
         before = read_manifest(target)
         if before is not None and before.registry != registry:
             raise BackupRefused(f"{target} has the backup of another registry; name another folder")
         _remove_strays(target, before)
-        make_shards(target / OBJECTS, SHARDS)
-        make_shards(target / PIECES_FOLDER, SHARDS)
-        if options.links and not is_same_file_system(settings.blobs, target / OBJECTS):
+        files.make_shards(target / OBJECTS, SHARDS)
+        files.make_shards(target / PIECES_FOLDER, SHARDS)
+        if options.links and not files.is_same_file_system(settings.blobs, target / OBJECTS):
             raise BackupRefused(
                 f"{target} is on another file system than the blobs, where no link can lead: leave"
                 " --link out"
@@ -135,17 +117,17 @@ def take_backup(
                 )
                 with reading(target / database.readable) as tx:
                     copy = partial(
-                        copy_objects,
+                        objects.copy_objects,
                         tx,
                         report=report,
                         suspects=frozenset(one.id for one in before.damaged) if before else _NONE,
                         verifies=options.verifies,
                     )
                     blobs = stores.blobs.copier_to(target / OBJECTS, links=options.links)
-                    copied = copy(blobs, names=BLOBS)
+                    copied = copy(blobs, names=objects.BLOBS)
                     copied.damaged.extend(damaged)
                     others = stores.pieces.copier_to(target / PIECES_FOLDER, links=options.links)
-                    pieces = copy(others, names=PIECES)
+                    pieces = copy(others, names=objects.PIECES)
                     copied.damaged.extend(
                         each
                         for each in pieces.damaged
@@ -227,7 +209,7 @@ def _user_name(uid: int) -> str:
 
 
 def _copy_database(
-    settings: Settings, target: Path, backup_id: str, report: Report, *, verifies: bool
+    settings: Settings, target: Path, backup_id: str, report: objects.Report, *, verifies: bool
 ) -> tuple[DatabaseFile, list[Damage]]:
     """Copy the database to `target`; return the copy, and which objects in it are damaged."""
     if is_postgresql(settings.database):
@@ -238,11 +220,11 @@ def _copy_database(
     copy_database(
         sqlite_path(settings.database),
         copy,
-        lambda done, total: report(CopyProgress("database pages", done, total)),
+        lambda done, total: report(objects.CopyProgress("database pages", done, total)),
     )
     with reading(copy) as tx:
-        damaged = damaged_inline(tx, verifies=verifies)
-    return DatabaseFile(copy.name, size_of(copy) or 0, sha256_of(copy)), damaged
+        damaged = objects.damaged_inline(tx, verifies=verifies)
+    return DatabaseFile(copy.name, files.size_of(copy) or 0, files.sha256_of(copy)), damaged
 
 
 def _keep_root_key(
@@ -250,7 +232,7 @@ def _keep_root_key(
 ) -> Literal["included", "kept elsewhere", "none"]:
     """Copy the root key to the backup if that is asked for; return where it is."""
     if is_asked:
-        copy_file(settings.root_key, target / ROOT_KEY)
+        files.copy_file(settings.root_key, target / ROOT_KEY)
         return "included"
     return "kept elsewhere" if settings.root_key.exists() else "none"
 
@@ -273,7 +255,7 @@ def _remove_strays(target: Path, manifest: BackupManifest | None) -> None:
     locked.
     """
     databases = () if manifest is None else manifest.database.files
-    keys = {ROOT_KEY, f"{ROOT_KEY}{PART}"}
+    keys = {ROOT_KEY, f"{ROOT_KEY}{files.PART}"}
     if manifest is not None and manifest.root_key == "included":
         keys.remove(ROOT_KEY)
     for path in target.iterdir():
@@ -286,8 +268,8 @@ def _remove_rest(target: Path, manifest: BackupManifest) -> None:
     """Delete files that only earlier or interrupted backups needed."""
     _remove_strays(target, manifest)
     with reading(target / manifest.database.readable) as tx:
-        remove_others(tx, target / OBJECTS, BLOBS)
-        remove_others(tx, target / PIECES_FOLDER, PIECES)
+        objects.remove_others(tx, target / OBJECTS, objects.BLOBS)
+        objects.remove_others(tx, target / PIECES_FOLDER, objects.PIECES)
 
 
 def _now() -> str:

@@ -142,9 +142,7 @@ _POLICY: Final = RecordAnswers(LifecyclePolicy, "lifecycle_policy", _policy)
 
 def _taken_answer(taken: ExpiringImage) -> PreviewedImage:
     rule, expires_with = taken.priority, taken.expires_with
-    return answer_of(
-        PreviewedImage, taken.image, tags=taken.tags, rule=rule, expires_with=expires_with
-    )
+    return answer_of(PreviewedImage, taken.image, rule=rule, expires_with=expires_with)
 
 
 @_POLICY.gets(_PATH, "registry:GetLifecyclePolicy")

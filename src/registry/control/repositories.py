@@ -26,11 +26,11 @@ from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories.details import (
     NameRange,
-    NewRepository,
     RepositoryDetails,
     count_repository_details,
     list_repository_details,
 )
+from registry.metadata.repositories.repository import NewRepository
 from registry.services.access.decisions import repository_crn
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import KeyToBind

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Database
@@ -120,28 +121,28 @@ def _problem_of(problem: str, fault: ObjectFault) -> str:
     return f"object {fault.object_id}: {problem}{key}"
 
 
+@dataclass
 class WrapCheck:
     """A check that the wraps under enabled keys open, and that their data keys open the bytes."""
 
-    def __init__(self, database: Database, reader: BlobReader, data_keys: DataKeys) -> None:
-        self._database = database
-        self._reader = reader
-        self._data_keys = data_keys
-        self.wrap_count = 0
-        self.untried: dict[str, str] = {}
-        """Why the data keys under some KMS keys were not tried, by the ids of those."""
-        self._broken: dict[str, KeyFault] = {}
-        """KMS keys of `untried` whose material does not open."""
-        self._first: tuple[str, DataKey] | None = None
-        """The data key of the last object under its first KMS key."""
+    database: Database
+    reader: BlobReader
+    data_keys: DataKeys
+    wrap_count: int = field(default=0, init=False)
+    untried: dict[str, str] = field(default_factory=dict, init=False)
+    """Why the data keys under some KMS keys were not tried, by the ids of those."""
+    _broken: dict[str, KeyFault] = field(default_factory=dict, init=False)
+    """KMS keys of `untried` whose material does not open."""
+    _first: tuple[str, DataKey] | None = field(default=None, init=False)
+    """The data key of the last object under its first KMS key."""
 
     async def run(self) -> AsyncIterator[KeyFault]:
         """Yield the faults; wraps that could not be tried are in `untried`."""
         after = ("", "")
-        while page := await self._database.read(stored_wraps, after, _PAGE):
+        while page := await self.database.read(stored_wraps, after, _PAGE):
             for wrap in page:
                 problem = await self._try(wrap)
-                if problem is not None and await self._database.read(is_wrap, wrap):
+                if problem is not None and await self.database.read(is_wrap, wrap):
                     problem_text = f"its data key under the KMS key {wrap.kms_key_id} {problem}"
                     yield KeyFault(wrap.digest, problem_text)
             after = page[-1].object_id, page[-1].kms_key_id
@@ -180,7 +181,7 @@ class WrapCheck:
 
     async def _open(self, wrap: StoredWrap) -> DataKey:
         wrapped = WrappedKey(wrap.kms_key_id, wrap.wrapped_data_key, wrap.stored_id)
-        return (await self._data_keys.open_all(wrap.account_id, [wrapped]))[0]
+        return (await self.data_keys.open_all(wrap.account_id, [wrapped]))[0]
 
     async def _open_bytes(self, wrap: StoredWrap, data_key: DataKey) -> str | None:
         """Return the fault of the bytes' header under this data key, or None.
@@ -191,10 +192,10 @@ class WrapCheck:
             return None
         try:
             if wrap.is_inline:
-                body = await self._database.read(read_body, wrap.stored_id)
+                body = await self.database.read(read_body, wrap.stored_id)
                 open_inline(body, wrap.stored_id, wrap.size, data_key)
             else:
-                opened = await self._reader.open(wrap.stored_id, wrap.size, data_key=data_key)
+                opened = await self.reader.open(wrap.stored_id, wrap.size, data_key=data_key)
                 async with aclosing(opened):
                     pass
         except ObjectDamaged as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
@@ -86,18 +87,16 @@ class FoundManifest(NamedTuple):
     """The first 500; none if all are deleted."""
 
 
+@dataclass
 class ManifestCheck:
     """A check of manifests. It marks nothing: every pull hashes the manifest that it reads."""
 
-    def __init__(
-        self, database: Database, pace: Pace, tell: Callable[[], None] = lambda: None
-    ) -> None:
-        """Call `tell` after each page."""
-        self._database = database
-        self._pace = pace
-        self._tell = tell
-        self.manifest_count = 0
-        self.read_bytes = 0
+    database: Database
+    pace: Pace
+    tell: Callable[[], None] = lambda: None
+    """Called after each page."""
+    manifest_count: int = field(default=0, init=False)
+    read_bytes: int = field(default=0, init=False)
 
     async def run(
         self, pages: AsyncIterator[Sequence[AccountManifest]]
@@ -107,14 +106,14 @@ class ManifestCheck:
         Raise `ReadingStopped` if the pace was stopped.
         """
         async for page in pages:
-            for manifest, problem in await self._pace.in_thread(_problems, page, self._pace):
-                images = await self._database.read(
+            for manifest, problem in await self.pace.in_thread(_problems, page, self.pace):
+                images = await self.database.read(
                     scrub.images_with, manifest.account_id, manifest.digest, _IMAGES
                 )
                 yield FoundManifest(manifest, problem, images)
             self.manifest_count += len(page)
             self.read_bytes += sum(len(each.body) for each in page)
-            self._tell()
+            self.tell()
 
 
 def _problems(page: Sequence[AccountManifest], pace: Pace) -> list[tuple[AccountManifest, str]]:

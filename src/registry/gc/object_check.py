@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from hashlib import sha256
 from typing import Final, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
 
@@ -225,43 +225,29 @@ async def work_through(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@dataclass
 class ObjectCheck(Generic[F]):
     """A check of objects: it marks the damaged ones, and sets `verified_at` of the whole ones."""
 
-    def __init__(
-        self,
-        database: Database,
-        store: BlobReader,
-        clock: Clock,
-        checked: CheckedObjects[F],
-        found: Callable[[F], None],
-        tell: Callable[[CheckProgress], None] = lambda _: None,
-        *,
-        pace: Pace | None = None,
-        reads: bool = True,
-        total: int | None = None,
-        read_before: int = 0,
-    ) -> None:
-        """Call `found` for each damaged object, and `tell` after each object.
-
-        The progress has the `total`, and counts the bytes from `read_before` on.
-
-        Without `reads`, check only presence and size of the objects' bytes.
-        """
-        self._database = database
-        self._store = store
-        self._clock = clock
-        self._checked = checked
-        self._found = found
-        self._tell = tell
-        self._pace = pace or Pace()
-        self._reads = reads
-        self._total = total
-        self._read_before = read_before
-        self._verified: list[ObjectRow] = []
-        self._verified_bytes = 0
-        self.object_count = 0
-        self.read_bytes = 0
+    database: Database
+    store: BlobReader
+    clock: Clock
+    checked: CheckedObjects[F]
+    found: Callable[[F], None]
+    """Called for each damaged object."""
+    tell: Callable[[CheckProgress], None] = lambda _: None
+    """Called after each object."""
+    _: KW_ONLY
+    pace: Pace = field(default_factory=Pace)
+    reads: bool = True
+    """False: check only presence and size of the objects' bytes."""
+    total: int | None = None
+    """Of the progress, which counts the bytes from `read_before` on."""
+    read_before: int = 0
+    object_count: int = field(default=0, init=False)
+    read_bytes: int = field(default=0, init=False)
+    _verified: list[ObjectRow] = field(default_factory=list, init=False)
+    _verified_bytes: int = field(default=0, init=False)
 
     async def run(self, rows: AsyncIterator[ObjectRow], readers: int = READERS) -> None:
         """Check objects, `readers` at once; if that is stopped, record what was checked.
@@ -275,7 +261,7 @@ class ObjectCheck(Generic[F]):
 
     async def check(self, row: ObjectRow) -> None:
         """Check one object."""
-        state = await inspect(self._store, row, self._pace, reads=self._reads)
+        state = await inspect(self.store, row, self.pace, reads=self.reads)
         self.read_bytes += state.read_bytes
         if state.problem is not None:
             await self._report(row, state, state.problem)
@@ -285,25 +271,25 @@ class ObjectCheck(Generic[F]):
         if len(self._verified) >= _BATCH or self._verified_bytes >= _BATCH_BYTES:
             await self._confirm()
         self.object_count += 1
-        read_bytes = self._read_before + self.read_bytes
-        progress = self._checked.what, self.object_count, self._total, read_bytes
-        self._tell(CheckProgress(*progress))
+        read_bytes = self.read_before + self.read_bytes
+        progress = self.checked.what, self.object_count, self.total, read_bytes
+        self.tell(CheckProgress(*progress))
 
     async def _confirm(self) -> None:
         verified, self._verified, self._verified_bytes = self._verified, [], 0
         if verified:
-            await self._database.write_relaxed(
-                self._checked.stored_rows.confirm_all, verified, self._clock()
+            await self.database.write_relaxed(
+                self.checked.stored_rows.confirm_all, verified, self.clock()
             )
 
     async def _report(self, row: ObjectRow, state: ObjectState, problem: str) -> None:
-        rows, describe = self._checked.stored_rows, self._checked.describe
-        if not await self._database.read(rows.is_unchanged, row):
+        rows, describe = self.checked.stored_rows, self.checked.describe
+        if not await self.database.read(rows.is_unchanged, row):
             return  # it was swept, verified or written anew during the check
-        is_new = state.damage is not None and await self._database.write(
-            rows.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self._clock()
+        is_new = state.damage is not None and await self.database.write(
+            rows.mark, row.account_id, row.stored_id, row.verified_at, state.damage, self.clock()
         )
-        self._found(await self._database.read(describe, row, problem, is_new))
+        self.found(await self.database.read(describe, row, problem, is_new))
 
 
 class ObjectState(NamedTuple):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -63,22 +64,15 @@ class _KeysChanged(Exception):
     """An object needs other keys than those that its data key was wrapped under."""
 
 
+@dataclass(frozen=True, slots=True)
 class Sealer:
     """Seals objects at a pace; damaged ones are marked and reported to `found`."""
 
-    def __init__(
-        self,
-        ctx: ServiceContext,
-        data_keys: DataKeys,
-        store: BlobStore,
-        pace: Pace,
-        found: Callable[[FoundDamage], None],
-    ) -> None:
-        self._ctx = ctx
-        self._data_keys = data_keys
-        self._store = store
-        self._pace = pace
-        self._found = found
+    ctx: ServiceContext
+    data_keys: DataKeys
+    store: BlobStore
+    pace: Pace
+    found: Callable[[FoundDamage], None]
 
     async def seal(self, row: ObjectRow) -> Outcome:
         """Seal a plain object.
@@ -92,7 +86,7 @@ class Sealer:
         keys = await self._needed(row)
         if (obstacle := _obstacle(keys)) is not None:
             return obstacle
-        data_key = self._data_keys.new(row.account_id)
+        data_key = self.data_keys.new(row.account_id)
         try:
             if row.is_inline:
                 stored = self._seal_body(row, data_key)
@@ -105,14 +99,14 @@ class Sealer:
         """Return the sealed bytes of an inline object, which stays one."""
         try:
             body = row.body or b""
-            return store_inline(body, Digest(row.digest), self._ctx.new_id(), data_key)
+            return store_inline(body, Digest(row.digest), self.ctx.new_id(), data_key)
         except DigestMismatch as error:
             raise _SourceFailed from error
 
     async def _seal_file(
         self, row: ObjectRow, data_key: DataKey, keys: Sequence[SharedKey]
     ) -> Outcome:
-        staged = await self._store.stage(self._ctx.new_id(), data_key)
+        staged = await self.store.stage(self.ctx.new_id(), data_key)
         try:
             try:
                 stored = await self._copy(row, staged)
@@ -121,13 +115,13 @@ class Sealer:
                 raise
             outcome = await self._switch(row, stored, data_key, keys)
             if outcome is not Outcome.SEALED:
-                await self._store.remove_duplicate(stored.object_id)
+                await self.store.remove_duplicate(stored.object_id)
             return outcome
         finally:
             await staged.aclose()
 
     async def _needed(self, row: ObjectRow) -> list[SharedKey]:
-        return await self._ctx.database.read(plain_objects.sealing_keys, row.account_id, row.id)
+        return await self.ctx.database.read(plain_objects.sealing_keys, row.account_id, row.id)
 
     async def _copy(self, row: ObjectRow, staged: Staged) -> Stored:
         """Return the sealed copy, verified and durable.
@@ -137,7 +131,7 @@ class Sealer:
         try:
             source = await self._open(row)
             async with aclosing(source):
-                return await self._pace.in_thread(_copy, source.chunks(), staged, row, self._pace)
+                return await self.pace.in_thread(_copy, source.chunks(), staged, row, self.pace)
         except (ObjectUnknown, ObjectDamaged, DigestMismatch) as error:
             raise _SourceFailed from error
 
@@ -151,14 +145,14 @@ class Sealer:
                 return obstacle
             try:
                 for key_id in {key.kms_key_id for key in keys} - wraps.keys():
-                    wraps[key_id] = await self._data_keys.wrap(
+                    wraps[key_id] = await self.data_keys.wrap(
                         row.account_id, key_id, stored.object_id, data_key
                     )
             except (KmsKeyDeleted, KmsKeyDisabled):
                 return Outcome.KEY_UNUSABLE
-            ids = self._ctx.new_id(), self._ctx.clock()
+            ids = self.ctx.new_id(), self.ctx.clock()
             try:
-                is_sealed = await self._ctx.database.write(_switch, row, stored, wraps, *ids)
+                is_sealed = await self.ctx.database.write(_switch, row, stored, wraps, *ids)
             except _KeysChanged:
                 keys = await self._needed(row)
                 continue
@@ -167,16 +161,14 @@ class Sealer:
 
     async def _open(self, row: ObjectRow) -> OpenObject:
         try:
-            return await self._store.open_stored(row.stored_id, row.stored_size)
+            return await self.store.open_stored(row.stored_id, row.stored_size)
         except StoreUnavailable as error:
             raise _SourceFailed from error
 
     async def _report(self, row: ObjectRow) -> Outcome:
         """Check the plain bytes as the scrub does, which marks and reports the damage."""
-        ctx = self._ctx
-        check = ObjectCheck(
-            ctx.database, self._store, ctx.clock, BLOBS, self._found, pace=self._pace
-        )
+        ctx = self.ctx
+        check = ObjectCheck(ctx.database, self.store, ctx.clock, BLOBS, self.found, pace=self.pace)
         await check.run(_one_row(row), readers=1)
         return Outcome.DAMAGED
 

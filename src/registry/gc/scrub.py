@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -81,25 +81,20 @@ def scrub_chores(
     )
 
 
+@dataclass
 class ObjectScrub:
     """The turns of one process."""
 
-    def __init__(
-        self,
-        ctx: ServiceContext,
-        store: BlobStore,
-        scrubbing: Scrubbing,
-        buckets: BlobStore | None = None,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        pace: Callable[[int], Pace] = Pace,
-    ) -> None:
-        self._ctx = ctx
-        self._store = store
-        self._scrubbing = scrubbing
-        self._monotonic = monotonic
-        self._new_pace = pace
-        self._reads: list[tuple[CheckedObjects[Any], BlobStore]] = [(BLOBS, store)]
+    ctx: ServiceContext
+    store: BlobStore
+    scrubbing: Scrubbing
+    buckets: InitVar[BlobStore | None] = None
+    _: KW_ONLY
+    monotonic: Callable[[], float] = time.monotonic
+    pace: Callable[[int], Pace] = Pace
+
+    def __post_init__(self, buckets: BlobStore | None) -> None:
+        self._reads: list[tuple[CheckedObjects[Any], BlobStore]] = [(BLOBS, self.store)]
         if buckets is not None:
             self._reads.append((PIECES, buckets))
 
@@ -112,21 +107,21 @@ class ObjectScrub:
         mounted.
         """
         try:
-            await check_generation(self._ctx, self._store)
+            await check_generation(self.ctx, self.store)
         except DatabaseWentBack as error:
             _log.error("no blob is verified: %s", error)
             return 0
-        pace = self._new_pace(self._scrubbing.scrub_rate_bytes)
-        ends_at = self._monotonic() + _TURN_SECONDS
+        pace = self.pace(self.scrubbing.scrub_rate_bytes)
+        ends_at = self.monotonic() + _TURN_SECONDS
         order, self._reads = self._reads, self._reads[1:] + self._reads[:1]
         return sum([await self._read(*each, ends_at, pace) for each in order])
 
     async def _read(
         self, checked: CheckedObjects[Any], store: BlobStore, ends_at: float, pace: Pace
     ) -> int:
-        turn = _Turn(self._ctx)
+        turn = _Turn(self.ctx)
         check: ObjectCheck[Any] = ObjectCheck(
-            self._ctx.database, store, self._ctx.clock, checked, turn.note, turn.count, pace=pace
+            self.ctx.database, store, self.ctx.clock, checked, turn.note, turn.count, pace=pace
         )
         await check.run(self._due(checked.stored_rows, store, turn, ends_at), readers=1)
         if turn.is_suspicious:
@@ -139,12 +134,12 @@ class ObjectScrub:
     async def _due(
         self, rows: StoredRows, store: BlobStore, turn: _Turn, ends_at: float
     ) -> AsyncIterator[ObjectRow]:
-        verified_before = self._ctx.clock() - self._scrubbing.every
+        verified_before = self.ctx.clock() - self.scrubbing.every
         look_at = 0.0
         after = FIRST
-        while page := await self._ctx.database.read(rows.due, verified_before, after, _PAGE):
+        while page := await self.ctx.database.read(rows.due, verified_before, after, _PAGE):
             for row in page:
-                now = self._monotonic()
+                now = self.monotonic()
                 if now >= ends_at or turn.is_suspicious:
                     return
                 if now >= look_at:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
@@ -56,25 +56,18 @@ def seal_chores(
     return (Scheduled(CHORE, EVERY_SECONDS, turn, LONGEST_SECONDS),)
 
 
+@dataclass
 class SealTurns:
     """The turns of one process."""
 
-    def __init__(
-        self,
-        ctx: ServiceContext,
-        store: BlobStore,
-        bytes_per_second: int,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
-        pace: Callable[[int], Pace] = Pace,
-    ) -> None:
-        self._ctx = ctx
-        self._store = store
-        self._bytes_per_second = bytes_per_second
-        self._monotonic = monotonic
-        self._new_pace = pace
-        self._after = plain_objects.FIRST
-        self._rests_until = 0.0
+    ctx: ServiceContext
+    store: BlobStore
+    bytes_per_second: int
+    _: KW_ONLY
+    monotonic: Callable[[], float] = time.monotonic
+    pace: Callable[[int], Pace] = Pace
+    _after: Position = field(default=plain_objects.FIRST, init=False)
+    _rests_until: float = field(default=0.0, init=False)
 
     async def turn(self) -> int:
         """Seal plain objects, one after the other; return how many.
@@ -84,12 +77,12 @@ class SealTurns:
         Raise `StoreUnavailable` if there is no room for a copy, or the store failed; or the
         first objects are all damaged.
         """
-        ctx = self._ctx
+        ctx = self.ctx
         assert ctx.data_keys is not None
-        if self._monotonic() < self._rests_until:
+        if self.monotonic() < self._rests_until:
             return 0
         try:
-            await check_generation(ctx, self._store)
+            await check_generation(ctx, self.store)
         except DatabaseWentBack as error:
             _log.error("no blob is sealed: %s", error)
             return 0
@@ -98,8 +91,8 @@ class SealTurns:
         def note(found: FoundDamage) -> None:
             tell_damage(ctx, found)
 
-        pace = self._new_pace(self._bytes_per_second)
-        sealer = Sealer(ctx, ctx.data_keys, self._store, pace, note)
+        pace = self.pace(self.bytes_per_second)
+        sealer = Sealer(ctx, ctx.data_keys, self.store, pace, note)
         counted = [0, 0]
 
         def count() -> None:
@@ -114,15 +107,15 @@ class SealTurns:
 
     async def _due(self) -> AsyncIterator[ObjectRow]:
         """Yield the objects behind the last one of the previous turn; at the end start over."""
-        ends_at = self._monotonic() + _TURN_SECONDS
+        ends_at = self.monotonic() + _TURN_SECONDS
         look_at = 0.0
-        async for row in plain_rows(self._ctx.database, self._after):
-            now = self._monotonic()
+        async for row in plain_rows(self.ctx.database, self._after):
+            now = self.monotonic()
             if now >= ends_at:
                 return
             if now >= look_at:
                 look_at = now + _LOOK_SECONDS
-                if isinstance((await self._store.delete([])).refusal, DeletionsHeld):
+                if isinstance((await self.store.delete([])).refusal, DeletionsHeld):
                     return
             self._after = row.account_id, row.id
             yield row
@@ -134,7 +127,7 @@ class SealTurns:
             return
         sealed = stayed.pop(Outcome.SEALED.value, 0)
         if not sealed and self._after == plain_objects.FIRST:
-            self._rests_until = self._monotonic() + _REST_SECONDS
+            self._rests_until = self.monotonic() + _REST_SECONDS
         words = ", ".join(f"{count} {reason}" for reason, count in sorted(stayed.items()))
         _log.info(
             "sealed %d blobs (%d bytes)%s",

@@ -12,315 +12,233 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    Text,
-    bindparam,
-    or_,
-    text,
-)
+import sqlalchemy as sa
 
-from cloudcore.db.schema import (
-    ByteOrdered,
-    DigestText,
-    Id,
-    Moment,
-    foreign_key,
-    metadata,
-    partial_index,
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, one_of
+from cloudcore.db.tables import (
+    RowNumber,
+    columns,
+    indexes,
+    named_index,
+    not_negative,
+    refers,
+    table,
+    unique_index,
 )
-from cloudcore.identity.tables import accounts
-from registry.metadata.tables import repositories
+from registry.metadata import tables as _tables  # noqa: F401 - foreign keys refer to them
 
-registry_settings = Table(
+registry_settings = table(
     "registry_settings",
-    metadata,
-    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
-    Column("undelete_days", Integer, nullable=False),
-    Column("uncounted_pullers", Text, nullable=False),  # CRN patterns
-    Column("access_key_login", Boolean, nullable=False, server_default=text("false")),
-    Column("updated_at", Moment, nullable=False),
-    CheckConstraint("undelete_days BETWEEN 0 AND 90", name="undelete_days"),
+    refers("account_id KEY", "accounts"),
+    columns(sa.Boolean, "access_key_login DEFAULT false"),
+    columns(sa.Integer, "undelete_days"),
+    columns(Moment, "updated_at"),
+    columns(sa.Text, "uncounted_pullers"),  # CRN patterns
+    sa.CheckConstraint("undelete_days BETWEEN 0 AND 90", name="undelete_days"),
 )
 
-tag_events = Table(
+tag_events = table(
     "tag_events",
-    metadata,
-    # SQLite assigns row numbers only to a key of the exact type INTEGER.
-    Column("sequence", BigInteger().with_variant(Integer(), "sqlite"), primary_key=True),
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), nullable=False),
-    Column("tag", ByteOrdered, nullable=False),
-    Column("ordinal", BigInteger, nullable=False),  # of the tag's events, without gaps
-    Column("action", String(16), nullable=False),
-    Column("digest", DigestText),  # null: the tag was deleted
-    Column("previous_digest", DigestText),  # null: there was no such tag
+    columns(RowNumber, "sequence KEY"),
+    refers("repository_id", "repositories", "CASCADE"),
     # Images, which may be deleted since.
-    Column("manifest_id", Id),
-    Column("previous_manifest_id", Id),
-    Column("principal", Text, nullable=False),  # CRN; empty: not signed in
-    Column("source", Text),  # JSON: who is behind the principal
-    Column("occurred_at", Moment, nullable=False),
-    CheckConstraint("action IN ('created', 'moved', 'deleted', 'restored')", name="action"),
-    CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
-    Index(None, "repository_id", "tag", "sequence"),
-    Index(None, "repository_id", "sequence"),
-)
-_e = tag_events.c
-partial_index(
-    "ix_tag_events_previous_digest",
-    _e.repository_id,
-    _e.previous_digest,
-    _e.occurred_at,
-    where=_e.previous_digest.is_not(None),
+    columns(Id, "manifest_id NULL, previous_manifest_id NULL"),
+    columns(ByteOrdered, "tag"),
+    columns(DigestText, "digest NULL"),  # null: the tag was deleted
+    columns(DigestText, "previous_digest NULL"),  # null: there was no such tag
+    columns(sa.String(16), "action"),
+    columns(sa.BigInteger, "ordinal"),  # of the tag's events, without gaps
+    columns(Moment, "occurred_at"),
+    columns(sa.Text, "principal"),  # CRN; empty: not signed in
+    columns(sa.Text, "source NULL"),  # JSON: who is behind the principal
+    one_of("action", "created", "moved", "deleted", "restored"),
+    sa.CheckConstraint("(digest IS NULL) = (action = 'deleted')", name="digest"),
+    indexes("repository_id, sequence", "repository_id, tag, sequence"),
+    named_index(
+        "previous_digest",
+        "repository_id, previous_digest, occurred_at",
+        "previous_digest IS NOT NULL",
+    ),
 )
 
-deleted_tags = Table(
+deleted_tags = table(
     "deleted_tags",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("name", ByteOrdered, primary_key=True),
-    Column("sequence", BigInteger, nullable=False),  # of its deletion's event
-    Column("digest", DigestText, nullable=False),  # what it pointed to
-    Column("pushed_digest", DigestText, nullable=False),
-    Column("created_at", Moment, nullable=False),  # of the tag
-    Column("has_image", Boolean, nullable=False),  # else its image has a tombstone
-    Column("deleted_at", Moment, nullable=False),
-    Column("deleted_by", Text, nullable=False),
-    Column("deleted_by_source", Text),
-    Column("restorable_until", Moment, nullable=False, index=True),
-    Index(None, "repository_id", "digest"),
-)
-_d = deleted_tags.c
-partial_index("ix_deleted_tags_sequence", _d.repository_id, _d.sequence, where=text("has_image"))
-partial_index(
-    "ix_deleted_tags_restorable", _d.repository_id, _d.restorable_until, where=text("has_image")
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(ByteOrdered, "name KEY"),
+    columns(DigestText, "digest, pushed_digest"),  # what it pointed to
+    columns(sa.Boolean, "has_image"),  # else its image has a tombstone
+    columns(sa.BigInteger, "sequence"),  # of its deletion's event
+    columns(Moment, "created_at"),  # of the tag
+    columns(Moment, "deleted_at, restorable_until"),
+    columns(sa.Text, "deleted_by, deleted_by_source NULL"),
+    indexes("repository_id, digest", "restorable_until"),
+    named_index("restorable", "repository_id, restorable_until", "has_image"),
+    named_index("sequence", "repository_id, sequence", "has_image"),
 )
 
-deleted_manifests = Table(
+deleted_manifests = table(
     "deleted_manifests",
-    metadata,
-    Column("id", Id, primary_key=True),  # the manifest's
-    Column("repository_id", Id, nullable=False),
-    Column("account_id", Id, nullable=False),
-    Column("digest", DigestText, nullable=False),
-    Column("media_type", Text, nullable=False),
-    Column("artifact_type", Text),
-    Column("config_digest", DigestText),
-    Column("subject_digest", DigestText),
-    Column("is_index", Boolean, nullable=False),
-    Column("manifest_size_bytes", BigInteger, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("annotations", Text, nullable=False),
-    Column("tags", Text, nullable=False),  # JSON pairs: tag, digest it was pushed by
-    Column("pushed_at", Moment, nullable=False),
-    Column("last_pulled_at", Moment),
-    Column("deleted_at", Moment, nullable=False),
-    Column("deleted_by", Text, nullable=False),
-    Column("deleted_by_source", Text),
-    Column("restorable_until", Moment, nullable=False, index=True),
+    # Its id is the manifest's.
+    columns(Id, "repository_id, account_id"),
+    columns(DigestText, "digest, config_digest NULL, subject_digest NULL"),
+    columns(sa.Boolean, "is_index"),
+    columns(sa.BigInteger, "manifest_size_bytes, size_bytes"),
+    columns(Moment, "pushed_at, last_pulled_at NULL, deleted_at, restorable_until"),
+    columns(sa.Text, "media_type, artifact_type NULL, annotations"),
+    columns(sa.Text, "tags"),  # JSON pairs: tag, digest it was pushed by
+    columns(sa.Text, "deleted_by, deleted_by_source NULL"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
-    Index("ix_deleted_manifests_deleted_at", "repository_id", "deleted_at", "id"),
-    Index("ix_deleted_manifests_restorable", "repository_id", "restorable_until"),
+    indexes("restorable_until"),
+    named_index("deleted_at", "repository_id, deleted_at, id"),
+    named_index("restorable", "repository_id, restorable_until"),
     # Digest first: it also serves to find whether a manifest's body is still needed.
-    Index("uq_deleted_manifests_digest", "digest", "repository_id", unique=True),
+    unique_index("digest", "digest, repository_id"),
 )
 
-deleted_manifest_blobs = Table(
+deleted_manifest_blobs = table(
     "deleted_manifest_blobs",
-    metadata,
-    Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("digest", DigestText, primary_key=True),
-    Column("object_id", Id, nullable=False),
-    Column("account_id", Id, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("kms_key_id", Id),  # as in `repository_blobs`
+    refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
+    columns(DigestText, "digest KEY"),
+    columns(Id, "object_id, account_id, kms_key_id NULL"),  # as in `repository_blobs`
+    columns(sa.BigInteger, "size"),
     foreign_key(
         "blob_objects", object_id="id", account_id="account_id", digest="digest", size="size"
     ),
     foreign_key("blob_object_keys", object_id="object_id", kms_key_id="kms_key_id"),
-    Index(None, "object_id"),
+    indexes("object_id"),
 )
 
-deleted_manifest_children = Table(
+deleted_manifest_children = table(
     "deleted_manifest_children",
-    metadata,
-    Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("child_digest", DigestText, primary_key=True),
-    Column("is_missing", Boolean, nullable=False, server_default=text("false")),
+    refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
+    columns(DigestText, "child_digest KEY"),
+    columns(sa.Boolean, "is_missing DEFAULT false"),
 )
 
 # Numbers of live repositories per folder: a prefix of names up to a slash, or the empty prefix.
-repository_folders = Table(
+repository_folders = table(
     "repository_folders",
-    metadata,
-    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
-    Column("folder", ByteOrdered, primary_key=True),
-    Column("repository_count", BigInteger, nullable=False),
-    CheckConstraint("repository_count >= 0", name="repository_count"),
+    refers("account_id KEY", "accounts"),
+    columns(ByteOrdered, "folder KEY"),
+    columns(sa.BigInteger, "repository_count"),
+    not_negative("repository_count"),
 )
 
-lifecycle_policies = Table(
+lifecycle_policies = table(
     "lifecycle_policies",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("document", Text, nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("next_run_at", Moment, nullable=False, index=True),
-    Column("updated_at", Moment, nullable=False),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(sa.BigInteger, "revision"),
+    columns(Moment, "next_run_at, updated_at"),
+    columns(sa.Text, "document"),
+    indexes("next_run_at"),
 )
 
 # The last revision of a deleted policy; the repository's next policy continues from it.
-policy_revisions = Table(
+policy_revisions = table(
     "policy_revisions",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("kind", String(16), primary_key=True),
-    Column("revision", BigInteger, nullable=False),
-    CheckConstraint("kind IN ('resource', 'lifecycle')", name="kind"),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(sa.String(16), "kind KEY"),
+    columns(sa.BigInteger, "revision"),
+    one_of("kind", "resource", "lifecycle"),
 )
 
-image_pins = Table(
+image_pins = table(
     "image_pins",
-    metadata,
-    Column("manifest_id", Id, primary_key=True),
-    Column("name", ByteOrdered, primary_key=True),
-    Column("repository_id", Id, nullable=False),
-    Column("expires_at", Moment),  # null: never
-    Column("created_by", Text, nullable=False),
-    Column("created_by_source", Text),
-    Column("created_at", Moment, nullable=False),
+    columns(Id, "manifest_id KEY, repository_id"),
+    columns(ByteOrdered, "name KEY"),
+    columns(Moment, "expires_at NULL, created_at"),  # null: it never expires
+    columns(sa.Text, "created_by, created_by_source NULL"),
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
-    Index(None, "repository_id", "manifest_id"),
+    indexes("repository_id, manifest_id"),
+    named_index("expires_at", "expires_at", "expires_at IS NOT NULL"),
 )
 _p = image_pins.c
-partial_index("ix_image_pins_expires_at", _p.expires_at, where=_p.expires_at.is_not(None))
-PIN_HOLDS: Final = or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now"))
+PIN_HOLDS: Final = sa.or_(_p.expires_at.is_(None), _p.expires_at > sa.bindparam("now"))
 """A pin is in force."""
 
-event_rules = Table(
+event_rules = table(
     "event_rules",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("topic", ByteOrdered, nullable=False),  # CRN
-    Column("event_types", Text, nullable=False),
-    Column("repository_prefix", ByteOrdered, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Index(None, "account_id", "id"),
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "topic, repository_prefix"),  # a CRN, and the beginning of names
+    columns(Moment, "created_at"),
+    columns(sa.Text, "event_types"),
+    indexes("account_id, id"),
 )
 
-
-quarantined_objects = Table(
+quarantined_objects = table(
     "quarantined_objects",
-    metadata,
-    Column("id", Id, primary_key=True),  # the object's, or new if only its bytes were replaced
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("digest", DigestText, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("stored_size", BigInteger, nullable=False),
-    Column("encoding", String(16), nullable=False),
-    Column("swept_at", Moment, nullable=False),
-    Column("removal_began_at", Moment),  # null: the bytes still exist
-    Column("stored_id", Id, nullable=False),  # of the bytes; see `blob_objects`
-    Column("is_inline", Boolean, nullable=False, server_default=text("false")),
-    Column("checksum", String(64)),
-    Index(None, "account_id", "swept_at"),
-    Index(None, "account_id", "digest"),
-    Index("uq_quarantined_objects_stored_id", "stored_id", unique=True),
+    # Its id is the object's, or new if only the bytes of that were replaced.
+    refers("account_id", "accounts"),
+    columns(Id, "stored_id"),  # of the bytes; see `blob_objects`
+    columns(DigestText, "digest"),
+    columns(sa.String(16), "encoding"),
+    columns(sa.String(64), "checksum NULL"),
+    columns(sa.Boolean, "is_inline DEFAULT false"),
+    columns(sa.BigInteger, "size, stored_size"),
+    columns(Moment, "swept_at"),
+    columns(Moment, "removal_began_at NULL"),  # null: the bytes still exist
+    indexes("account_id, digest", "account_id, swept_at"),
+    unique_index("stored_id", "stored_id"),
 )
-
 OF_THE_BYTES: Final = (
-    "account_id",
-    "digest",
-    "size",
-    "stored_size",
-    "encoding",
-    "stored_id",
-    "is_inline",
-    "checksum",
+    *("account_id", "digest", "size", "stored_size", "encoding", "stored_id"),
+    *("is_inline", "checksum"),
 )
 """Columns of `blob_objects` that go to the quarantine with the bytes."""
 
 # The data key of each sealed object in quarantine, as in `blob_object_keys`.
-quarantined_object_keys = Table(
+quarantined_object_keys = table(
     "quarantined_object_keys",
-    metadata,
-    Column(
-        "quarantined_id", ForeignKey("quarantined_objects.id", ondelete="CASCADE"), primary_key=True
-    ),
-    Column("kms_key_id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("wrapped_data_key", LargeBinary, nullable=False),
+    refers("quarantined_id KEY", "quarantined_objects", "CASCADE"),
+    columns(Id, "kms_key_id KEY, account_id"),
+    columns(sa.LargeBinary, "wrapped_data_key"),
     foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
-    Index(None, "kms_key_id", "quarantined_id"),
+    indexes("kms_key_id, quarantined_id"),
 )
 
-store_generations = Table(
+store_generations = table(
     "store_generations",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("noted_at", Moment, nullable=False),
-    Column("accepted_at", Moment),  # when an operator accepted this database
-    Index(None, "noted_at"),
-    Index(None, "accepted_at"),
+    columns(Moment, "noted_at"),
+    columns(Moment, "accepted_at NULL"),  # when an operator accepted this database
+    indexes("accepted_at", "noted_at"),
 )
 
-
-repository_days = Table(
+repository_days = table(
     "repository_days",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("day", Integer, primary_key=True),  # since the epoch, UTC
-    Column("account_id", Id, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),  # when it was last measured on that day
-    Column("pulls", BigInteger, nullable=False),
-    Index(None, "account_id", "day"),
-    Index(None, "day"),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(sa.Integer, "day KEY"),  # since the epoch, UTC
+    columns(Id, "account_id"),
+    columns(sa.BigInteger, "size_bytes, pulls"),  # the size as it was last measured on that day
+    indexes("account_id, day", "day"),
 )
 
 # The sums of its repositories' rows; they stay when a repository is deleted.
-account_days = Table(
+account_days = table(
     "account_days",
-    metadata,
-    Column("account_id", Id, primary_key=True),
-    Column("day", Integer, primary_key=True),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("pulls", BigInteger, nullable=False),
-    Index(None, "day"),
+    columns(Id, "account_id KEY"),
+    columns(sa.Integer, "day KEY"),
+    columns(sa.BigInteger, "size_bytes, pulls"),
+    indexes("day"),
 )
 
-repository_activity = Table(
+repository_activity = table(
     "repository_activity",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("used_at", Moment, nullable=False),  # the last push or pull, or when it was made
-    Column("size_bytes", BigInteger, nullable=False),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(Id, "account_id"),
+    columns(sa.BigInteger, "size_bytes"),
+    columns(Moment, "used_at"),  # the last push or pull, or when it was made
+    named_index("used_at", "account_id, used_at, repository_id", "size_bytes > 0"),
 )
-HOLDS_BYTES = text("size_bytes > 0")
-_a = repository_activity.c
-partial_index(
-    "ix_repository_activity_used_at", _a.account_id, _a.used_at, _a.repository_id, where=HOLDS_BYTES
-)
+HOLDS_BYTES = sa.text("size_bytes > 0")
 
-repository_growth = Table(
+repository_growth = table(
     "repository_growth",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("span", Integer, primary_key=True),  # days until the measurement
-    Column("account_id", Id, nullable=False),
-    Column("size_before", BigInteger, nullable=False),  # at the beginning of the span
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("change_bytes", BigInteger, nullable=False),  # the difference, without its sign
-    Index(None, "account_id", "span", "change_bytes", "repository_id"),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(sa.Integer, "span KEY"),  # days until the measurement
+    columns(Id, "account_id"),
+    columns(sa.BigInteger, "size_before"),  # at the beginning of the span
+    columns(sa.BigInteger, "size_bytes"),
+    columns(sa.BigInteger, "change_bytes"),  # the difference, without its sign
+    indexes("account_id, span, change_bytes, repository_id"),
 )

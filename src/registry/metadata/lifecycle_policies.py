@@ -13,7 +13,7 @@ from sqlalchemy import Select, and_, bindparam, case, exists, func, select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, ZERO, bound, columns, count, find_one, given, total
+from cloudcore.db.rows import ONE, ZERO, bound, count, find_one, given, total
 from cloudcore.db.statement import Statement, listed, paged, text_list, unindexed
 from registry.metadata.control_tables import PIN_HOLDS, image_pins, lifecycle_policies, tag_events
 from registry.metadata.repositories.policies import first_revision, keep_revision
@@ -228,24 +228,6 @@ _LINKS: Final = Statement(_links().where(_l.digest.in_(listed("digests"))))
 _LINK_PAGE: Final = paged(_links().where(_l.digest > bindparam("after")).order_by(_l.digest))
 
 
-class ShownImage(NamedTuple):
-    """An image as a preview shows it."""
-
-    id: str
-    digest: str
-    media_type: str
-    artifact_type: str | None
-    size_bytes: int
-    pushed_at: int
-    last_pulled_at: int | None
-    subject_digest: str | None
-
-
-_SHOWN: Final = Statement(
-    columns(manifests, ShownImage._fields).where(given(_m.repository_id), _m.id.in_(listed("ids")))
-)
-
-
 def page_of_images(
     tx: Connection, repository_id: str, after: str, limit: int, now: int
 ) -> Sequence[Row]:
@@ -296,9 +278,3 @@ def links_of(tx: Connection, repository_id: str, digests: Sequence[str]) -> Sequ
 def page_of_links(tx: Connection, repository_id: str, after: str, limit: int) -> Sequence[Row]:
     """Return up to `limit` links of a repository after the digest `after`, as in `_links`."""
     return tx.rows(_LINK_PAGE, repository_id=repository_id, after=after, limit=limit)
-
-
-def shown_images(tx: Connection, repository_id: str, ids: Sequence[str]) -> dict[str, ShownImage]:
-    """Return the images that have one of these ids, by id."""
-    rows = tx.rows(_SHOWN, repository_id=repository_id, ids=text_list(ids))
-    return {row[0]: ShownImage(*row) for row in rows}

@@ -104,7 +104,8 @@ _OPEN: Final = up_to(
 )
 OPEN: Final = Counted(LOGINS, _OPEN)
 """The open logins of an account; it takes the moment ``now``."""
-_FORGET: Final = deletion(_l.expires_at)
+forget_expired: Final = deletion(_l.expires_at)
+"""Delete expired logins."""
 _FIND_BY_PASSWORD: Final = _found_by(_l.password_sha256 == bindparam("key"))
 _FIND_BY_ID: Final = _found_by(_l.id == bindparam("key"))
 
@@ -122,11 +123,6 @@ def find_login(tx: Connection, password_sha256: str, now: int) -> Login | None:
 def find_login_by_id(tx: Connection, login_id: str, now: int) -> Login | None:
     """Return the login with this id, or None if it or what it depends on is not valid."""
     return _login(tx, _FIND_BY_ID, login_id, now)
-
-
-def forget_expired(tx: Connection, now: int) -> int:
-    """Delete a batch of the expired logins; return how many."""
-    return tx.execute(_FORGET, before=now)
 
 
 def _login(tx: Connection, statement: Statement, key: str, now: int) -> Login | None:

@@ -17,23 +17,13 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    and_,
-    bindparam,
-    case,
-    func,
-    null,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
+from cloudcore.account_rows import lock_account
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import given, total, value
 from cloudcore.db.statement import Statement, TableLock, paged
-from cloudcore.identity.tables import accounts
 from cloudcore.objects.damage import Miscount
 from cloudcore.quotas.limits import (
     Counted,
@@ -49,9 +39,9 @@ from registry.quotas import BLOB_BYTES, IMAGES, REPOSITORIES, TAGS
 
 _o = blob_objects.c
 _s = stored_bytes.c
-_IS_CURRENT: Final = text("blob_objects.is_current")
-_IS_REPLACED: Final = text("NOT blob_objects.is_current")
-_HAS_BYTES: Final = text("blob_objects.state <> 'shredded'")
+_IS_CURRENT: Final = sa.text("blob_objects.is_current")
+_IS_REPLACED: Final = sa.text("NOT blob_objects.is_current")
+_HAS_BYTES: Final = sa.text("blob_objects.state <> 'shredded'")
 
 
 class NotCounted(Exception):
@@ -68,20 +58,20 @@ class StorageAllowance(NamedTuple):
 
 
 def _counted_of(account_id: Any) -> Any:  # noqa: ANN401
-    return select(_s.bytes).where(_s.account_id == account_id).scalar_subquery()
+    return sa.select(_s.bytes).where(_s.account_id == account_id).scalar_subquery()
 
 
 def _sum_of(account_id: Any) -> Any:  # noqa: ANN401
     """Return the bytes of an account's objects; each of the two sums has an index of its own."""
     sums = (
-        select(total(_o.size)).where(_o.account_id == account_id, *where).scalar_subquery()
+        sa.select(total(_o.size)).where(_o.account_id == account_id, *where).scalar_subquery()
         for where in ((_IS_CURRENT,), (_IS_REPLACED, _HAS_BYTES))
     )
     return next(sums) + next(sums)
 
 
 def _used_of(account_id: Any) -> Any:  # noqa: ANN401
-    return func.coalesce(_counted_of(account_id), _sum_of(account_id))
+    return sa.func.coalesce(_counted_of(account_id), _sum_of(account_id))
 
 
 def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -90,7 +80,7 @@ def use_of(account_id: Any) -> tuple[Any, Any]:  # noqa: ANN401
     In that case the sum is not computed.
     """
     limit = limit_query(BLOB_BYTES, account_id)
-    return limit, case((limit.is_(None), null()), else_=_used_of(account_id))
+    return limit, sa.case((limit.is_(None), sa.null()), else_=_used_of(account_id))
 
 
 def read_use(row: Row) -> QuotaUse | None:
@@ -99,20 +89,20 @@ def read_use(row: Row) -> QuotaUse | None:
     return None if limit is None else QuotaUse(int(used), int(limit))
 
 
-_ACCOUNT: Final[ColumnElement[str]] = bindparam("account_id")
+_ACCOUNT: Final[sa.ColumnElement[str]] = sa.bindparam("account_id")
 ALLOWANCE: Final = (limit_query(BLOB_BYTES, _ACCOUNT), _counted_of(_ACCOUNT))
 """The columns of `StorageAllowance` for ``:account_id``."""
-IS_FREE: Final = and_(*(each.is_(None) for each in ALLOWANCE))
+IS_FREE: Final = sa.and_(*(each.is_(None) for each in ALLOWANCE))
 """``:account_id`` has no limit, and is not counted."""
 _LIMIT, _USED = use_of(_ACCOUNT)
 USE: Final = (_LIMIT, _USED)
-IS_BEYOND: Final = and_(_LIMIT.is_not(None), _USED + bindparam("adding") > _LIMIT)
+IS_BEYOND: Final = sa.and_(_LIMIT.is_not(None), _USED + sa.bindparam("adding") > _LIMIT)
 """``:account_id`` has a limit, and ``:adding`` bytes would exceed it."""
-COUNTED_BYTES: Final = Counted(BLOB_BYTES, select(_used_of(_ACCOUNT)))
+COUNTED_BYTES: Final = Counted(BLOB_BYTES, sa.select(_used_of(_ACCOUNT)))
 _ADD: Final = Statement(
     stored_bytes.update()
     .where(given(_s.account_id))
-    .values(bytes=_s.bytes + bindparam("adding"))
+    .values(bytes=_s.bytes + sa.bindparam("adding"))
     .returning(_s.bytes, told_level_query(BLOB_BYTES.name))
 )
 _FORGET: Final = Statement(stored_bytes.delete().where(given(_s.account_id)))
@@ -121,14 +111,14 @@ _COUNT: Final = Statement(
     insert(stored_bytes)
     .from_select(
         ["account_id", "bytes"],
-        select(value("account_id", _s.account_id), _sum_of(_ACCOUNT)),
+        sa.select(value("account_id", _s.account_id), _sum_of(_ACCOUNT)),
     )
     .on_conflict_do_update(index_elements=["account_id"], set_={"bytes": _sum_of(_ACCOUNT)})
 )
 _ACCOUNTS: Final = paged(
-    select(_s.account_id).where(_s.account_id > bindparam("after")).order_by(_s.account_id)
+    sa.select(_s.account_id).where(_s.account_id > sa.bindparam("after")).order_by(_s.account_id)
 )
-_RECOUNT: Final = Statement(select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
+_RECOUNT: Final = Statement(sa.select(_s.bytes, _sum_of(_ACCOUNT)).where(given(_s.account_id)))
 
 
 def check_bytes(use: QuotaUse | None, adding: int) -> None:
@@ -205,24 +195,19 @@ def correct_count(tx: Connection, account_id: str) -> Miscount | None:
 _r = repositories.c
 
 
-def _of_account(what: ColumnElement[Any]) -> Select[Any]:
-    return select(what).where(given(_r.account_id), _r.deleted_at.is_(None))
+def _of_account(what: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    return sa.select(what).where(given(_r.account_id), _r.deleted_at.is_(None))
 
 
 _BY_QUOTA: Final = {
     quota: Counted(quota, query)
     for quota, query in (
-        (REPOSITORIES, _of_account(func.count()).select_from(repositories)),
-        (IMAGES, _of_account(func.sum(_r.image_count))),
-        (TAGS, _of_account(func.sum(_r.tag_count))),
+        (REPOSITORIES, _of_account(sa.func.count()).select_from(repositories)),
+        (IMAGES, _of_account(sa.func.sum(_r.image_count))),
+        (TAGS, _of_account(sa.func.sum(_r.tag_count))),
     )
 }
 COUNTED_RESOURCES: Final = tuple(_BY_QUOTA.values())
-_LOCK_ACCOUNT: Final = Statement(
-    select(accounts.c.id)
-    .where(accounts.c.id == bindparam("account_id"))
-    .with_for_update(key_share=True)
-)
 
 
 def check_added(
@@ -236,7 +221,7 @@ def check_added(
     """
     if limit is None or added <= 0:
         return
-    tx.row(_LOCK_ACCOUNT, account_id=account_id)
+    lock_account(tx, account_id)
     counted = _BY_QUOTA[quota]
     use = counted.read(tx, account_id)
     before = use._replace(used=use.used - added)

@@ -7,18 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Exists,
-    and_,
-    bindparam,
-    case,
-    func,
-    literal_column,
-    or_,
-    select,
-    text,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import ONE, ZERO, find_all, given, total, value
@@ -94,10 +83,10 @@ class NamedRepository(NamedTuple):
     image_count: int
 
 
-def _needed_by(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401 - SQLAlchemy expressions
+def _needed_by(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401 - SQLAlchemy expressions
     """Return the condition that a manifest references the object in a repository with `where`."""
     return (
-        select(ONE)
+        sa.select(ONE)
         .select_from(_other)
         .join(_home, _home.c.id == _other.c.repository_id)
         .where(
@@ -114,65 +103,71 @@ def _needed_by(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401 - SQLAlch
 
 
 def _restorable(object_id: Any) -> Any:  # noqa: ANN401
-    return or_(
-        select(ONE)
+    return sa.or_(
+        sa.select(ONE)
         .select_from(deleted_manifest_blobs)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(
-            given(_d.account_id), _b.object_id == object_id, _d.restorable_until > bindparam("now")
+            given(_d.account_id),
+            _b.object_id == object_id,
+            _d.restorable_until > sa.bindparam("now"),
         )
         .limit(ONE)
         .offset(ZERO)
         .exists(),
-        _needed_by(object_id, _home.c.restorable_until > bindparam("now")),
+        _needed_by(object_id, _home.c.restorable_until > sa.bindparam("now")),
     )
 
 
-def _live(object_id: Any, *where: Any) -> Exists:  # noqa: ANN401
+def _live(object_id: Any, *where: Any) -> sa.Exists:  # noqa: ANN401
     return _needed_by(object_id, _home.c.deleted_at.is_(None), *where)
 
 
 def _sum(amount: Any, *where: Any) -> Any:  # noqa: ANN401
     """Return the sum over the rows that meet `where`, or 0 if there are none."""
-    counted = case((and_(*where), amount), else_=ZERO) if where else amount
+    counted = sa.case((sa.and_(*where), amount), else_=ZERO) if where else amount
     return total(counted)
 
 
 _links = page(
-    select(
+    sa.select(
         _l.digest,
         _l.size,
         _l.manifest_refs,
-        case(
+        sa.case(
             (_l.manifest_refs == ZERO, ZERO),
             (_live(_l.object_id, _other.c.repository_id != _l.repository_id), ZERO),
             else_=ONE,
         ).label("is_exclusive"),
     )
-    .where(given(_l.repository_id), _l.digest > bindparam("after"))
+    .where(given(_l.repository_id), _l.digest > sa.bindparam("after"))
     .order_by(_l.digest)
 ).subquery("links")
 _LINKS: Final = Statement(
-    select(
-        func.count(),
-        func.max(_links.c.digest),
+    sa.select(
+        sa.func.count(),
+        sa.func.max(_links.c.digest),
         _sum(_links.c.size * _links.c.manifest_refs),
         _sum(_links.c.size, _links.c.manifest_refs > ZERO),
         _sum(_links.c.size, _links.c.is_exclusive == ONE),
     ).select_from(_links)
 )
 _OBJECTS: Final = paged(
-    select(_o.id, _o.digest, _o.size, _o.stored_size)
-    .where(given(_o.account_id), text("blob_objects.is_current"), _o.digest > bindparam("after"))
+    sa.select(_o.id, _o.digest, _o.size, _o.stored_size)
+    .where(
+        given(_o.account_id), sa.text("blob_objects.is_current"), _o.digest > sa.bindparam("after")
+    )
     .order_by(_o.digest)
 )
 _REPLACED_OBJECTS: Final = paged(
-    select(_o.id, _o.digest, _o.size, _o.stored_size)
-    .where(given(_o.account_id), text("NOT blob_objects.is_current"), _o.id > bindparam("after"))
+    sa.select(_o.id, _o.digest, _o.size, _o.stored_size)
+    .where(
+        given(_o.account_id), sa.text("NOT blob_objects.is_current"), _o.id > sa.bindparam("after")
+    )
     .order_by(_o.id)
 )
 _USES: Final = Statement(
-    select(_l.object_id, _l.repository_id, _l.size, _l.manifest_refs)
+    sa.select(_l.object_id, _l.repository_id, _l.size, _l.manifest_refs)
     .join(repositories, _r.id == _l.repository_id)
     .where(
         given(_l.account_id),
@@ -182,20 +177,20 @@ _USES: Final = Statement(
     )
 )
 _RESTORABLE: Final = Statement(
-    select(_o.id).where(given(_o.account_id), _o.id.in_(listed("ids")), _restorable(_o.id))
+    sa.select(_o.id).where(given(_o.account_id), _o.id.in_(listed("ids")), _restorable(_o.id))
 )
 _REPOSITORIES: Final = paged(
-    select(_r.id, _r.name, _r.image_count)
-    .where(given(_r.account_id), _r.deleted_at.is_(None), _r.name > bindparam("after"))
+    sa.select(_r.id, _r.name, _r.image_count)
+    .where(given(_r.account_id), _r.deleted_at.is_(None), _r.name > sa.bindparam("after"))
     .order_by(_r.name)
 )
 _TOMBSTONES: Final = paged(
-    select(_d.deleted_at, _d.id)
+    sa.select(_d.deleted_at, _d.id)
     .where(
         given(_d.repository_id),
-        _d.restorable_until > bindparam("now"),
-        tuple_(_d.deleted_at, _d.id)
-        > tuple_(
+        _d.restorable_until > sa.bindparam("now"),
+        sa.tuple_(_d.deleted_at, _d.id)
+        > sa.tuple_(
             value("deleted_at", _d.deleted_at),
             value("after", _d.id),
         ),
@@ -203,37 +198,37 @@ _TOMBSTONES: Final = paged(
     .order_by(_d.deleted_at, _d.id)
 )
 _DELETED_ONLY: Final = Statement(
-    select(_b.object_id, _b.size).where(
+    sa.select(_b.object_id, _b.size).where(
         given(_b.account_id), _b.manifest_id.in_(listed("ids")), ~_live(_b.object_id)
     )
 )
 _needed = (
-    select(_l.object_id, _l.size, _l.manifest_refs, func.count().label("inside"))
+    sa.select(_l.object_id, _l.size, _l.manifest_refs, sa.func.count().label("inside"))
     .select_from(manifests)
     .join(manifest_blobs, _e.manifest_id == _m.id)
-    .join(repository_blobs, and_(_l.repository_id == _e.repository_id, _l.digest == _e.digest))
+    .join(repository_blobs, sa.and_(_l.repository_id == _e.repository_id, _l.digest == _e.digest))
     # Filter only the manifests: else SQLite begins with all blobs of the repository.
     .where(given(_m.repository_id), _m.id.in_(listed("ids")))
     .group_by(_l.object_id, _l.size, _l.manifest_refs)
     .subquery("needed")
 )
-_classified = select(
+_classified = sa.select(
     _needed.c.size,
-    case(
-        (_needed.c.manifest_refs > _needed.c.inside, literal_column("'shared'")),
+    sa.case(
+        (_needed.c.manifest_refs > _needed.c.inside, sa.literal_column("'shared'")),
         (
-            _live(_needed.c.object_id, _other.c.repository_id != bindparam("repository_id")),
-            literal_column("'shared'"),
+            _live(_needed.c.object_id, _other.c.repository_id != sa.bindparam("repository_id")),
+            sa.literal_column("'shared'"),
         ),
-        (_restorable(_needed.c.object_id), literal_column("'restorable'")),
-        else_=literal_column("'exclusive'"),
+        (_restorable(_needed.c.object_id), sa.literal_column("'restorable'")),
+        else_=sa.literal_column("'exclusive'"),
     ).label("usage"),
 ).subquery("classified")
 _SHARED: Final = Statement(
-    select(
+    sa.select(
         _sum(_classified.c.size),
-        _sum(_classified.c.size, _classified.c.usage != literal_column("'shared'")),
-        _sum(_classified.c.size, _classified.c.usage == literal_column("'restorable'")),
+        _sum(_classified.c.size, _classified.c.usage != sa.literal_column("'shared'")),
+        _sum(_classified.c.size, _classified.c.usage == sa.literal_column("'restorable'")),
     ).select_from(_classified)
 )
 
@@ -327,15 +322,16 @@ _SLICE: Final = 5000
 """Objects in one read, which takes some milliseconds."""
 
 _slice = page(
-    select(_o.id, _o.account_id, _o.size)
+    sa.select(_o.id, _o.account_id, _o.size)
     .where(
-        _o.id > bindparam("after"), text("blob_objects.is_current AND blob_objects.state = 'live'")
+        _o.id > sa.bindparam("after"),
+        sa.text("blob_objects.is_current AND blob_objects.state = 'live'"),
     )
     .order_by(_o.id)
 ).subquery("slice")
 _SUMS: Final = Statement(
-    select(
-        _slice.c.account_id, func.sum(_slice.c.size), func.max(_slice.c.id), func.count()
+    sa.select(
+        _slice.c.account_id, sa.func.sum(_slice.c.size), sa.func.max(_slice.c.id), sa.func.count()
     ).group_by(_slice.c.account_id)
 )
 

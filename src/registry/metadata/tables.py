@@ -20,375 +20,234 @@ work use, are in `registry.metadata.control_tables`.
 
 from __future__ import annotations
 
-from typing import Final
+import sqlalchemy as sa
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, one_of
+from cloudcore.db.tables import (
+    columns,
+    indexes,
+    named_index,
+    not_negative,
+    refers,
+    table,
+    unique_index,
 )
+from cloudcore.identity import tables as _identity_tables  # noqa: F401 - foreign keys refer to them
+from cloudcore.kms import rows as _kms_tables  # noqa: F401
 
-from cloudcore.db.schema import (
-    ByteOrdered,
-    DigestText,
-    Id,
-    Moment,
-    foreign_key,
-    metadata,
-    partial_index,
-)
-from cloudcore.identity.tables import accounts
-from cloudcore.kms import rows as _kms_tables  # noqa: F401 - foreign keys refer to them
-
-repositories = Table(
+repositories = table(
     "repositories",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("name", ByteOrdered, nullable=False),
-    Column("description", Text),
-    Column("tags", Text, nullable=False, server_default=text("'{}'")),
-    Column("tag_mutability", String(16), nullable=False),
-    Column("immutable_tag_exclusions", Text, nullable=False, server_default=text("'[]'")),
-    Column("source", String(32), nullable=False),
-    Column("image_count", BigInteger, nullable=False, server_default=text("0")),
-    Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
-    Column("tagged_image_count", BigInteger, nullable=False, server_default=text("0")),
-    Column("size_bytes", BigInteger, nullable=False, server_default=text("0")),
-    Column("deleted_image_count", BigInteger, nullable=False, server_default=text("0")),
-    Column("deleted_tag_count", BigInteger, nullable=False, server_default=text("0")),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    Column("deleted_at", Moment),
-    Column("deleted_by", Text),
-    Column("deleted_by_source", Text),  # JSON: who is behind a role
-    Column("restorable_until", Moment),  # null if live; later it is purged
-    # Grows with each change of its tags and images, in the transaction of the change.
-    Column("revision", BigInteger, nullable=False, server_default=text("0")),
+    refers("account_id", "accounts"),
+    columns(ByteOrdered, "name"),
+    columns(sa.String(16), "tag_mutability"),
+    columns(sa.String(32), "source"),
     # An index may list a child that was deleted by force; what is pushed there may be that child.
-    Column("is_sparse", Boolean, nullable=False, server_default=text("false")),
-    UniqueConstraint("id", "account_id"),
-    CheckConstraint("tag_mutability IN ('mutable', 'immutable')", name="tag_mutability"),
-    CheckConstraint("source IN ('user', 'push', 'pull_through_cache')", name="source"),
-    CheckConstraint("image_count >= 0", name="image_count"),
-    CheckConstraint("tag_count >= 0", name="tag_count"),
-    CheckConstraint("tagged_image_count >= 0", name="tagged_image_count"),
-    CheckConstraint("size_bytes >= 0", name="size_bytes"),
-    CheckConstraint("deleted_image_count >= 0", name="deleted_image_count"),
-    CheckConstraint("deleted_tag_count >= 0", name="deleted_tag_count"),
-)
-_r = repositories.c
-partial_index(
-    "ix_repositories_restorable_until", _r.restorable_until, where=_r.restorable_until.is_not(None)
-)
-# Counts an account's deleted repositories that can be restored, without reading their rows.
-partial_index(
-    "ix_repositories_restorable",
-    _r.account_id,
-    _r.restorable_until,
-    where=_r.restorable_until.is_not(None),
-)
-partial_index("ix_repositories_deleted", _r.account_id, _r.id, where=_r.deleted_at.is_not(None))
-partial_index(
-    "uq_repositories_live_name", _r.account_id, _r.name, unique=True, where=_r.deleted_at.is_(None)
+    columns(sa.Boolean, "is_sparse DEFAULT false"),
+    columns(sa.BigInteger, "image_count DEFAULT 0, tag_count DEFAULT 0"),
+    columns(sa.BigInteger, "tagged_image_count DEFAULT 0, size_bytes DEFAULT 0"),
+    columns(sa.BigInteger, "deleted_image_count DEFAULT 0, deleted_tag_count DEFAULT 0"),
+    # Grows with each change of its tags and images, in the transaction of the change.
+    columns(sa.BigInteger, "revision DEFAULT 0"),
+    columns(Moment, "created_at, updated_at, deleted_at NULL"),
+    columns(Moment, "restorable_until NULL"),  # null if live; later it is purged
+    columns(sa.Text, "description NULL, tags DEFAULT '{}', immutable_tag_exclusions DEFAULT '[]'"),
+    columns(sa.Text, "deleted_by NULL"),
+    columns(sa.Text, "deleted_by_source NULL"),  # JSON: who is behind a role
+    sa.UniqueConstraint("id", "account_id"),
+    not_negative("image_count, tag_count, tagged_image_count, size_bytes"),
+    not_negative("deleted_image_count, deleted_tag_count"),
+    one_of("tag_mutability", "mutable", "immutable"),
+    one_of("source", "user", "push", "pull_through_cache"),
+    named_index("deleted", "account_id, id", "deleted_at IS NOT NULL"),
+    # Counts an account's deleted repositories that can be restored, without reading their rows.
+    named_index("restorable", "account_id, restorable_until", "restorable_until IS NOT NULL"),
+    named_index("restorable_until", "restorable_until", "restorable_until IS NOT NULL"),
+    unique_index("live_name", "account_id, name", "deleted_at IS NULL"),
 )
 
-blob_objects = Table(
+blob_objects = table(
     "blob_objects",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("digest", DigestText, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("stored_size", BigInteger, nullable=False),
-    Column("encoding", String(16), nullable=False),
-    Column("is_current", Boolean, nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("condemned_at", Moment),
-    Column("created_at", Moment, nullable=False),
-    Column("verified_at", Moment, nullable=False, server_default=text("0")),
-    Column("damage", String(16)),  # null: no damage known
-    Column("damaged_at", Moment),
+    refers("account_id", "accounts"),
     # Of the bytes, in the store or in `inline_bytes`; new whenever they are written anew.
-    Column("stored_id", Id, nullable=False),
-    Column("is_inline", Boolean, nullable=False, server_default=text("false")),
-    Column("checksum", String(64)),  # BLAKE3 of the stored bytes, hex; null: the digest is theirs
-    UniqueConstraint("id", "account_id", "digest", "size"),
-    Index("uq_blob_objects_stored_id", "stored_id", unique=True),
-    CheckConstraint("size >= 0", name="size"),
-    CheckConstraint("encoding IN ('plain', 'sealed')", name="encoding"),
-    CheckConstraint("state IN ('live', 'condemned', 'shredded')", name="state"),
-)
-_o = blob_objects.c
-partial_index("ix_blob_objects_plain", _o.account_id, _o.id, where=text("encoding = 'plain'"))
-partial_index(
-    "ix_blob_objects_verified_at",
-    _o.verified_at,
-    _o.id,
-    where=text("damage IS NULL AND state <> 'shredded'"),
-)
-partial_index(
-    "ix_blob_objects_condemned", _o.account_id, _o.condemned_at, where=text("state = 'condemned'")
-)
-partial_index("ix_blob_objects_damaged", _o.account_id, _o.digest, where=_o.damage.is_not(None))
-partial_index("ix_blob_objects_replaced", _o.account_id, _o.id, where=text("NOT is_current"))
-partial_index(
-    "uq_blob_objects_current_digest",
-    _o.account_id,
-    _o.digest,
-    unique=True,
-    where=text("is_current"),
+    columns(Id, "stored_id"),
+    columns(DigestText, "digest"),
+    columns(sa.String(16), "encoding, state"),
+    columns(sa.String(16), "damage NULL"),  # null: no damage known
+    columns(sa.String(64), "checksum NULL"),  # BLAKE3 of the stored bytes, hex; null: as the digest
+    columns(sa.Boolean, "is_current, is_inline DEFAULT false"),
+    columns(sa.BigInteger, "size, stored_size"),
+    columns(Moment, "condemned_at NULL, created_at, verified_at DEFAULT 0, damaged_at NULL"),
+    sa.UniqueConstraint("id", "account_id", "digest", "size"),
+    not_negative("size"),
+    one_of("encoding", "plain", "sealed"),
+    one_of("state", "live", "condemned", "shredded"),
+    named_index("condemned", "account_id, condemned_at", "state = 'condemned'"),
+    named_index("damaged", "account_id, digest", "damage IS NOT NULL"),
+    named_index("plain", "account_id, id", "encoding = 'plain'"),
+    named_index("replaced", "account_id, id", "NOT is_current"),
+    named_index("verified_at", "verified_at, id", "damage IS NULL AND state <> 'shredded'"),
+    unique_index("current_digest", "account_id, digest", "is_current"),
+    unique_index("stored_id", "stored_id"),
 )
 
 # The bytes of small objects, also of those in quarantine.
-inline_bytes = Table(
-    "inline_bytes",
-    metadata,
-    Column("stored_id", Id, primary_key=True),
-    Column("body", LargeBinary, nullable=False),
-)
+inline_bytes = table("inline_bytes", columns(Id, "stored_id KEY"), columns(sa.LargeBinary, "body"))
 
 # How many bytes of objects an account has, if that is counted: since a limit of them was met.
-stored_bytes = Table(
+stored_bytes = table(
     "stored_bytes",
-    metadata,
-    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
-    Column("bytes", BigInteger, nullable=False),
-    CheckConstraint("bytes >= 0", name="bytes"),
+    refers("account_id KEY", "accounts"),
+    columns(sa.BigInteger, "bytes"),
+    not_negative("bytes"),
 )
 
 # An object's data key, once for each KMS key that some link reads it through.
-blob_object_keys = Table(
+blob_object_keys = table(
     "blob_object_keys",
-    metadata,
-    Column("object_id", ForeignKey("blob_objects.id", ondelete="CASCADE"), primary_key=True),
-    Column("kms_key_id", Id, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("wrapped_data_key", LargeBinary),  # null: erased with the KMS key
+    refers("object_id KEY", "blob_objects", "CASCADE"),
+    columns(Id, "kms_key_id KEY, account_id"),
+    columns(sa.LargeBinary, "wrapped_data_key NULL"),  # null: erased with the KMS key
     foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
+    named_index("erasable", "kms_key_id, object_id", "wrapped_data_key IS NOT NULL"),
 )
-_IS_ERASABLE: Final = text("wrapped_data_key IS NOT NULL")
-_k = blob_object_keys.c
-partial_index("ix_blob_object_keys_erasable", _k.kms_key_id, _k.object_id, where=_IS_ERASABLE)
 
-digest_aliases = Table(
+digest_aliases = table(
     "digest_aliases",
-    metadata,
-    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
-    Column("alias", DigestText, primary_key=True),
-    Column("digest", DigestText, nullable=False),
-    Index(None, "account_id", "digest"),
+    refers("account_id KEY", "accounts"),
+    columns(DigestText, "alias KEY, digest"),
+    indexes("account_id, digest"),
 )
 
-repository_blobs = Table(
+repository_blobs = table(
     "repository_blobs",
-    metadata,
-    Column("repository_id", Id, primary_key=True),
-    Column("digest", DigestText, primary_key=True),
-    Column("account_id", Id, nullable=False),
-    Column("object_id", Id, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("manifest_refs", Integer, nullable=False),
-    Column("touched_at", Moment, nullable=False),
-    Column("kms_key_id", Id),  # through which it is read; null: the object is plain
+    columns(Id, "repository_id KEY, account_id, object_id"),
+    columns(Id, "kms_key_id NULL"),  # through which it is read; null: the object is plain
+    columns(DigestText, "digest KEY"),
+    columns(sa.Integer, "manifest_refs"),
+    columns(sa.BigInteger, "size"),
+    columns(Moment, "touched_at"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key(
         "blob_objects", object_id="id", account_id="account_id", digest="digest", size="size"
     ),
     foreign_key("blob_object_keys", object_id="object_id", kms_key_id="kms_key_id"),
-    CheckConstraint("manifest_refs >= 0", name="manifest_refs"),
-    Index(None, "object_id"),
-    Index(None, "repository_id", "kms_key_id"),
-)
-_l = repository_blobs.c
-partial_index(
-    "ix_repository_blobs_unreferenced", _l.account_id, _l.touched_at, where=_l.manifest_refs == 0
+    not_negative("manifest_refs"),
+    indexes("object_id", "repository_id, kms_key_id"),
+    named_index("unreferenced", "account_id, touched_at", "manifest_refs = 0"),
 )
 
-manifest_bodies = Table(
+manifest_bodies = table(
     "manifest_bodies",
-    metadata,
-    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
-    Column("digest", DigestText, primary_key=True),
-    Column("body", LargeBinary, nullable=False),
+    refers("account_id KEY", "accounts"),
+    columns(DigestText, "digest KEY"),
+    columns(sa.LargeBinary, "body"),
 )
 
-manifests = Table(
+manifests = table(
     "manifests",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("repository_id", Id, nullable=False),
-    Column("account_id", Id, nullable=False),
-    Column("digest", DigestText, nullable=False),
-    Column("media_type", Text, nullable=False),
-    Column("artifact_type", Text),
-    Column("config_digest", DigestText),
-    Column("subject_digest", DigestText),
-    Column("is_index", Boolean, nullable=False),
-    Column("manifest_size_bytes", BigInteger, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("tag_count", BigInteger, nullable=False, server_default=text("0")),
-    Column("annotations", Text, nullable=False),
-    Column("pushed_at", Moment, nullable=False),
-    Column("restored_at", Moment),
-    Column("last_pulled_at", Moment),
-    UniqueConstraint("repository_id", "digest"),
-    UniqueConstraint("id", "repository_id"),
+    columns(Id, "repository_id, account_id"),
+    columns(DigestText, "digest, config_digest NULL, subject_digest NULL"),
+    columns(sa.Boolean, "is_index"),
+    columns(sa.BigInteger, "manifest_size_bytes, size_bytes, tag_count DEFAULT 0"),
+    columns(Moment, "pushed_at, restored_at NULL, last_pulled_at NULL"),
+    columns(sa.Text, "media_type, artifact_type NULL, annotations"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
     foreign_key("manifest_bodies", account_id="account_id", digest="digest"),
-    CheckConstraint("tag_count >= 0", name="tag_count"),
-    Index(None, "repository_id", "id"),
-    Index(None, "account_id", "digest"),
-)
-_m = manifests.c
-partial_index(
-    "ix_manifests_subject",
-    _m.repository_id,
-    _m.subject_digest,
-    _m.id,
-    where=_m.subject_digest.is_not(None),
-)
-partial_index("ix_manifests_untagged", _m.repository_id, _m.id, where=_m.tag_count == 0)
-partial_index("ix_manifests_tagged", _m.repository_id, _m.id, where=_m.tag_count > 0)
-partial_index(
-    "ix_manifests_last_pulled_at",
-    _m.repository_id,
-    _m.last_pulled_at,
-    where=_m.last_pulled_at.is_not(None),
+    sa.UniqueConstraint("repository_id", "digest"),
+    sa.UniqueConstraint("id", "repository_id"),
+    not_negative("tag_count"),
+    indexes("account_id, digest", "repository_id, id"),
+    named_index("last_pulled_at", "repository_id, last_pulled_at", "last_pulled_at IS NOT NULL"),
+    named_index("subject", "repository_id, subject_digest, id", "subject_digest IS NOT NULL"),
+    named_index("tagged", "repository_id, id", "tag_count > 0"),
+    named_index("untagged", "repository_id, id", "tag_count = 0"),
 )
 
-manifest_blobs = Table(
+manifest_blobs = table(
     "manifest_blobs",
-    metadata,
-    Column("manifest_id", Id, primary_key=True),
-    Column("digest", DigestText, primary_key=True),
-    Column("repository_id", Id, nullable=False),
+    columns(Id, "manifest_id KEY, repository_id"),
+    columns(DigestText, "digest KEY"),
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
     foreign_key("repository_blobs", repository_id="repository_id", digest="digest"),
     # `digest` first: else, to cascade a manifest's deletion, SQLite would use this index and walk
     # all edges of the repository.
-    Index(None, "digest", "repository_id"),
+    indexes("digest, repository_id"),
 )
 
-manifest_children = Table(
+manifest_children = table(
     "manifest_children",
-    metadata,
-    Column("parent_id", Id, primary_key=True),
-    Column("child_digest", DigestText, primary_key=True),
-    Column("repository_id", Id, nullable=False),
-    Column("child_id", Id),  # null: not fetched yet, or deleted by force
+    columns(Id, "parent_id KEY, repository_id"),
+    columns(Id, "child_id NULL"),  # null: not fetched yet, or deleted by force
+    columns(DigestText, "child_digest KEY"),
     foreign_key("manifests", ondelete="CASCADE", parent_id="id", repository_id="repository_id"),
     foreign_key("manifests", child_id="id", repository_id="repository_id"),
-    Index(None, "child_id"),
-)
-_c = manifest_children.c
-partial_index(
-    "ix_manifest_children_missing", _c.repository_id, _c.child_digest, where=_c.child_id.is_(None)
+    indexes("child_id"),
+    named_index("missing", "repository_id, child_digest", "child_id IS NULL"),
 )
 
-tags = Table(
+tags = table(
     "tags",
-    metadata,
-    Column("repository_id", Id, primary_key=True),
-    Column("name", ByteOrdered, primary_key=True),
-    Column("manifest_id", Id, nullable=False),
-    Column("pushed_digest", DigestText, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    columns(Id, "repository_id KEY, manifest_id"),
+    columns(ByteOrdered, "name KEY"),
+    columns(DigestText, "pushed_digest"),
+    columns(Moment, "created_at, updated_at"),
     # Of a tag of the pull-through cache, else null: until when the upstream is not asked, since
     # when it is not as an upstream said (null: it is), when one said it last, and with which ETag.
-    Column("fresh_until", Moment),
-    Column("stale_since", Moment),
-    Column("checked_at", Moment),
-    Column("upstream_etag", Text),
+    columns(Moment, "fresh_until NULL, stale_since NULL, checked_at NULL"),
+    columns(sa.Text, "upstream_etag NULL"),
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
-    Index(None, "manifest_id"),
+    indexes("manifest_id"),
 )
 
-uploads = Table(
+uploads = table(
     "uploads",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("repository_id", Id, nullable=False),
-    Column("account_id", Id, nullable=False),
-    Column("algorithm", String(16)),
-    Column("received_bytes", BigInteger, nullable=False),
-    Column("digests", Text),
-    Column("stage_id", Id),  # under which its bytes are staged; null: under `id`
+    columns(Id, "repository_id, account_id"),
+    columns(Id, "stage_id NULL"),  # under which its bytes are staged; null: under `id`
+    columns(Id, "lease_holder NULL"),  # the worker process that may append; null: none
+    columns(Id, "kms_key_id NULL"),  # that wraps the data key; null: the staged bytes are plain
+    columns(sa.String(16), "algorithm NULL"),
     # Whether a holder that has lost its lease may still write there.
-    Column("stage_shared", Boolean, nullable=False),
-    Column("lease_holder", Id),  # the worker process that may append; null: none
-    Column("lease_token", BigInteger, nullable=False),  # grows by one each time it is taken
-    Column("leased_until", Moment),
-    Column("created_at", Moment, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
-    Column("kms_key_id", Id),  # that wraps the data key of the staged bytes; null: they are plain
-    Column("wrapped_data_key", LargeBinary),
+    columns(sa.Boolean, "stage_shared"),
+    columns(sa.BigInteger, "received_bytes"),
+    columns(sa.BigInteger, "lease_token"),  # grows by one each time it is taken
+    columns(Moment, "leased_until NULL, created_at, expires_at"),
+    columns(sa.Text, "digests NULL"),
+    columns(sa.LargeBinary, "wrapped_data_key NULL"),
     # What was received, plain or sealed, as long as it may become an inline object; null: a file.
-    Column("body", LargeBinary),
+    columns(sa.LargeBinary, "body NULL"),
     foreign_key("repositories", repository_id="id", account_id="account_id"),
-    CheckConstraint("received_bytes >= 0", name="received_bytes"),
-    CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
-    CheckConstraint("(kms_key_id IS NULL) = (wrapped_data_key IS NULL)", name="data_key"),
-    Index(None, "repository_id", "expires_at"),
-    Index(None, "account_id", "expires_at"),
+    not_negative("received_bytes"),
+    sa.CheckConstraint("(lease_holder IS NULL) = (leased_until IS NULL)", name="lease"),
+    sa.CheckConstraint("(kms_key_id IS NULL) = (wrapped_data_key IS NULL)", name="data_key"),
+    indexes("account_id, expires_at", "expires_at", "repository_id, expires_at"),
+    unique_index("stage_id", "stage_id", "stage_id IS NOT NULL"),
 )
-_u = uploads.c
-partial_index("uq_uploads_stage_id", _u.stage_id, unique=True, where=_u.stage_id.is_not(None))
 
 # Sessions that have ended before their id has expired; the id says when it was given out.
-ended_uploads = Table(
-    "ended_uploads", metadata, Column("id", Id, primary_key=True), sqlite_with_rowid=False
-)
+ended_uploads = table("ended_uploads", has_rowid=False)
 
-resource_policies = Table(
+resource_policies = table(
     "resource_policies",
-    metadata,
-    Column("repository_id", ForeignKey("repositories.id", ondelete="CASCADE"), primary_key=True),
-    Column("document", Text, nullable=False),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(sa.String(16), "visibility"),
+    columns(sa.BigInteger, "revision"),
+    columns(Moment, "updated_at"),
+    columns(sa.Text, "document"),
     # Ids of its handles and names when it was written; see `identity.documents`.
-    Column("principal_ids", Text, nullable=False),
-    Column("visibility", String(16), nullable=False),
-    Column("revision", BigInteger, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    CheckConstraint("visibility IN ('private', 'shared', 'public')", name="visibility"),
+    columns(sa.Text, "principal_ids"),
+    one_of("visibility", "private", "shared", "public"),
 )
 
 # The KMS key that seals new blobs of a repository, or of all without a key of their own.
-encryption_bindings = Table(
+encryption_bindings = table(
     "encryption_bindings",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("repository_id", Id),  # null: the account's default
-    Column("kms_key_id", Id, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Column("ended_at", Moment),
+    refers("account_id", "accounts"),
+    columns(Id, "repository_id NULL"),  # null: the account's default
+    columns(Id, "kms_key_id"),
+    columns(Moment, "created_at, ended_at NULL"),
     foreign_key("repositories", ondelete="CASCADE", repository_id="id", account_id="account_id"),
     foreign_key("kms_keys", kms_key_id="id", account_id="account_id"),
-    Index(None, "account_id", "repository_id", "id"),
-    Index(None, "kms_key_id"),
-)
-_b = encryption_bindings.c
-partial_index(
-    "uq_encryption_bindings_repository",
-    _b.repository_id,
-    unique=True,
-    where=text("ended_at IS NULL AND repository_id IS NOT NULL"),
-)
-partial_index(
-    "uq_encryption_bindings_account",
-    _b.account_id,
-    unique=True,
-    where=text("ended_at IS NULL AND repository_id IS NULL"),
+    indexes("account_id, repository_id, id", "kms_key_id"),
+    unique_index("account", "account_id", "ended_at IS NULL AND repository_id IS NULL"),
+    unique_index("repository", "repository_id", "ended_at IS NULL AND repository_id IS NOT NULL"),
 )

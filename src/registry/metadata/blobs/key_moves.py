@@ -9,18 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    or_,
-    select,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, count, find_all, given
@@ -80,20 +69,20 @@ class ObjectWrap(NamedTuple):
     wrapped: bytes
 
 
-def _is_elsewhere(table: Table) -> ColumnElement[bool]:
-    return or_(table.c.kms_key_id.is_(None), table.c.kms_key_id != bindparam("kms_key_id"))
+def _is_elsewhere(table: sa.Table) -> sa.ColumnElement[bool]:
+    return sa.or_(table.c.kms_key_id.is_(None), table.c.kms_key_id != sa.bindparam("kms_key_id"))
 
 
 def _uses(
-    table: Table, manifest_id: ColumnElement[Any], deleted_at: ColumnElement[Any]
-) -> Select[Any]:
+    table: sa.Table, manifest_id: sa.ColumnElement[Any], deleted_at: sa.ColumnElement[Any]
+) -> sa.Select[Any]:
     use = table.c
     of_key = use.kms_key_id, _k.state
     return (
-        select(manifest_id, use.digest, use.object_id, _o.stored_id, *of_key, deleted_at)
+        sa.select(manifest_id, use.digest, use.object_id, _o.stored_id, *of_key, deleted_at)
         .select_from(table)
         .join(blob_objects, _o.id == use.object_id)
-        .outerjoin(kms_keys, and_(_k.id == use.kms_key_id, _k.account_id == use.account_id))
+        .outerjoin(kms_keys, sa.and_(_k.id == use.kms_key_id, _k.account_id == use.account_id))
         .where(_is_elsewhere(table))
     )
 
@@ -101,8 +90,8 @@ def _uses(
 _OF_REPOSITORY: Final = given(_l.repository_id)
 _OF_DELETED: Final = given(_d.repository_id)
 _LINKS: Final = paged(
-    _uses(repository_blobs, literal_column("''"), ZERO)
-    .where(_OF_REPOSITORY, _l.digest > bindparam("after"))
+    _uses(repository_blobs, sa.literal_column("''"), ZERO)
+    .where(_OF_REPOSITORY, _l.digest > sa.bindparam("after"))
     .order_by(_l.digest)
 )
 _DELETED: Final = paged(
@@ -110,19 +99,19 @@ _DELETED: Final = paged(
     .join(deleted_manifests, _d.id == _b.manifest_id)
     .where(
         _OF_DELETED,
-        tuple_(_d.deleted_at, _d.id)
-        >= tuple_(bindparam("after_deletion"), bindparam("after_image")),
-        or_(_d.id != bindparam("after_image"), _b.digest > bindparam("after")),
+        sa.tuple_(_d.deleted_at, _d.id)
+        >= sa.tuple_(sa.bindparam("after_deletion"), sa.bindparam("after_image")),
+        sa.or_(_d.id != sa.bindparam("after_image"), _b.digest > sa.bindparam("after")),
     )
     .order_by(_d.deleted_at, _d.id, _b.digest)
 )
 _COUNT: Final = Statement(
-    select(
-        select(func.count())
+    sa.select(
+        sa.select(sa.func.count())
         .select_from(repository_blobs)
         .where(_OF_REPOSITORY, _is_elsewhere(repository_blobs))
         .scalar_subquery()
-        + select(func.count())
+        + sa.select(sa.func.count())
         .select_from(deleted_manifest_blobs)
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(_OF_DELETED, _is_elsewhere(deleted_manifest_blobs))
@@ -130,38 +119,38 @@ _COUNT: Final = Statement(
     )
 )
 _WRAPS: Final = Statement(
-    select(_w.object_id, _w.kms_key_id, _w.wrapped_data_key)
-    .join(kms_keys, and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
+    sa.select(_w.object_id, _w.kms_key_id, _w.wrapped_data_key)
+    .join(kms_keys, sa.and_(_k.id == _w.kms_key_id, _k.account_id == _w.account_id))
     .where(
         _w.object_id.in_(listed("ids")),
         given(_w.account_id),
         _w.wrapped_data_key.is_not(None),
-        _k.state == literal_column("'enabled'"),
+        _k.state == sa.literal_column("'enabled'"),
     )
     .order_by(_w.object_id, _w.kms_key_id)
 )
 _STORED: Final = Statement(
-    select(_o.id, _o.stored_id).where(_o.id.in_(listed("ids")), given(_o.account_id))
+    sa.select(_o.id, _o.stored_id).where(_o.id.in_(listed("ids")), given(_o.account_id))
 )
 _MOVE_LINK: Final = Statement(
     repository_blobs.update()
     .where(
         _OF_REPOSITORY,
-        _l.digest == bindparam("of_digest"),
-        _l.object_id == bindparam("of_object"),
-        _l.kms_key_id == bindparam("old_key_id"),
+        _l.digest == sa.bindparam("of_digest"),
+        _l.object_id == sa.bindparam("of_object"),
+        _l.kms_key_id == sa.bindparam("old_key_id"),
     )
-    .values(kms_key_id=bindparam("new_key_id"))
+    .values(kms_key_id=sa.bindparam("new_key_id"))
 )
 _MOVE_DELETED: Final = Statement(
     deleted_manifest_blobs.update()
     .where(
-        _b.manifest_id == bindparam("of_image"),
-        _b.digest == bindparam("of_digest"),
-        _b.object_id == bindparam("of_object"),
-        _b.kms_key_id == bindparam("old_key_id"),
+        _b.manifest_id == sa.bindparam("of_image"),
+        _b.digest == sa.bindparam("of_digest"),
+        _b.object_id == sa.bindparam("of_object"),
+        _b.kms_key_id == sa.bindparam("old_key_id"),
     )
-    .values(kms_key_id=bindparam("new_key_id"))
+    .values(kms_key_id=sa.bindparam("new_key_id"))
 )
 
 

@@ -16,18 +16,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    exists,
-    literal_column,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -77,26 +66,31 @@ class PushTarget(NamedTuple):
     key_version: int
     """Of the KMS key; 0 without one."""
 
+    @property
+    def seals(self) -> bool:
+        """Return True if blobs are sealed here."""
+        return self.kms_key_id is not None
+
 
 _IS_THE_SAME: Final = (
     given(accounts.c.handle),
-    _r.id == bindparam("repository_id"),
+    _r.id == sa.bindparam("repository_id"),
     given(_r.account_id, _r.name),
     _r.deleted_at.is_(None),
-    _r.source != text("'pull_through_cache'"),
+    _r.source != sa.text("'pull_through_cache'"),
 )
-_IS_SEALED_SO: Final = and_(
-    _k.id == bindparam("kms_key_id"),
+_IS_SEALED_SO: Final = sa.and_(
+    _k.id == sa.bindparam("kms_key_id"),
     given(_k.account_id),
-    _k.state == text("'enabled'"),
-    _k.current_version == bindparam("key_version"),
+    _k.state == sa.text("'enabled'"),
+    _k.current_version == sa.bindparam("key_version"),
     _k.id == EFFECTIVE_ID,
 )
 HOLDING_PLAIN: Final = (
-    select(_l.object_id, _l.kms_key_id)
+    sa.select(_l.object_id, _l.kms_key_id)
     .select_from(repositories)
     .join(accounts, accounts.c.id == _r.account_id)
-    .outerjoin(repository_blobs, and_(_l.repository_id == _r.id, given(_l.digest)))
+    .outerjoin(repository_blobs, sa.and_(_l.repository_id == _r.id, given(_l.digest)))
     .where(*_IS_THE_SAME)
 )
 HOLDING_SEALED: Final = HOLDING_PLAIN.join(kms_keys, _IS_SEALED_SO).with_for_update(
@@ -106,21 +100,21 @@ HOLDING_SEALED: Final = HOLDING_PLAIN.join(kms_keys, _IS_SEALED_SO).with_for_upd
 
 No row if the repository or its key changed; a row of NULL if there is no link.
 """
-_HOLD_PLAIN: Final = Statement(HOLDING_PLAIN)
-_HOLD_SEALED: Final = Statement(HOLDING_SEALED)
-_LOOKING: Final = (
-    select(*ROOM)
+_HOLD: Final = {False: Statement(HOLDING_PLAIN), True: Statement(HOLDING_SEALED)}
+_looking: Final = (
+    sa.select(*ROOM)
     .select_from(repositories)
     .join(accounts, accounts.c.id == _r.account_id)
     .where(*_IS_THE_SAME)
 )
-_LOOK_PLAIN: Final = Statement(_LOOKING)
-_LOOK_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO))
-_NEW_PLAIN: Final = Statement(_LOOKING.where(IS_UNWRITTEN))
-_NEW_SEALED: Final = Statement(_LOOKING.join(kms_keys, _IS_SEALED_SO).where(IS_UNWRITTEN))
-_WITH_ROOM: Final = _LOOKING.where(IS_UNWRITTEN, FULL.is_(None))
-_BEGIN_PLAIN: Final = Statement(beginning(_WITH_ROOM), is_whole=True)
-_BEGIN_SEALED: Final = Statement(beginning(_WITH_ROOM.join(kms_keys, _IS_SEALED_SO)), is_whole=True)
+_LOOKING: Final = {False: _looking, True: _looking.join(kms_keys, _IS_SEALED_SO)}
+"""Select the room in a target, by `PushTarget.seals`."""
+_LOOK: Final = {seals: Statement(query) for seals, query in _LOOKING.items()}
+_NEW: Final = {seals: Statement(query.where(IS_UNWRITTEN)) for seals, query in _LOOKING.items()}
+_BEGIN: Final = {
+    seals: Statement(beginning(query.where(IS_UNWRITTEN, FULL.is_(None))), is_whole=True)
+    for seals, query in _LOOKING.items()
+}
 
 
 def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget | None:
@@ -131,7 +125,7 @@ def hold_target(tx: Connection, target: PushTarget, digest: str) -> LinkTarget |
     return find_one(
         tx,
         LinkTarget,
-        _HOLD_PLAIN if target.kms_key_id is None else _HOLD_SEALED,
+        _HOLD[target.seals],
         digest=digest,
         **target_parameters(target),
     )
@@ -146,11 +140,9 @@ def find_room_in(
     """
     parameters = room._asdict() | target_parameters(target)
     if upload_id is None:
-        statement = _LOOK_PLAIN if target.kms_key_id is None else _LOOK_SEALED
+        row = tx.row(_LOOK[target.seals], **parameters)
     else:
-        statement = _NEW_PLAIN if target.kms_key_id is None else _NEW_SEALED
-        parameters["upload_id"] = upload_id
-    row = tx.row(statement, **parameters)
+        row = tx.row(_NEW[target.seals], **parameters, upload_id=upload_id)
     return None if row is None or row[0] is not None else room_of(row)
 
 
@@ -167,8 +159,8 @@ def begin_in_target(
     Idempotent.
     """
     row = beginning_parameters(upload, received, expires_at)
-    statement = _BEGIN_PLAIN if target.kms_key_id is None else _BEGIN_SEALED
-    changed = tx.execute(statement, **row, **room._asdict(), **target_parameters(target))
+    found = room._asdict() | target_parameters(target)
+    changed = tx.execute(_BEGIN[target.seals], **row, **found)
     return bool(changed) or has_advanced(tx, upload.id, upload.lease_token, received)
 
 
@@ -180,7 +172,7 @@ def target_parameters(target: PushTarget) -> dict[str, object]:
     return found
 
 
-def _values(table: Table, *names: str) -> dict[str, ColumnElement[Any]]:
+def _values(table: sa.Table, *names: str) -> dict[str, sa.ColumnElement[Any]]:
     """Return the values of columns that a query inserts: the parameters of their names."""
     return {name: value(name, table.c[name]) for name in names}
 
@@ -199,16 +191,16 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
     now = value("now", _l.touched_at)
     made = {
         **_values(blob_objects, *NewObject._fields, "account_id"),
-        "is_current": literal_column("true"),
-        "state": literal_column("'live'"),
+        "is_current": sa.literal_column("true"),
+        "state": sa.literal_column("'live'"),
         "created_at": now,
         "verified_at": now,
     }
     kept = (
         insert(blob_objects)
-        .from_select(list(made), select(*made.values()).select_from(target))
+        .from_select(list(made), sa.select(*made.values()).select_from(target))
         .on_conflict_do_nothing(
-            index_elements=["account_id", "digest"], index_where=text("is_current")
+            index_elements=["account_id", "digest"], index_where=sa.text("is_current")
         )
         .returning(blob_objects.c.id)
         .cte("kept")
@@ -217,9 +209,11 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
         **_values(blob_object_keys, "kms_key_id", "account_id", "wrapped_data_key"),
         "object_id": kept.c.id,
     }
-    wrapped = insert(blob_object_keys).from_select(list(wrap), select(*wrap.values()))
+    wrapped = insert(blob_object_keys).from_select(list(wrap), sa.select(*wrap.values()))
     body = _values(inline_bytes, "stored_id", "body")
-    stored = insert(inline_bytes).from_select(list(body), select(*body.values()).select_from(kept))
+    stored = insert(inline_bytes).from_select(
+        list(body), sa.select(*body.values()).select_from(kept)
+    )
     link = {
         **_values(repository_blobs, "repository_id", "digest", "account_id", "size", "kms_key_id"),
         "object_id": kept.c.id,
@@ -227,18 +221,20 @@ def _statement(session: _Session, *, is_sealed: bool) -> Statement:
         "touched_at": now,
     }
     if not is_sealed:
-        link["kms_key_id"] = literal_column("NULL")
-    others: list[CTE] = [stored.cte("stored"), *([wrapped.cte("wrapped")] if is_sealed else [])]
+        link["kms_key_id"] = sa.literal_column("NULL")
+    others: list[sa.CTE] = [stored.cte("stored"), *([wrapped.cte("wrapped")] if is_sealed else [])]
     if session is not _Session.NONE:
         ended = insert(ended_uploads).from_select(["id"], _ended_session(session, kept))
         others.append(ended.cte("ended"))
     return Statement(
-        insert(repository_blobs).from_select(list(link), select(*link.values())).add_cte(*others),
+        insert(repository_blobs)
+        .from_select(list(link), sa.select(*link.values()))
+        .add_cte(*others),
         is_whole=True,
     )
 
 
-def _target_query(session: _Session, *, is_sealed: bool) -> Select[Any]:
+def _target_query(session: _Session, *, is_sealed: bool) -> sa.Select[Any]:
     """Return a query that locks and finds the target, without the link, and the session.
 
     Places of accounts whose bytes are counted or limited are not found.
@@ -249,26 +245,25 @@ def _target_query(session: _Session, *, is_sealed: bool) -> Select[Any]:
     if session is _Session.UNWRITTEN:
         return holding.where(IS_UNWRITTEN)
     if session is _Session.ROW:
-        locked = select(uploads.c.id).where(*FENCED).with_for_update().cte("locked")
-        return holding.join(locked, literal_column("true"))
+        locked = sa.select(uploads.c.id).where(*FENCED).with_for_update().cte("locked")
+        return holding.join(locked, sa.literal_column("true"))
     return holding
 
 
-def _ended_session(session: _Session, kept: CTE) -> Select[Any]:
+def _ended_session(session: _Session, kept: sa.CTE) -> sa.Select[Any]:
     """Return a query of the id of the session, if the object was `kept`; delete its row."""
     if session is _Session.UNWRITTEN:
-        return select(value("upload_id", uploads.c.id)).select_from(kept)
-    is_kept = exists(select(kept.c.id))
+        return sa.select(value("upload_id", uploads.c.id)).select_from(kept)
+    is_kept = sa.exists(sa.select(kept.c.id))
     gone = uploads.delete().where(*FENCED, is_kept).returning(uploads.c.id).cte("gone")
-    return select(gone.c.id)
+    return sa.select(gone.c.id)
 
 
-_PLAIN: Final = _statement(_Session.NONE, is_sealed=False)
-_PLAIN_UNWRITTEN: Final = _statement(_Session.UNWRITTEN, is_sealed=False)
-_PLAIN_ROW: Final = _statement(_Session.ROW, is_sealed=False)
-_SEALED: Final = _statement(_Session.NONE, is_sealed=True)
-_SEALED_UNWRITTEN: Final = _statement(_Session.UNWRITTEN, is_sealed=True)
-_SEALED_ROW: Final = _statement(_Session.ROW, is_sealed=True)
+_ADD: Final = {
+    (session, is_sealed): _statement(session, is_sealed=is_sealed)
+    for session in _Session
+    for is_sealed in (False, True)
+}
 
 
 def add_new_blob(
@@ -289,12 +284,11 @@ def add_new_blob(
     parameters = target_parameters(target) | made._asdict() | {"body": body, "now": now}
     if wrap is not None:
         parameters["wrapped_data_key"] = wrap.wrapped_data_key
-    if ending is None:
-        statement = _PLAIN if wrap is None else _SEALED
-    elif ending.lease is None:
+    session = _Session.NONE
+    if ending is not None and ending.lease is None:
+        session = _Session.UNWRITTEN
         parameters["upload_id"] = ending.upload_id
-        statement = _PLAIN_UNWRITTEN if wrap is None else _SEALED_UNWRITTEN
-    else:
+    elif ending is not None and ending.lease is not None:
+        session = _Session.ROW
         parameters |= ending.lease._asdict()
-        statement = _PLAIN_ROW if wrap is None else _SEALED_ROW
-    return tx.execute(statement, **parameters) == 1
+    return tx.execute(_ADD[session, wrap is not None], **parameters) == 1

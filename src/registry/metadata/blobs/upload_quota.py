@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Exists,
-    Integer,
-    bindparam,
-    case,
-    exists,
-    func,
-    literal_column,
-    select,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, given
@@ -47,11 +37,11 @@ class Room(NamedTuple):
     """Stored bytes of the account and their limit; None without a limit."""
 
 
-def _text(text: str) -> ColumnElement[str]:
-    return literal_column(f"'{text}'")
+def _text(text: str) -> sa.ColumnElement[str]:
+    return sa.literal_column(f"'{text}'")
 
 
-def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
+def _has_open(column: str, beyond: sa.ColumnElement[int]) -> sa.Exists:
     """Return the condition that more than `beyond` sessions are open.
 
     Sessions count if their `column` has the value of the parameter of the same name. Sessions of
@@ -60,28 +50,33 @@ def _has_open(column: str, beyond: ColumnElement[int]) -> Exists:
     """
     fetching = uploads.alias("fetching")
     fills = (
-        select(func.count())
+        sa.select(sa.func.count())
         .select_from(blob_fills)
         .where(
             given(blob_fills.c.account_id),
-            exists().where(
+            sa.exists().where(
                 fetching.c.id == blob_fills.c.upload_id,
-                fetching.c[column] == bindparam(column),
-                fetching.c.expires_at > bindparam("now"),
+                fetching.c[column] == sa.bindparam(column),
+                fetching.c.expires_at > sa.bindparam("now"),
             ),
         )
         .scalar_subquery()
     )
-    found = select(_u.expires_at).where(
-        _u[column] == bindparam(column), _u.expires_at > bindparam("now")
+    found = sa.select(_u.expires_at).where(
+        _u[column] == sa.bindparam(column), _u.expires_at > sa.bindparam("now")
     )
-    return exists(found.limit(ONE).offset(beyond + fills))
+    return sa.exists(found.limit(ONE).offset(beyond + fills))
 
 
 _SESSIONS: Final = limit_query(UPLOADS)
-_OF_ACCOUNT: Final = func.coalesce(_SESSIONS - ONE, bindparam("of_account", type_=Integer()))
-FULL: Final = case(
-    (_has_open("repository_id", bindparam("of_repository", type_=Integer())), _text("repository")),
+_OF_ACCOUNT: Final = sa.func.coalesce(
+    _SESSIONS - ONE, sa.bindparam("of_account", type_=sa.Integer())
+)
+FULL: Final = sa.case(
+    (
+        _has_open("repository_id", sa.bindparam("of_repository", type_=sa.Integer())),
+        _text("repository"),
+    ),
     (ZERO == _SESSIONS, _text("account")),  # there is no offset below 0
     (_has_open("account_id", _OF_ACCOUNT), _text("account")),
     (IS_BEYOND, _text("bytes")),
@@ -92,15 +87,15 @@ ROOM: Final = (FULL, *USE)
 """The columns that `room_of` reads."""
 COUNTED: Final = Counted(
     UPLOADS,
-    select(func.count())
+    sa.select(sa.func.count())
     .select_from(uploads)
     .where(
-        _u.account_id == bindparam("account_id"),
-        _u.expires_at > bindparam("now"),
-        ~exists().where(blob_fills.c.upload_id == _u.id),
+        _u.account_id == sa.bindparam("account_id"),
+        _u.expires_at > sa.bindparam("now"),
+        ~sa.exists().where(blob_fills.c.upload_id == _u.id),
     ),
 )
-_FIND_ROOM: Final = Statement(select(*ROOM))
+_FIND_ROOM: Final = Statement(sa.select(*ROOM))
 
 
 def find_room(

@@ -14,20 +14,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    ColumnElement,
-    LargeBinary,
-    Select,
-    String,
-    and_,
-    bindparam,
-    exists,
-    func,
-    literal_column,
-    null,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from cloudcore.db.base import Connection, Row
@@ -133,89 +120,94 @@ def lease_of(upload: Upload) -> Lease:
 
 COLUMNS: Final = tuple(_u[name] for name in Upload._fields)
 OPEN_HERE: Final = (
-    _u.id == bindparam("upload_id"),
-    _u.expires_at > bindparam("now"),
+    _u.id == sa.bindparam("upload_id"),
+    _u.expires_at > sa.bindparam("now"),
     _u.repository_id == ID_OF_NAMED,
 )
-_FIND: Final = Statement(select(*COLUMNS).where(*OPEN_HERE))
+_FIND: Final = Statement(sa.select(*COLUMNS).where(*OPEN_HERE))
 FENCED: Final = (
-    _u.id == bindparam("upload_id"),
-    _u.lease_holder.is_not_distinct_from(bindparam("holder", type_=String())),
-    _u.lease_token == bindparam("token"),
+    _u.id == sa.bindparam("upload_id"),
+    _u.lease_holder.is_not_distinct_from(sa.bindparam("holder", type_=sa.String())),
+    _u.lease_token == sa.bindparam("token"),
 )
-FREE: Final = {"lease_holder": null(), "leased_until": null()}
+FREE: Final = {"lease_holder": sa.null(), "leased_until": sa.null()}
 _RECEIVED: Final[Mapping[str, Any]] = {
-    "received_bytes": bindparam("received"),
-    "digests": bindparam("known_digests"),
-    "stage_id": bindparam("stage"),
-    "kms_key_id": bindparam("key"),
-    "wrapped_data_key": bindparam("wrapped"),
-    "stage_shared": literal_column("false"),
-    "expires_at": bindparam("expires"),
+    "received_bytes": sa.bindparam("received"),
+    "digests": sa.bindparam("known_digests"),
+    "stage_id": sa.bindparam("stage"),
+    "kms_key_id": sa.bindparam("key"),
+    "wrapped_data_key": sa.bindparam("wrapped"),
+    "stage_shared": sa.literal_column("false"),
+    "expires_at": sa.bindparam("expires"),
 }
 _NOTE: Final = Statement(uploads.update().where(*FENCED).values(_RECEIVED))
 _ADVANCE: Final = Statement(
     uploads.update()
     .where(*FENCED)
     .values(
-        {**_RECEIVED, "body": bindparam("kept"), "lease_token": bindparam("next_token"), **FREE}
+        {
+            **_RECEIVED,
+            "body": sa.bindparam("kept"),
+            "lease_token": sa.bindparam("next_token"),
+            **FREE,
+        }
     )
 )
 _HAS_ADVANCED: Final = Statement(
-    select(_u.id).where(
-        _u.id == bindparam("upload_id"),
+    sa.select(_u.id).where(
+        _u.id == sa.bindparam("upload_id"),
         _u.lease_holder.is_(None),
-        _u.lease_token == bindparam("token"),
-        func.coalesce(_u.stage_id, _u.id) == bindparam("stage_id"),
-        _u.received_bytes == bindparam("received"),
+        _u.lease_token == sa.bindparam("token"),
+        sa.func.coalesce(_u.stage_id, _u.id) == sa.bindparam("stage_id"),
+        _u.received_bytes == sa.bindparam("received"),
     )
 )
 _REMOVE: Final = Statement(uploads.delete().where(*FENCED))
-_id: Final[ColumnElement[str]] = bindparam("upload_id", type_=String())
-_has_ended: Final = exists().where(ended_uploads.c.id == _id)
-IS_UNWRITTEN: Final = and_(~_has_ended, ~exists().where(_u.id == _id))
+_id: Final[sa.ColumnElement[str]] = sa.bindparam("upload_id", type_=sa.String())
+_has_ended: Final = sa.exists().where(ended_uploads.c.id == _id)
+IS_UNWRITTEN: Final = sa.and_(~_has_ended, ~sa.exists().where(_u.id == _id))
 """The session ``:upload_id`` has no row, and has not ended."""
 _MARK_ENDED: Final = Statement(insert(ended_uploads).values(id=_id).on_conflict_do_nothing())
 _END_UNWRITTEN: Final = Statement(
     insert(ended_uploads)
-    .from_select(["id"], select(_id).where(~exists().where(_u.id == _id)))
+    .from_select(["id"], sa.select(_id).where(~sa.exists().where(_u.id == _id)))
     .on_conflict_do_nothing()
 )
 _FIND_HERE: Final = Statement(
-    select(
+    sa.select(
         repositories.c.id,
         repositories.c.account_id,
         _has_ended,
-        _u.expires_at <= bindparam("now"),
+        _u.expires_at <= sa.bindparam("now"),
         *use_of(repositories.c.account_id),
         *COLUMNS,
     )
     .select_from(repositories)
     .join(accounts, accounts.c.id == repositories.c.account_id)
-    .outerjoin(uploads, and_(_u.id == _id, _u.repository_id == repositories.c.id))
+    .outerjoin(uploads, sa.and_(_u.id == _id, _u.repository_id == repositories.c.id))
     .where(IS_NAMED)
 )
-_BEGUN: Final[Mapping[str, ColumnElement[Any]]] = {
+_BEGUN: Final[Mapping[str, sa.ColumnElement[Any]]] = {
     "id": _id,
     "repository_id": repositories.c.id,
     "account_id": repositories.c.account_id,
-    "algorithm": bindparam("algorithm", type_=String()),
-    "received_bytes": bindparam("received", type_=BigInteger()),
-    "stage_id": bindparam("stage_id", type_=String()),
-    "stage_shared": literal_column("false"),
-    "lease_holder": bindparam("holder", type_=String()),
-    "lease_token": bindparam("token", type_=BigInteger()),
-    "leased_until": bindparam("until", type_=BigInteger()),
-    "created_at": bindparam("now", type_=BigInteger()),
-    "expires_at": bindparam("expires_at", type_=BigInteger()),
-    "kms_key_id": bindparam("key", type_=String()),
-    "wrapped_data_key": bindparam("wrapped", type_=LargeBinary()),
-    "body": bindparam("kept", type_=LargeBinary()),
-    "digests": bindparam("known_digests", type_=String()),
+    "algorithm": sa.bindparam("algorithm", type_=sa.String()),
+    "received_bytes": sa.bindparam("received", type_=sa.BigInteger()),
+    "stage_id": sa.bindparam("stage_id", type_=sa.String()),
+    "stage_shared": sa.literal_column("false"),
+    "lease_holder": sa.bindparam("holder", type_=sa.String()),
+    "lease_token": sa.bindparam("token", type_=sa.BigInteger()),
+    "leased_until": sa.bindparam("until", type_=sa.BigInteger()),
+    "created_at": sa.bindparam("now", type_=sa.BigInteger()),
+    "expires_at": sa.bindparam("expires_at", type_=sa.BigInteger()),
+    "kms_key_id": sa.bindparam("key", type_=sa.String()),
+    "wrapped_data_key": sa.bindparam("wrapped", type_=sa.LargeBinary()),
+    "body": sa.bindparam("kept", type_=sa.LargeBinary()),
+    "digests": sa.bindparam("known_digests", type_=sa.String()),
 }
 
 
-def beginning(where: Select[Any]) -> Insert:
+def beginning(where: sa.Select[Any]) -> Insert:
     """Return the insertion of the row of a session into the repository that a query finds."""
     found = where.with_only_columns(*_BEGUN.values(), maintain_column_froms=True)
     return insert(uploads).from_select([*_BEGUN], found).on_conflict_do_nothing()
@@ -223,8 +215,8 @@ def beginning(where: Select[Any]) -> Insert:
 
 _BEGIN: Final = Statement(
     beginning(
-        select(repositories.c.id).where(
-            repositories.c.id == bindparam("repository_id"),
+        sa.select(repositories.c.id).where(
+            repositories.c.id == sa.bindparam("repository_id"),
             repositories.c.deleted_at.is_(None),
             ~_has_ended,
         )
@@ -234,15 +226,15 @@ _FORGET_ENDED: Final = Statement(
     ended_uploads.delete().where(
         ended_uploads.c.id.in_(
             page(
-                select(ended_uploads.c.id)
-                .where(ended_uploads.c.id < bindparam("before"))
+                sa.select(ended_uploads.c.id)
+                .where(ended_uploads.c.id < sa.bindparam("before"))
                 .order_by(ended_uploads.c.id)
             )
         )
     )
 )
 _EXPIRED: Final = paged(
-    select(_u.id).where(_u.expires_at <= bindparam("now")).order_by(_u.expires_at)
+    sa.select(_u.id).where(_u.expires_at <= sa.bindparam("now")).order_by(_u.expires_at)
 )
 
 

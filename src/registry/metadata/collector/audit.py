@@ -6,18 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    exists,
-    func,
-    literal_column,
-    select,
-    union_all,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given, total
@@ -49,7 +38,7 @@ from registry.metadata.tables import (
 _o, _m, _r, _l = blob_objects.c, manifests.c, repositories.c, repository_blobs.c
 _t, _f = deleted_tags.c, repository_folders.c
 _d = deleted_manifests.c
-_path: Final = accounts.c.handle.concat(literal_column("'/'")).concat(_r.name)
+_path: Final = accounts.c.handle.concat(sa.literal_column("'/'")).concat(_r.name)
 
 
 class SessionRow(NamedTuple):
@@ -79,32 +68,32 @@ class ManifestBody(NamedTuple):
 
 
 def _count(column: Any, *where: Any) -> Any:  # noqa: ANN401 - SQLAlchemy expressions
-    return select(func.count()).select_from(column.table).where(*where).scalar_subquery()
+    return sa.select(sa.func.count()).select_from(column.table).where(*where).scalar_subquery()
 
 
-def _after(query: Select[Any], column: Any) -> Statement:  # noqa: ANN401
-    return paged(query.where(column > bindparam("after")).order_by(column))
+def _after(query: sa.Select[Any], column: Any) -> Statement:  # noqa: ANN401
+    return paged(query.where(column > sa.bindparam("after")).order_by(column))
 
 
 _COUNTS: Final = Statement(
-    select(
-        select(func.count()).select_from(blob_objects).scalar_subquery(),
-        select(func.count()).select_from(manifests).scalar_subquery(),
+    sa.select(
+        sa.select(sa.func.count()).select_from(blob_objects).scalar_subquery(),
+        sa.select(sa.func.count()).select_from(manifests).scalar_subquery(),
     )
 )
 _u, _q = uploads.c, quarantined_objects.c
 _OWNED: Final = Statement(
-    union_all(
-        select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), HAS_BYTES),
-        select(_u.id).where(_u.id.in_(listed("ids")), _u.stage_id.is_(None)),
-        select(_u.stage_id).where(_u.stage_id.in_(listed("ids"))),
-        select(_q.stored_id).where(_q.stored_id.in_(listed("ids"))),
+    sa.union_all(
+        sa.select(_o.stored_id).where(_o.stored_id.in_(listed("ids")), HAS_BYTES),
+        sa.select(_u.id).where(_u.id.in_(listed("ids")), _u.stage_id.is_(None)),
+        sa.select(_u.stage_id).where(_u.stage_id.in_(listed("ids"))),
+        sa.select(_q.stored_id).where(_q.stored_id.in_(listed("ids"))),
     )
 )
 _UPLOADS: Final = _after(
-    select(
+    sa.select(
         _u.id,
-        func.coalesce(_u.stage_id, _u.id),
+        sa.func.coalesce(_u.stage_id, _u.id),
         _u.received_bytes,
         _u.expires_at,
         _u.kms_key_id.is_not(None),
@@ -115,8 +104,11 @@ _UPLOADS: Final = _after(
 
 
 def _documents(
-    of: Table, blobs: ColumnElement[str], missing: ColumnElement[str], children: ColumnElement[str]
-) -> Select[Any]:
+    of: sa.Table,
+    blobs: sa.ColumnElement[str],
+    missing: sa.ColumnElement[str],
+    children: sa.ColumnElement[str],
+) -> sa.Select[Any]:
     """Return a query for manifests, live or deleted, and the number of their edges.
 
     `blobs`, `missing` and `children` are the columns of the edges' parents. Blobs and children that
@@ -124,7 +116,7 @@ def _documents(
     """
     m = of.c
     return (
-        select(
+        sa.select(
             m.id,
             _path,
             m.digest,
@@ -138,14 +130,14 @@ def _documents(
         .outerjoin(accounts, accounts.c.id == _r.account_id)
         .outerjoin(
             manifest_bodies,
-            and_(
+            sa.and_(
                 manifest_bodies.c.account_id == m.account_id, manifest_bodies.c.digest == m.digest
             ),
         )
     )
 
 
-def _live_documents() -> Select[Any]:
+def _live_documents() -> sa.Select[Any]:
     return _documents(
         manifests,
         manifest_blobs.c.manifest_id,
@@ -171,12 +163,12 @@ _SAMPLES: Final = (
     ),
 )
 _DANGLING_TAGS: Final = Statement(
-    select(tags.c.name, tags.c.manifest_id)
+    sa.select(tags.c.name, tags.c.manifest_id)
     .outerjoin(manifests, _m.id == tags.c.manifest_id)
     .where(_m.id.is_(None))
 )
 _DANGLING_LINKS: Final = Statement(
-    select(_l.digest, _l.object_id)
+    sa.select(_l.digest, _l.object_id)
     .outerjoin(blob_objects, _o.id == _l.object_id)
     .where(_o.id.is_(None))
 )
@@ -184,19 +176,19 @@ _RECOUNTS: Final = {
     _r.image_count: _count(_m.id, _m.repository_id == _r.id),
     _r.tag_count: _count(tags.c.name, tags.c.repository_id == _r.id),
     _r.tagged_image_count: _count(_m.id, _m.repository_id == _r.id, _m.tag_count > ZERO),
-    _r.size_bytes: select(total(_l.size))
+    _r.size_bytes: sa.select(total(_l.size))
     .where(_l.repository_id == _r.id, _l.manifest_refs > ZERO)
     .scalar_subquery(),
     _r.deleted_image_count: _count(_d.id, _d.repository_id == _r.id),
     _r.deleted_tag_count: _count(
         _t.name,
         _t.repository_id == _r.id,
-        exists().where(_m.repository_id == _t.repository_id, _m.digest == _t.digest),
+        sa.exists().where(_m.repository_id == _t.repository_id, _m.digest == _t.digest),
     ),
 }
 """The counters of repositories, each with its recount."""
 _REPOSITORIES: Final = _after(
-    select(_r.id, _path, *chain.from_iterable(_RECOUNTS.items())).outerjoin(
+    sa.select(_r.id, _path, *chain.from_iterable(_RECOUNTS.items())).outerjoin(
         accounts, accounts.c.id == _r.account_id
     ),
     _r.id,
@@ -206,26 +198,30 @@ _held = _count(
     _r.account_id == _f.account_id,
     _r.deleted_at.is_(None),
     _r.name >= _f.folder,
-    _r.name < _f.folder.concat(literal_column("'~'")),  # after every character of a name
+    _r.name < _f.folder.concat(sa.literal_column("'~'")),  # after every character of a name
 )
 _MISCOUNTED_FOLDERS: Final = Statement(
-    select(_f.folder, _f.account_id, _f.repository_count, _held).where(_f.repository_count != _held)
+    sa.select(_f.folder, _f.account_id, _f.repository_count, _held).where(
+        _f.repository_count != _held
+    )
 )
 
 
-def _without_folder(name: ColumnElement[str], account_id: ColumnElement[str]) -> Select[Any]:
+def _without_folder(
+    name: sa.ColumnElement[str], account_id: sa.ColumnElement[str]
+) -> sa.Select[Any]:
     # Strip all characters but slashes from the end: the folder is left.
-    nothing: ColumnElement[str] = literal_column("''")
-    folder = func.rtrim(name, func.replace(name, literal_column("'/'"), nothing))
+    nothing: sa.ColumnElement[str] = sa.literal_column("''")
+    folder = sa.func.rtrim(name, sa.func.replace(name, sa.literal_column("'/'"), nothing))
     parent = repository_folders.alias("parent").c
-    is_known = exists().where(parent.account_id == account_id, parent.folder == folder)
-    return select(folder, account_id).where(~is_known).distinct()
+    is_known = sa.exists().where(parent.account_id == account_id, parent.folder == folder)
+    return sa.select(folder, account_id).where(~is_known).distinct()
 
 
 _MISSING_FOLDERS: Final = Statement(
-    union_all(
+    sa.union_all(
         _without_folder(_r.name, _r.account_id).where(_r.deleted_at.is_(None)),
-        _without_folder(func.rtrim(_f.folder, literal_column("'/'")), _f.account_id),
+        _without_folder(sa.func.rtrim(_f.folder, sa.literal_column("'/'")), _f.account_id),
     )
 )
 _references = _count(
@@ -234,11 +230,11 @@ _references = _count(
     manifest_blobs.c.digest == _l.digest,
 )
 _MISCOUNTED_LINKS: Final = Statement(
-    select(_l.digest, _l.manifest_refs, _references).where(_l.manifest_refs != _references)
+    sa.select(_l.digest, _l.manifest_refs, _references).where(_l.manifest_refs != _references)
 )
 _tagged = _count(tags.c.name, tags.c.manifest_id == _m.id)
 _MISCOUNTED_TAGS: Final = Statement(
-    select(_m.digest, _m.tag_count, _tagged).where(_m.tag_count != _tagged)
+    sa.select(_m.digest, _m.tag_count, _tagged).where(_m.tag_count != _tagged)
 )
 
 

@@ -85,20 +85,19 @@ def sealing_keys(tx: Connection, account_id: str, object_id: str) -> list[Shared
 
 def count_plain(tx: Connection) -> PlainTotals:
     """Count the plain objects of all accounts; reads the row of each."""
-    row = tx.row(_TOTALS)
-    assert row is not None
-    return PlainTotals(*map(int, row))
+    return _totals(tx, _TOTALS)
 
 
 def estimate_plain(tx: Connection) -> PlainTotals:
     """Count at most `MOST_COUNTED` plain objects, without the number of damaged ones."""
-    row = tx.row(_ESTIMATE)
-    assert row is not None
-    return PlainTotals(*map(int, row))
+    return _totals(tx, _ESTIMATE)
 
 
 def estimate_plain_of(tx: Connection, account_id: str) -> PlainTotals:
     """Count the plain objects of an account, like `estimate_plain`."""
-    row = tx.row(_OF_ACCOUNT, account_id=account_id)
-    assert row is not None
+    return _totals(tx, _OF_ACCOUNT, account_id=account_id)
+
+
+def _totals(tx: Connection, statement: Statement, **of: str) -> PlainTotals:
+    (row,) = tx.rows(statement, **of)
     return PlainTotals(*map(int, row))

@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Select,
-    Table,
-    and_,
-    bindparam,
-    exists,
-    literal_column,
-    or_,
-    select,
-    text,
-    tuple_,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ZERO, find_all, given
@@ -31,11 +19,11 @@ _k = blob_object_keys.c
 _l = repository_blobs.c
 _b = deleted_manifest_blobs.c
 _m = kms_keys.c
-_IS_SEALED: Final = _o.encoding == text("'sealed'")
-_IS_SHREDDED: Final = _o.state == text("'shredded'")
-_HAS_WRAP: Final = exists().where(_k.object_id == _o.id, _k.wrapped_data_key.is_not(None))
-_IS_REFERRED: Final = or_(
-    exists().where(_l.object_id == _o.id), exists().where(_b.object_id == _o.id)
+_IS_SEALED: Final = _o.encoding == sa.text("'sealed'")
+_IS_SHREDDED: Final = _o.state == sa.text("'shredded'")
+_HAS_WRAP: Final = sa.exists().where(_k.object_id == _o.id, _k.wrapped_data_key.is_not(None))
+_IS_REFERRED: Final = sa.or_(
+    sa.exists().where(_l.object_id == _o.id), sa.exists().where(_b.object_id == _o.id)
 )
 
 
@@ -62,35 +50,35 @@ class StoredWrap(NamedTuple):
     """True if the object is marked as damaged."""
 
 
-def _faulty_uses(uses: Table) -> Statement:
+def _faulty_uses(uses: sa.Table) -> Statement:
     """Return a query for links or tombstones whose key does not fit their object."""
     u = uses.c
-    has_wrap = exists().where(_k.object_id == u.object_id, _k.kms_key_id == u.kms_key_id)
+    has_wrap = sa.exists().where(_k.object_id == u.object_id, _k.kms_key_id == u.kms_key_id)
     return _faults(
-        select(_o.id, _o.digest, u.kms_key_id)
+        sa.select(_o.id, _o.digest, u.kms_key_id)
         .select_from(uses)
         .join(blob_objects, _o.id == u.object_id)
         .where(
-            or_(
-                and_(_IS_SEALED, u.kms_key_id.is_(None)),
-                and_(~_IS_SEALED, u.kms_key_id.is_not(None)),
-                and_(u.kms_key_id.is_not(None), ~has_wrap),
+            sa.or_(
+                sa.and_(_IS_SEALED, u.kms_key_id.is_(None)),
+                sa.and_(~_IS_SEALED, u.kms_key_id.is_not(None)),
+                sa.and_(u.kms_key_id.is_not(None), ~has_wrap),
             )
         )
     )
 
 
-def _faulty_objects(*where: ColumnElement[bool]) -> Statement:
-    none: ColumnElement[Any] = literal_column("NULL")
-    return _faults(select(_o.id, _o.digest, none).where(*where))
+def _faulty_objects(*where: sa.ColumnElement[bool]) -> Statement:
+    none: sa.ColumnElement[Any] = sa.literal_column("NULL")
+    return _faults(sa.select(_o.id, _o.digest, none).where(*where))
 
 
-def _faulty_wraps(*where: ColumnElement[bool]) -> Statement:
-    wraps = select(_o.id, _o.digest, _k.kms_key_id).select_from(blob_object_keys)
+def _faulty_wraps(*where: sa.ColumnElement[bool]) -> Statement:
+    wraps = sa.select(_o.id, _o.digest, _k.kms_key_id).select_from(blob_object_keys)
     return _faults(wraps.join(blob_objects, _o.id == _k.object_id).where(*where))
 
 
-def _faults(query: Select[Any]) -> Statement:
+def _faults(query: sa.Select[Any]) -> Statement:
     return paged(query)
 
 
@@ -107,26 +95,26 @@ _FAULTS: Final[Mapping[str, Statement]] = {
     "it is plain, and has a wrapped data key": _faulty_wraps(~_IS_SEALED),
     "it has a data key wrapped under a key that nothing reads it through": _faulty_wraps(
         _IS_REFERRED,
-        ~exists().where(_l.object_id == _o.id, _l.kms_key_id == _k.kms_key_id),
-        ~exists().where(_b.object_id == _o.id, _b.kms_key_id == _k.kms_key_id),
+        ~sa.exists().where(_l.object_id == _o.id, _l.kms_key_id == _k.kms_key_id),
+        ~sa.exists().where(_b.object_id == _o.id, _b.kms_key_id == _k.kms_key_id),
     ),
     "it is shredded, and still has bytes, a data key or the place of a whole one": _faulty_objects(
         _IS_SHREDDED,
-        or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO),
+        sa.or_(_HAS_WRAP, _o.is_current, _o.is_inline, _o.stored_size > ZERO),
     ),
     "it is shredded, and its row is left though nothing needs it": _faulty_objects(
         _IS_SHREDDED, ~_IS_REFERRED
     ),
 }
 _UNERASED: Final = paged(
-    select(_o.id, _o.digest, _k.kms_key_id)
+    sa.select(_o.id, _o.digest, _k.kms_key_id)
     .select_from(kms_keys)
     .join(blob_object_keys, _k.kms_key_id == _m.id)
     .join(blob_objects, _o.id == _k.object_id)
-    .where(text("kms_keys.state = 'deleted'"), _k.wrapped_data_key.is_not(None))
+    .where(sa.text("kms_keys.state = 'deleted'"), _k.wrapped_data_key.is_not(None))
 )
 _WRAPS: Final = paged(
-    select(
+    sa.select(
         _k.object_id,
         _k.kms_key_id,
         _k.account_id,
@@ -140,19 +128,19 @@ _WRAPS: Final = paged(
     .join(blob_objects, _o.id == _k.object_id)
     .join(kms_keys, _m.id == _k.kms_key_id)
     .where(
-        tuple_(_k.object_id, _k.kms_key_id)
-        > tuple_(bindparam("after_object"), bindparam("after_key")),
+        sa.tuple_(_k.object_id, _k.kms_key_id)
+        > sa.tuple_(sa.bindparam("after_object"), sa.bindparam("after_key")),
         _k.wrapped_data_key.is_not(None),
-        _m.state == text("'enabled'"),
+        _m.state == sa.text("'enabled'"),
     )
     .order_by(_k.object_id, _k.kms_key_id)
 )
 _IS_WRAP: Final = Statement(
-    select(_k.object_id)
+    sa.select(_k.object_id)
     .join(blob_objects, _o.id == _k.object_id)
     .where(
         given(_k.object_id, _k.kms_key_id),
-        _k.wrapped_data_key == bindparam("wrapped"),
+        _k.wrapped_data_key == sa.bindparam("wrapped"),
         given(_o.stored_id),
     )
 )

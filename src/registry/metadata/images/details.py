@@ -38,8 +38,7 @@ class TagStatus(Enum):
 class ImageRow(NamedTuple):
     """An image: a manifest of one repository.
 
-    Annotations, which may be megabytes, lie before `pushed_at` in a row, and SQLite walks through
-    them: read images by a `Large` query.
+    Its row also has annotations, which may be megabytes: read images by a `Large` query.
     """
 
     id: str
@@ -77,13 +76,10 @@ def _newest() -> Select[Any]:
 
 _IS_TAGGED: Final = _m.tag_count > ZERO  # both repeat the partial index's condition
 _IS_UNTAGGED: Final = _m.tag_count == ZERO
-_LIST_ANY: Final = Statement(page_planned_once(_newest()))
-_LIST_TAGGED: Final = Statement(page_planned_once(_newest().where(_IS_TAGGED)))
-_LIST_UNTAGGED: Final = Statement(page_planned_once(_newest().where(_IS_UNTAGGED)))
 _LIST: Final = {
-    TagStatus.ANY: _LIST_ANY,
-    TagStatus.TAGGED: _LIST_TAGGED,
-    TagStatus.UNTAGGED: _LIST_UNTAGGED,
+    TagStatus.ANY: Statement(page_planned_once(_newest())),
+    TagStatus.TAGGED: Statement(page_planned_once(_newest().where(_IS_TAGGED))),
+    TagStatus.UNTAGGED: Statement(page_planned_once(_newest().where(_IS_UNTAGGED))),
 }
 _BY_IDS: Final = Statement(_images().where(_m.id.in_(listed("ids"))))
 _BY_DIGEST: Final = Statement(_images().where(given(_m.digest)))

@@ -282,7 +282,8 @@ _PUT: Final = Statement(
     )
 )
 _REMOVE: Final = Statement(image_pins.delete().where(_of_image, given(_p.name)))
-_FORGET: Final = deletion(_p.expires_at, _p.expires_at.is_not(None))  # for the partial index
+forget_expired: Final = deletion(_p.expires_at, _p.expires_at.is_not(None))  # for the index
+"""Delete expired pins."""
 
 
 def list_unexpired_pins(
@@ -300,8 +301,3 @@ def upsert_pin(tx: Connection, pin: Pin) -> None:
 def remove_pin(tx: Connection, repository_id: str, manifest_id: str, name: str) -> None:
     """Remove a pin, expired or not."""
     tx.execute(_REMOVE, repository_id=repository_id, manifest_id=manifest_id, name=name)
-
-
-def forget_expired(tx: Connection, now: int) -> int:
-    """Delete a batch of the expired pins; return how many."""
-    return tx.execute(_FORGET, before=now)

@@ -11,10 +11,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Select, and_, bindparam, func, select, text, tuple_
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import ONE, count, given, value
+from cloudcore.db.rows import ONE, ZERO, count, given, insert_rows, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import (
     deleted_manifest_blobs,
@@ -30,7 +29,7 @@ from registry.metadata.tables import (
     repositories,
     repository_blobs,
 )
-from registry.metadata.tags.deleted import SoftDeletion, remove_detached
+from registry.metadata.tags.deleted import SoftDeletion, deletion_of, remove_detached
 
 _d = deleted_manifests.c
 _m = manifests.c
@@ -40,6 +39,8 @@ _LAST: Final = 2**62
 """Sorts after every moment, in microseconds."""
 _SAME: Final = tuple(column.name for column in _m if column.name in _d)
 """The columns a manifest and its tombstone share."""
+_OF_BLOB: Final = ("digest", "object_id", "account_id", "size", "kms_key_id")
+"""The columns a link and a blob of a tombstone share."""
 
 
 class Tombstone(NamedTuple):
@@ -66,15 +67,10 @@ class Tombstone(NamedTuple):
 
 
 _SOFT_DELETE: Final = Statement(
-    deleted_manifests.insert().from_select(
-        [*_SAME, "tags", "deleted_at", "deleted_by", "deleted_by_source", "restorable_until"],
+    insert_rows(
+        deleted_manifests,
         select(
-            *(_m[name] for name in _SAME),
-            value("tags", _d.tags),
-            value("now", _d.deleted_at),
-            value("principal", _d.deleted_by),
-            value("source", _d.deleted_by_source),
-            value("restorable_until", _d.restorable_until),
+            *(_m[name] for name in _SAME), value("tags", _d.tags), *deletion_of(deleted_manifests)
         ).where(_m.id == bindparam("manifest_id")),
     )
 )
@@ -82,16 +78,9 @@ _LINKED: Final = and_(
     _l.repository_id == manifest_blobs.c.repository_id, _l.digest == manifest_blobs.c.digest
 )
 _HOLD_OBJECTS: Final = Statement(
-    deleted_manifest_blobs.insert().from_select(
-        ["manifest_id", "digest", "object_id", "account_id", "size", "kms_key_id"],
-        select(
-            manifest_blobs.c.manifest_id,
-            _l.digest,
-            _l.object_id,
-            _l.account_id,
-            _l.size,
-            _l.kms_key_id,
-        )
+    insert_rows(
+        deleted_manifest_blobs,
+        select(manifest_blobs.c.manifest_id, *(_l[name] for name in _OF_BLOB))
         .join(repository_blobs, _LINKED)
         .where(manifest_blobs.c.manifest_id.in_(listed("ids"))),
     )
@@ -104,12 +93,12 @@ _OBJECTS_TO_HOLD: Final = Statement(
     .distinct()
 )
 _KEEP_CHILDREN: Final = Statement(
-    deleted_manifest_children.insert().from_select(
-        ["manifest_id", "child_digest", "is_missing"],
+    insert_rows(
+        deleted_manifest_children,
         select(
-            manifest_children.c.parent_id,
+            manifest_children.c.parent_id.label("manifest_id"),
             manifest_children.c.child_digest,
-            manifest_children.c.child_id.is_(None),
+            manifest_children.c.child_id.is_(None).label("is_missing"),
         ).where(manifest_children.c.parent_id.in_(listed("ids"))),
     )
 )
@@ -156,42 +145,27 @@ _UNCONDEMN_OBJECTS: Final = Statement(
     .values(state=text("'live'"), condemned_at=text("NULL"))
 )
 _RELINK: Final = Statement(
-    insert(repository_blobs)
-    .from_select(
-        [
-            "repository_id",
-            "digest",
-            "account_id",
-            "object_id",
-            "size",
-            "kms_key_id",
-            "manifest_refs",
-            "touched_at",
-        ],
+    insert_rows(
+        repository_blobs,
         select(
             _d.repository_id,
-            _b.digest,
-            _b.account_id,
-            _b.object_id,
-            _b.size,
-            _b.kms_key_id,
-            text("0"),
-            value("now", _l.touched_at),
+            *(_b[name] for name in _OF_BLOB),
+            ZERO.label("manifest_refs"),
+            value("now", _l.touched_at).label("touched_at"),
         )
         .join(deleted_manifests, _d.id == _b.manifest_id)
         .where(given(_b.manifest_id))
         .order_by(_b.digest),
-    )
-    .on_conflict_do_update(
+    ).on_conflict_do_update(
         index_elements=["repository_id", "digest"], set_={"touched_at": bindparam("now")}
     )
 )
 _UNDELETE: Final = Statement(
-    manifests.insert().from_select(
-        [*_SAME, "restored_at"],
-        select(*(_d[name] for name in _SAME), value("now", _m.restored_at)).where(
-            _d.id == bindparam("manifest_id")
-        ),
+    insert_rows(
+        manifests,
+        select(
+            *(_d[name] for name in _SAME), value("now", _m.restored_at).label("restored_at")
+        ).where(_d.id == bindparam("manifest_id")),
     )
 )
 _REMOVE: Final = Statement(deleted_manifests.delete().where(_d.id == bindparam("manifest_id")))

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from sqlalchemy import bindparam, func, or_, select, text
 from sqlalchemy.dialects.postgresql import insert
 
-from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import bound, deletion, find_one, given, insert_or_change
 from cloudcore.db.statement import Statement
@@ -52,7 +51,8 @@ _END: Final = Statement(upstream_lookups.delete().where(_KEY))
 _FORGET_ABSENT: Final = Statement(
     upstream_lookups.delete().where(given(_u.rule_id), _u.absent_until.is_not(None))
 )
-_FORGET: Final = deletion(_u.ends_at)
+forget_lookups: Final = deletion(_u.ends_at)
+"""Delete expired claims and absences."""
 
 
 def begin_fetch(
@@ -96,11 +96,6 @@ def is_absent(tx: Connection, rule_id: str, repository: str, reference: str, now
 def forget_absences(tx: Connection, rule_id: str) -> None:
     """Delete the absences of a rule's upstream."""
     tx.execute(_FORGET_ABSENT, rule_id=rule_id)
-
-
-def forget_lookups(tx: Connection, now: int) -> int:
-    """Delete a batch of expired claims and absences; return how many rows."""
-    return tx.execute(_FORGET, before=now)
 
 
 _t = tags.c
@@ -170,7 +165,7 @@ def mark_stale(tx: Connection, repository_id: str, tag: str, until: int) -> int 
 
 
 _c = cached_referrers.c
-_KEPT: Final = 7 * 24 * 3600 * MICROSECONDS
+_KEPT_SECONDS: Final = 7 * 24 * 3600
 """For how long an answer is kept that is no longer fresh: the upstream may be down."""
 
 
@@ -188,7 +183,8 @@ _FIND: Final = Statement(
 _PUT: Final = Statement(
     insert_or_change(cached_referrers, ("repository_id", "subject", *CachedReferrers._fields))
 )
-_FORGET_REFERRERS: Final = deletion(_c.fresh_until)
+forget_referrers: Final = deletion(_c.fresh_until, kept_seconds=_KEPT_SECONDS)
+"""Delete indexes that nobody has read for long."""
 
 
 def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedReferrers | None:
@@ -199,11 +195,6 @@ def find_referrers(tx: Connection, repository_id: str, subject: str) -> CachedRe
 def put_referrers(tx: Connection, repository_id: str, subject: str, new: CachedReferrers) -> None:
     """Insert or replace an index of referrers; the repository is locked."""
     tx.execute(_PUT, repository_id=repository_id, subject=subject, **new._asdict())
-
-
-def forget_referrers(tx: Connection, now: int) -> int:
-    """Delete a batch of indexes that nobody has read for long; return how many."""
-    return tx.execute(_FORGET_REFERRERS, before=now - _KEPT)
 
 
 MAX_BYTES_OF_RULE: Final = 16 * 1024 * 1024
@@ -240,7 +231,8 @@ _KEEP_TAGS: Final = Statement(
 )
 _REMOVE: Final = Statement(upstream_tag_lists.delete().where(_OF_NAME))
 _REMOVE_ALL: Final = Statement(upstream_tag_lists.delete().where(given(_lists.rule_id)))
-_FORGET_TAGS: Final = deletion(_lists.fresh_until)
+forget_tags: Final = deletion(_lists.fresh_until, kept_seconds=_KEPT_SECONDS)
+"""Delete lists that nobody has read for long."""
 _ROW_BYTES: Final = 512
 """The approximate size of a list without its names, in bytes."""
 
@@ -269,8 +261,3 @@ def remove_tags(tx: Connection, rule_id: str, repository: str) -> None:
 def remove_lists(tx: Connection, rule_id: str) -> None:
     """Delete the lists of tags of all repositories of a rule."""
     tx.execute(_REMOVE_ALL, rule_id=rule_id)
-
-
-def forget_tags(tx: Connection, now: int) -> int:
-    """Delete a batch of lists that nobody has read for long; return how many."""
-    return tx.execute(_FORGET_TAGS, before=now - _KEPT)

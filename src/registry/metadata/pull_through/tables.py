@@ -2,177 +2,119 @@
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    CheckConstraint,
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+import sqlalchemy as sa
 
-from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, metadata
-from cloudcore.identity.tables import accounts
-from registry.metadata.control_tables import deleted_manifests
-from registry.metadata.tables import repositories, uploads
+from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key
+from cloudcore.db.tables import columns, indexes, refers, table, unique_index
+from registry.metadata import control_tables as _tables  # noqa: F401 - foreign keys refer to them
 
-pull_through_cache_rules = Table(
+pull_through_cache_rules = table(
     "pull_through_cache_rules",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
+    refers("account_id", "accounts"),
     # One to three components; no prefix lies within another one of the account.
-    Column("prefix", ByteOrdered, nullable=False),
-    Column("upstream_url", Text, nullable=False),  # an origin
-    Column("upstream_prefix", Text, nullable=False, server_default=text("''")),
-    Column("username", Text),
-    Column("secret_sealed", LargeBinary),
-    Column("tag_ttl_seconds", BigInteger, nullable=False),
-    Column("negative_ttl_seconds", BigInteger, nullable=False),
-    Column("keep_unpulled_days", BigInteger),  # null: cached images are kept
-    Column("max_bytes", BigInteger),  # null: no limit
-    Column("enabled", Boolean, nullable=False),
-    Column("last_success_at", Moment),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    UniqueConstraint("account_id", "prefix"),
-    CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
+    columns(ByteOrdered, "prefix"),
+    columns(sa.Boolean, "enabled"),
+    columns(sa.BigInteger, "tag_ttl_seconds, negative_ttl_seconds"),
+    columns(sa.BigInteger, "keep_unpulled_days NULL"),  # null: cached images are kept
+    columns(sa.BigInteger, "max_bytes NULL"),  # null: no limit
+    columns(Moment, "last_success_at NULL, created_at, updated_at"),
+    columns(sa.Text, "upstream_url, upstream_prefix DEFAULT '', username NULL"),
+    columns(sa.LargeBinary, "secret_sealed NULL"),
+    sa.UniqueConstraint("account_id", "prefix"),
+    sa.CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
 )
 
 # The blobs that are being fetched from upstreams: one fetch per account, upstream and digest.
-blob_fills = Table(
+blob_fills = table(
     "blob_fills",
-    metadata,
-    Column("account_id", ForeignKey(accounts.c.id), primary_key=True),
+    refers("account_id KEY", "accounts"),
     # Of the rule, its upstream and the blob's digest (`services.pull_through.fill_source`).
-    Column("digest", DigestText, primary_key=True),
+    columns(DigestText, "digest KEY"),
     # That stages the bytes; its end is the end of the fill.
-    Column("upload_id", ForeignKey(uploads.c.id, ondelete="CASCADE"), nullable=False),
+    refers("upload_id", "uploads", "CASCADE"),
     # Of the blob; null: the upstream has not told, or the bytes are not staged in a file.
-    Column("size", BigInteger),
-    Index("uq_blob_fills_upload_id", "upload_id", unique=True),
+    columns(sa.BigInteger, "size NULL"),
+    unique_index("upload_id", "upload_id"),
 )
 
 # Totals since the rule was created; a row comes with the first pull.
-pull_through_stats = Table(
+pull_through_stats = table(
     "pull_through_stats",
-    metadata,
-    Column(
-        "rule_id", ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"), primary_key=True
-    ),
-    Column("pulls", BigInteger, nullable=False),
-    Column("misses", BigInteger, nullable=False),
-    Column("fetched_bytes", BigInteger, nullable=False),
-    Column("served_bytes", BigInteger, nullable=False),
+    refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
+    columns(sa.BigInteger, "pulls, misses, fetched_bytes, served_bytes"),
 )
 
-
 # A row comes with the first failure, or the first limit that the upstream tells.
-upstream_states = Table(
+upstream_states = table(
     "upstream_states",
-    metadata,
-    Column(
-        "rule_id",
-        Id,
-        ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("paused_until", Moment),  # null: it may be asked
-    Column("pause_code", String(32)),  # of the fault for which it is left alone
-    Column("failures", Integer, nullable=False),  # in a row, at most one per second
-    Column("failed_at", Moment),
-    Column("rate_limit", BigInteger),
-    Column("rate_remaining", BigInteger),
-    Column("rate_window_seconds", BigInteger),
-    Column("rate_at", Moment),
-    Column("accepted_repository", ByteOrdered),  # for which the rule's credential was accepted
-    Column("accepted_at", Moment),
+    refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
+    # For which the rule's credential was accepted.
+    columns(ByteOrdered, "accepted_repository NULL"),
+    columns(sa.String(32), "pause_code NULL"),  # of the fault for which it is left alone
+    columns(sa.Integer, "failures"),  # in a row, at most one per second
+    columns(sa.BigInteger, "rate_limit NULL, rate_remaining NULL, rate_window_seconds NULL"),
+    columns(Moment, "paused_until NULL"),  # null: it may be asked
+    columns(Moment, "failed_at NULL, rate_at NULL, accepted_at NULL"),
 )
 
 # A fault of one code is one row, counted.
-upstream_faults = Table(
+upstream_faults = table(
     "upstream_faults",
-    metadata,
-    Column(
-        "rule_id",
-        Id,
-        ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"),
-        primary_key=True,
-    ),
-    Column("code", String(32), primary_key=True),
-    Column("message", Text, nullable=False),
-    Column("stage", String(16), nullable=False),
-    Column("http_status", Integer),
-    Column("first_at", Moment, nullable=False),
-    Column("last_at", Moment, nullable=False),
-    Column("occurrences", BigInteger, nullable=False),
+    refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
+    columns(sa.String(32), "code KEY"),
+    columns(sa.String(16), "stage"),
+    columns(sa.Integer, "http_status NULL"),
+    columns(sa.BigInteger, "occurrences"),
+    columns(Moment, "first_at, last_at"),
+    columns(sa.Text, "message"),
 )
 
-
 # Blobs that a cached manifest lists and its repository does not link yet.
-missing_blobs = Table(
+missing_blobs = table(
     "missing_blobs",
-    metadata,
-    Column("manifest_id", Id, primary_key=True),
-    Column("digest", DigestText, primary_key=True),  # as listed, of any algorithm
-    Column("repository_id", Id, nullable=False),
-    Column("size", BigInteger, nullable=False),  # as listed
+    columns(Id, "manifest_id KEY, repository_id"),
+    columns(DigestText, "digest KEY"),  # as listed, of any algorithm
+    columns(sa.BigInteger, "size"),  # as listed
     foreign_key("manifests", ondelete="CASCADE", manifest_id="id", repository_id="repository_id"),
-    Index(None, "digest", "repository_id"),
+    indexes("digest, repository_id"),
 )
 
 # The same of deleted manifests, for their restoration.
-deleted_missing_blobs = Table(
+deleted_missing_blobs = table(
     "deleted_missing_blobs",
-    metadata,
-    Column("manifest_id", ForeignKey(deleted_manifests.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("digest", DigestText, primary_key=True),
-    Column("size", BigInteger, nullable=False),
+    refers("manifest_id KEY", "deleted_manifests", "CASCADE"),
+    columns(DigestText, "digest KEY"),
+    columns(sa.BigInteger, "size"),
 )
 
 # What is known of a reference at an upstream while there is no manifest of it here.
-upstream_lookups = Table(
+upstream_lookups = table(
     "upstream_lookups",
-    metadata,
-    Column(
-        "rule_id", ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"), primary_key=True
-    ),
-    Column("repository", ByteOrdered, primary_key=True),  # its name, which need not exist
-    Column("reference", ByteOrdered, primary_key=True),
-    Column("fetching_until", Moment),  # one process is fetching it
-    Column("absent_until", Moment),  # the upstream does not have it
-    # Of the two the later one; then the row is forgotten.
-    Column("ends_at", Moment, nullable=False, index=True),
+    refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
+    columns(ByteOrdered, "repository KEY, reference KEY"),  # the repository need not exist
+    columns(Moment, "fetching_until NULL"),  # one process is fetching it
+    columns(Moment, "absent_until NULL"),  # the upstream does not have it
+    columns(Moment, "ends_at"),  # of the two the later one; then the row is forgotten
+    indexes("ends_at"),
 )
 
 # What an upstream told of the referrers of a manifest.
-cached_referrers = Table(
+cached_referrers = table(
     "cached_referrers",
-    metadata,
-    Column("repository_id", ForeignKey(repositories.c.id, ondelete="CASCADE"), primary_key=True),
-    Column("subject", DigestText, primary_key=True),
-    Column("body", LargeBinary, nullable=False),  # an index
-    Column("checked_at", Moment, nullable=False),
-    Column("fresh_until", Moment, nullable=False, index=True),
+    refers("repository_id KEY", "repositories", "CASCADE"),
+    columns(DigestText, "subject KEY"),
+    columns(Moment, "checked_at, fresh_until"),
+    columns(sa.LargeBinary, "body"),  # an index
+    indexes("fresh_until"),
 )
 
 # What an upstream told of the tags of a repository, which need not exist here.
-upstream_tag_lists = Table(
+upstream_tag_lists = table(
     "upstream_tag_lists",
-    metadata,
-    Column(
-        "rule_id", ForeignKey(pull_through_cache_rules.c.id, ondelete="CASCADE"), primary_key=True
-    ),
-    Column("repository", ByteOrdered, primary_key=True),
-    Column("names", LargeBinary, nullable=False),  # in byte order, one a line
-    Column("is_whole", Boolean, nullable=False),
-    Column("checked_at", Moment, nullable=False),
-    Column("fresh_until", Moment, nullable=False, index=True),
+    refers("rule_id KEY", "pull_through_cache_rules", "CASCADE"),
+    columns(ByteOrdered, "repository KEY"),
+    columns(sa.Boolean, "is_whole"),
+    columns(Moment, "checked_at, fresh_until"),
+    columns(sa.LargeBinary, "names"),  # in byte order, one a line
+    indexes("fresh_until"),
 )

@@ -1,4 +1,4 @@
-"""Repositories with all their settings: insert, list, update and soft-delete them."""
+"""Repositories with all their settings: list, update and soft-delete them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 from sqlalchemy import Select, and_, bindparam, case, exists, func, literal_column, select
-from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
 from cloudcore.db.rows import ONE, ZERO, bound, count, given
 from cloudcore.db.statement import Statement, paged
 from cloudcore.identity.tables import accounts
 from cloudcore.kms.rows import kms_keys
-from cloudcore.quotas.limits import limit_query
 from registry.metadata.encryption_bindings import OF_ACCOUNT, OF_PLATFORM, BindingSource, BoundKey
-from registry.metadata.quotas import check_added
-from registry.metadata.repositories.folders import add_to_folders, count_in, take_from_folders
-from registry.metadata.repositories.repository import Repository
+from registry.metadata.repositories.folders import count_in, take_from_folders
+from registry.metadata.repositories.repository import NewRepository, Repository
 from registry.metadata.tables import (
     encryption_bindings,
     manifests,
@@ -28,7 +25,6 @@ from registry.metadata.tables import (
     uploads,
 )
 from registry.metadata.tags.deleted import SoftDeletion
-from registry.quotas import REPOSITORIES
 
 _r = repositories.c
 _END: Final = "\x7f"
@@ -59,16 +55,6 @@ class RepositoryDetails(NamedTuple):
     key_source: BindingSource
     key: BoundKey | None
     """The key that seals new blobs, or None if the account has no keys."""
-
-
-class NewRepository(NamedTuple):
-    """The settings of a repository that its owner chooses; the name cannot change later."""
-
-    name: str
-    description: str | None
-    tags: Mapping[str, str]
-    tag_mutability: str
-    immutable_tag_exclusions: Sequence[str]
 
 
 class NameRange(NamedTuple):
@@ -161,21 +147,6 @@ def _columns() -> Select[Any]:
 
 
 _IN_RANGE: Final = and_(_r.name >= bindparam("first"), _r.name <= bindparam("last"))
-_ADD: Final = Statement(
-    insert(repositories)
-    .values(
-        bound(
-            (
-                *("id", "account_id", "name", "description", "tags", "tag_mutability"),
-                *("immutable_tag_exclusions", "source", "created_at", "updated_at"),
-            )
-        )
-    )
-    .on_conflict_do_nothing(
-        index_elements=["account_id", "name"], index_where=_r.deleted_at.is_(None)
-    )
-    .returning(limit_query(REPOSITORIES))
-)
 _FIND: Final = Statement(_columns().where(given(_r.id)))
 _LIST: Final = paged(_columns().where(_IN_RANGE).order_by(_r.name))
 _COUNT: Final = Statement(
@@ -186,13 +157,7 @@ _COUNT: Final = Statement(
 _UPDATE: Final = Statement(
     repositories.update()
     .where(_r.id == bindparam("repository_id"))
-    .values(
-        description=bindparam("new_description"),
-        tags=bindparam("new_tags"),
-        tag_mutability=bindparam("mutability"),
-        immutable_tag_exclusions=bindparam("exclusions"),
-        updated_at=bindparam("now"),
-    )
+    .values(bound(NewRepository._fields[1:]) | {"updated_at": bindparam("now")})
 )
 _DELETE: Final = Statement(
     repositories.update()
@@ -210,39 +175,6 @@ _END_UPLOADS: Final = Statement(
     .where(uploads.c.repository_id == bindparam("repository"))
     .values(expires_at=bindparam("now"))
 )
-
-
-def add_repository(
-    tx: Connection,
-    repository_id: str,
-    account_id: str,
-    new: NewRepository,
-    now: int,
-    *,
-    source: str = "user",
-) -> bool:
-    """Insert the repository; return False if the name is taken.
-
-    Raise `QuotaExceeded` if the account has as many repositories as it may.
-    """
-    added = tx.row(
-        _ADD,
-        id=repository_id,
-        account_id=account_id,
-        name=new.name,
-        description=new.description,
-        tags=_text(new.tags),
-        tag_mutability=new.tag_mutability,
-        immutable_tag_exclusions=_text(new.immutable_tag_exclusions),
-        source=source,
-        created_at=now,
-        updated_at=now,
-    )
-    if added is None:
-        return False
-    check_added(tx, account_id, REPOSITORIES, added[0], 1, now)
-    add_to_folders(tx, account_id, new.name)
-    return True
 
 
 def find_repository_details(
@@ -278,15 +210,9 @@ def store_repository_settings(
     tx: Connection, repository_id: str, changed: NewRepository, now: int
 ) -> None:
     """Update a repository's settings, except its name."""
-    tx.execute(
-        _UPDATE,
-        repository_id=repository_id,
-        new_description=changed.description,
-        new_tags=_text(changed.tags),
-        mutability=changed.tag_mutability,
-        exclusions=_text(changed.immutable_tag_exclusions),
-        now=now,
-    )
+    values = changed.values()
+    del values["name"]
+    tx.execute(_UPDATE, repository_id=repository_id, **values, now=now)
 
 
 def mark_deleted(tx: Connection, repository: Repository, deletion: SoftDeletion) -> None:
@@ -294,10 +220,6 @@ def mark_deleted(tx: Connection, repository: Repository, deletion: SoftDeletion)
     tx.execute(_DELETE, repository_id=repository.id, **deletion._asdict())
     tx.execute(_END_UPLOADS, repository=repository.id, now=deletion.now)
     take_from_folders(tx, repository.account_id, repository.name)
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()
 
 
 def _details(row: Row) -> RepositoryDetails:

@@ -6,17 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-from sqlalchemy import (
-    ColumnElement,
-    ScalarSelect,
-    Table,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    select,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection
@@ -31,19 +21,19 @@ _v = policy_revisions.c
 Kind = Literal["resource", "lifecycle"]
 
 
-def first_revision(kind: Kind) -> ColumnElement[int]:
+def first_revision(kind: Kind) -> sa.ColumnElement[int]:
     """Return the SQL expression of a new policy's revision; it binds ``repository_id``."""
-    last: ScalarSelect[int] = (
-        select(_v.revision)
+    last: sa.ScalarSelect[int] = (
+        sa.select(_v.revision)
         .where(given(_v.repository_id), _v.kind == _literal(kind))
         .scalar_subquery()
     )
-    return func.coalesce(last, ZERO) + ONE
+    return sa.func.coalesce(last, ZERO) + ONE
 
 
-def keep_revision(kind: Kind, policies: Table) -> Statement:
+def keep_revision(kind: Kind, policies: sa.Table) -> Statement:
     """Return the statement that saves a deleted policy's revision; it binds ``repository_id``."""
-    of_policy = select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
+    of_policy = sa.select(policies.c.repository_id, _literal(kind), policies.c.revision).where(
         given(policies.c.repository_id)
     )
     kept = insert(policy_revisions).from_select(["repository_id", "kind", "revision"], of_policy)
@@ -57,8 +47,8 @@ def keep_revision(kind: Kind, policies: Table) -> Statement:
 _KINDS: Final = {"resource": "'resource'", "lifecycle": "'lifecycle'"}
 
 
-def _literal(kind: Kind) -> ColumnElement[str]:
-    return literal_column(_KINDS[kind])
+def _literal(kind: Kind) -> sa.ColumnElement[str]:
+    return sa.literal_column(_KINDS[kind])
 
 
 _p = resource_policies.c
@@ -93,7 +83,7 @@ class RepositoryAccess(NamedTuple):
 _new = insert(resource_policies).values(
     **bound(("repository_id", "document", "principal_ids", "visibility")),
     revision=first_revision("resource"),
-    updated_at=bindparam("now"),
+    updated_at=sa.bindparam("now"),
 )
 _PUT: Final = Statement(
     _new.on_conflict_do_update(
@@ -102,29 +92,29 @@ _PUT: Final = Statement(
             "document": _new.excluded.document,
             "principal_ids": _new.excluded.principal_ids,
             "visibility": _new.excluded.visibility,
-            "revision": _p.revision + text("1"),
+            "revision": _p.revision + sa.text("1"),
             "updated_at": _new.excluded.updated_at,
         },
     )
 )
 _FIND: Final = Statement(
-    select(_p.document, _p.revision, _p.updated_at).where(given(_p.repository_id))
+    sa.select(_p.document, _p.revision, _p.updated_at).where(given(_p.repository_id))
 )
 _KEEP_REVISION: Final = keep_revision("resource", resource_policies)
 _REMOVE: Final = Statement(resource_policies.delete().where(given(_p.repository_id)))
 _TARGET: Final = Statement(
-    select(accounts.c.id, repositories.c.id, _p.document, _p.principal_ids)
+    sa.select(accounts.c.id, repositories.c.id, _p.document, _p.principal_ids)
     .select_from(accounts)
     .outerjoin(
         repositories,
-        and_(
+        sa.and_(
             repositories.c.account_id == accounts.c.id,
             given(repositories.c.name),
             repositories.c.deleted_at.is_(None),
         ),
     )
     .outerjoin(resource_policies, _p.repository_id == repositories.c.id)
-    .where(given(accounts.c.handle), accounts.c.status == text("'active'"))
+    .where(given(accounts.c.handle), accounts.c.status == sa.text("'active'"))
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,6 +25,24 @@ _r = repositories.c
 
 PULL_THROUGH_CACHE: Final = "pull_through_cache"
 """The source of a repository that the pull-through cache fills."""
+
+
+class NewRepository(NamedTuple):
+    """The settings of a repository that its owner chooses; the name cannot change later."""
+
+    name: str
+    description: str | None
+    tags: Mapping[str, str]
+    tag_mutability: str
+    immutable_tag_exclusions: Sequence[str]
+
+    def values(self) -> dict[str, object]:
+        """Return the values of their columns."""
+        encode = msgspec.json.encode
+        tags, exclusions = encode(self.tags), encode(self.immutable_tag_exclusions)
+        documents = {"tags": tags.decode(), "immutable_tag_exclusions": exclusions.decode()}
+        return self._asdict() | documents
+
 
 IS_NAMED: Final = and_(given(accounts.c.handle, _r.name), _r.deleted_at.is_(None))
 """It is the live repository ``:name`` of the account ``:handle``."""
@@ -69,7 +87,7 @@ _IS_LIVE: Final = Statement(select(_r.id).where(given(_r.id), _r.deleted_at.is_(
 _ADD: Final = Statement(
     insert(repositories)
     .values(
-        **bound(("id", "account_id", "name", "tag_mutability", "source")),
+        **bound(("id", "account_id", *NewRepository._fields, "source")),
         created_at=bindparam("now"),
         updated_at=bindparam("now"),
     )
@@ -229,6 +247,28 @@ def is_live(tx: Connection, repository_id: str) -> bool:
     return tx.row(_IS_LIVE, id=repository_id) is not None
 
 
+def add_repository(
+    tx: Connection,
+    repository_id: str,
+    account_id: str,
+    new: NewRepository,
+    now: int,
+    *,
+    source: str = "user",
+) -> bool:
+    """Insert the repository; return False if the name is taken.
+
+    Raise `QuotaExceeded` if the account has as many repositories as it may.
+    """
+    of = {"id": repository_id, "account_id": account_id, "source": source}
+    added = tx.row(_ADD, **of, **new.values(), now=now)
+    if added is None:
+        return False
+    check_added(tx, account_id, REPOSITORIES, added[0], 1, now)
+    add_to_folders(tx, account_id, new.name)
+    return True
+
+
 def find_or_add_repository(
     tx: Connection,
     repository_id: str,
@@ -243,23 +283,13 @@ def find_or_add_repository(
 
     Raise `QuotaExceeded` if the account has as many repositories as it may.
     """
+    new = NewRepository(name, None, {}, tag_mutability, ())
     found: Repository | None = None
     while found is None:
-        added = tx.row(
-            _ADD,
-            id=repository_id,
-            account_id=account.id,
-            name=name,
-            tag_mutability=tag_mutability,
-            source=source,
-            now=now,
-        )
-        if added:
-            check_added(tx, account.id, REPOSITORIES, added[0], 1, now)
-            add_to_folders(tx, account.id, name)
+        is_added = add_repository(tx, repository_id, account.id, new, now, source=source)
         found = find_repository(tx, account.handle, name)
         # On PostgreSQL, the one that had the name may have been deleted since.
-        assert found is not None or not added
+        assert found is not None or not is_added
     return found
 
 

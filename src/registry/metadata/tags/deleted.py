@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import bindparam, case, func, select, text
+from sqlalchemy import Label, Table, bindparam, case, func, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, count, find_all, find_one, given, value
+from cloudcore.db.rows import columns, count, find_all, find_one, given, insert_rows, value
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from registry.metadata.control_tables import deleted_tags, tag_events
 from registry.metadata.repositories.repository import lock_repositories
@@ -56,31 +56,36 @@ class SoftDeletion(NamedTuple):
     restorable_until: int
 
 
+def deletion_of(table: Table) -> Sequence[Label[Any]]:
+    """Return the values of a `SoftDeletion` in a row of a table."""
+    c = table.c
+    return [
+        value("now", c.deleted_at).label("deleted_at"),
+        value("principal", c.deleted_by).label("deleted_by"),
+        value("source", c.deleted_by_source).label("deleted_by_source"),
+        value("restorable_until", c.restorable_until).label("restorable_until"),
+    ]
+
+
 _HAS_IMAGE: Final = text("deleted_tags.has_image")
 _IS_DETACHED: Final = text("NOT deleted_tags.has_image")
 _OF_REPOSITORY: Final = given(_d.repository_id)
 _OF_IMAGE: Final = (_OF_REPOSITORY, given(_d.digest))
 _ADD: Final = Statement(
-    deleted_tags.insert().from_select(
-        [
-            *("repository_id", "name", "sequence", "digest", "pushed_digest"),
-            *("created_at", "has_image", "deleted_at", "deleted_by", "deleted_by_source"),
-            "restorable_until",
-        ],
+    insert_rows(
+        deleted_tags,
         select(
             tags.c.repository_id,
             tags.c.name,
             select(func.max(_e.sequence))
             .where(_e.repository_id == tags.c.repository_id, _e.tag == tags.c.name)
-            .scalar_subquery(),
+            .scalar_subquery()
+            .label("sequence"),
             manifests.c.digest,
             tags.c.pushed_digest,
             tags.c.created_at,
             value("has_image", _d.has_image),
-            value("now", _d.deleted_at),
-            value("principal", _d.deleted_by),
-            value("source", _d.deleted_by_source),
-            value("restorable_until", _d.restorable_until),
+            *deletion_of(deleted_tags),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
         .where(given(tags.c.repository_id), tags.c.name.in_(listed("names"))),

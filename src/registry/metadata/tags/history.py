@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, func, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, Select, bindparam, func, literal_column, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import ONE, ZERO, bound, count, find_all, given, value
+from cloudcore.db.rows import ONE, ZERO, bound, count, find_all, given, insert_rows, value
 from cloudcore.db.statement import Statement, listed, page, paged, text_list
 from registry.metadata.control_tables import tag_events
 from registry.metadata.tables import manifests, tags
@@ -81,28 +81,18 @@ _ADD: Final = Statement(
     .inline()
 )
 _ADD_DELETIONS: Final = Statement(
-    tag_events.insert().from_select(
-        [
-            "repository_id",
-            "tag",
-            "ordinal",
-            "action",
-            "previous_digest",
-            "previous_manifest_id",
-            "principal",
-            "source",
-            "occurred_at",
-        ],
+    insert_rows(
+        tag_events,
         select(
             tags.c.repository_id,
-            tags.c.name,
-            _next_ordinal(tags.c.repository_id, tags.c.name),
-            text("'deleted'"),
-            manifests.c.digest,
-            manifests.c.id,
+            tags.c.name.label("tag"),
+            _next_ordinal(tags.c.repository_id, tags.c.name).label("ordinal"),
+            literal_column("'deleted'").label("action"),
+            manifests.c.digest.label("previous_digest"),
+            manifests.c.id.label("previous_manifest_id"),
             value("principal", _e.principal),
             value("source", _e.source),
-            value("now", _e.occurred_at),
+            value("now", _e.occurred_at).label("occurred_at"),
         )
         .join(manifests, manifests.c.id == tags.c.manifest_id)
         .where(tags.c.manifest_id.in_(listed("ids")))

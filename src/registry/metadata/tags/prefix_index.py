@@ -7,16 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Column,
-    ColumnElement,
-    Exists,
-    bindparam,
-    literal_column,
-    select,
-    tuple_,
-    union_all,
-)
+import sqlalchemy as sa
 
 from cloudcore.db.base import Connection
 from cloudcore.db.rows import ONE, ZERO, find_one, given, value
@@ -59,13 +50,13 @@ class PrefixChange(NamedTuple):
     after: PointedImage | None
 
 
-_in_range = (_t.name >= bindparam("first"), _t.name <= bindparam("last"))
+_in_range = (_t.name >= sa.bindparam("first"), _t.name <= sa.bindparam("last"))
 
 
-def _has_tag(manifest_id: Column[Any]) -> Exists:
-    one: ColumnElement[int] = ONE
+def _has_tag(manifest_id: sa.Column[Any]) -> sa.Exists:
+    one: sa.ColumnElement[int] = ONE
     return (
-        select(one)
+        sa.select(one)
         .where(_t.manifest_id == manifest_id, *_in_range)
         # Look up the tags of each image; without a limit the planner may join all tags.
         .limit(one)
@@ -75,7 +66,7 @@ def _has_tag(manifest_id: Column[Any]) -> Exists:
 
 
 _CHANGES: Final = paged(
-    select(
+    sa.select(
         _e.sequence,
         _e.occurred_at,
         _e.tag,
@@ -84,29 +75,29 @@ _CHANGES: Final = paged(
         _e.manifest_id,
         _has_tag(_e.manifest_id),
     )
-    .where(given(_e.repository_id), _e.sequence >= bindparam("since"))
+    .where(given(_e.repository_id), _e.sequence >= sa.bindparam("since"))
     .order_by(_e.sequence)
 )
 # A position in the index on (repository_id, sequence). With a plain condition on the repository,
 # PostgreSQL may scan the events of all repositories backwards to the last one of this.
-_end = tuple_(value("repository_id", _e.repository_id), literal_column(str(2**62)))
+_end = sa.tuple_(value("repository_id", _e.repository_id), sa.literal_column(str(2**62)))
 _last = (
-    select(_e.repository_id, _e.sequence, _e.occurred_at)
-    .where(tuple_(_e.repository_id, _e.sequence) < _end)
+    sa.select(_e.repository_id, _e.sequence, _e.occurred_at)
+    .where(sa.tuple_(_e.repository_id, _e.sequence) < _end)
     .order_by(_e.repository_id.desc(), _e.sequence.desc())
     .limit(ONE)
     .offset(ZERO)
     .subquery("last")
 )
 _LAST: Final = Statement(
-    select(_last.c.sequence, _last.c.occurred_at).where(given(_last.c.repository_id))
+    sa.select(_last.c.sequence, _last.c.occurred_at).where(given(_last.c.repository_id))
 )
 _ALL: Final = Statement(
-    union_all(
-        select(literal_column("NULL"), _last.c.sequence, _last.c.occurred_at).where(
+    sa.union_all(
+        sa.select(sa.literal_column("NULL"), _last.c.sequence, _last.c.occurred_at).where(
             given(_last.c.repository_id)
         ),
-        select(_t.manifest_id, literal_column("NULL"), literal_column("NULL")).where(
+        sa.select(_t.manifest_id, sa.literal_column("NULL"), sa.literal_column("NULL")).where(
             given(_t.repository_id), *_in_range
         ),
     )

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection, Database, Row
 from registry.metadata import lifecycle_policies as rows
+from registry.metadata.images.details import ImageRow, find_images
 from registry.metadata.images.manifests import blobs_of
-from registry.metadata.lifecycle_policies import ShownImage
 from registry.services.lifecycle.rules import CompiledPolicy, policy_of
 from registry.services.lifecycle.scan import SELECTING, read_all
 from registry.services.lifecycle.selection import Expired, Selection, select
@@ -90,8 +90,7 @@ class Preview(NamedTuple):
 class ExpiringImage(NamedTuple):
     """An image that would expire."""
 
-    image: ShownImage
-    tags: list[str]
+    image: ImageRow
     priority: int
     """Of the rule that expires it or its subject."""
     expires_with: str | None
@@ -157,10 +156,7 @@ def read_expiring(
     tx: Connection, repository_id: str, policy: CompiledPolicy, found: Preview, ids: Sequence[str]
 ) -> list[ExpiringImage]:
     """Return those images of a preview that are in `ids` and still exist."""
-    shown = rows.shown_images(tx, repository_id, ids)
-    tags: dict[str, list[str]] = {}
-    for name, image, _ in sorted(rows.tags_of_some(tx, repository_id, ids)):
-        tags.setdefault(image, []).append(name)
+    shown = {image.id: image for image in find_images(tx, repository_id, ids)}
     subjects = [subject for each in ids if (subject := found.expired[each].subject) is not None]
     digests = rows.digests_of(tx, repository_id, subjects)
     expiring = []
@@ -171,7 +167,6 @@ def read_expiring(
             expiring.append(
                 ExpiringImage(
                     shown[each],
-                    tags.get(each, []),
                     policy.rules[rule].priority,
                     None if subject is None else shown[each].subject_digest or digests.get(subject),
                 )

@@ -11,8 +11,8 @@ from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.resource_names import check_tags
 from registry.errors import NameInvalid
 from registry.metadata.repositories import details as rows
-from registry.metadata.repositories.details import NewRepository, RepositoryDetails
-from registry.metadata.repositories.repository import lock_repository
+from registry.metadata.repositories.details import RepositoryDetails
+from registry.metadata.repositories.repository import NewRepository, add_repository, lock_repository
 from registry.oci.reference import MAX_NAME_LENGTH, parse_name
 from registry.services.changes import Change
 from registry.services.encryption_bindings import KeyToBind, bind_key
@@ -43,7 +43,7 @@ def create_repository(
         RepositoryMirrored: the name belongs to a rule of the pull-through cache.
 
     """
-    if not rows.add_repository(tx, repository_id, account_id, new, change.now):
+    if not add_repository(tx, repository_id, account_id, new, change.now):
         raise Conflict("there is a repository of this name", name=new.name)
     check_unmirrored(tx, account_id, new.name)
     repository = lock_repository(tx, repository_id)
