@@ -25,13 +25,8 @@ from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.credentials import hash_of, new_key_id, text_with_id
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.rights import role_trust
 from cloudcore.identity.rights.permissions import load_policies
-from cloudcore.identity.rights.role_trust import (
-    ASSIGNED,
-    find_role_caller,
-    has_permission,
-    verdict_on,
-)
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.service_accounts import find_key_expiry
@@ -257,10 +252,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
     role, refusal = _find_role(tx, asked)
     if source.kind is PrincipalKind.USER:
         is_assigned = role is not None and roles.is_assigned(tx, role.id, source.id)
-        policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
+        policies: tuple[Policy, ...] = (role_trust.ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    role_caller = find_role_caller(tx, source, asked.source_ip, asked.now)
+    role_caller = role_trust.find_role_caller(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
         ctx.asked = TRUST_ACTION, iam_crn(role.account_id, "role", role.name)
@@ -268,13 +263,13 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()
         named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
-        if not has_permission(role_caller, policies, named):
+        if not role_trust.has_permission(role_caller, policies, named):
             if is_known:
                 raise _refused()
             refusal = _refused()
     if role is None:
         raise refusal
-    verdict = verdict_on(role_caller, role, policies)
+    verdict = role_trust.verdict_on(role_caller, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
     if is_known:
@@ -309,7 +304,7 @@ def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | Non
         return role, _unknown() if is_own else _refused()
     if source.account_id is not None:
         return roles.find_named(tx, source.account_id, text), _unknown()
-    assigned = roles.list_assigned_named(tx, source.id, text)
+    assigned = roles.list_assigned_named(tx, source.id, text, 2)
     if len(assigned) > 1:
         raise InvalidInput(
             "several accounts have a role of this name; give its CRN",
