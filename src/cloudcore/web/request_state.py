@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, cast
 
-import msgspec
 from litestar.types import (
     HTTPResponseBodyEvent,
     HTTPResponseStartEvent,
@@ -24,7 +23,7 @@ from litestar.types import (
 from cloudcore.errors import PlatformError
 from cloudcore.web import idempotency
 from cloudcore.web.context import RequestContext
-from cloudcore.web.envelope import render
+from cloudcore.web.envelope import messages
 from cloudcore.web.rate_limits import RateLimitStatus, rate_limit_headers
 from cloudcore.web.route_spec import RouteSpec
 
@@ -77,7 +76,7 @@ class RequestState:
         """Finish head and body before the first byte is sent."""
         if 200 <= start["status"] < 300 and (fault := self._fault()):
             _log.error("%s", fault, extra={"request_id": self.request_id})
-            start, body = self._answer(PlatformError(""))
+            start, body = messages(PlatformError(""), self.request_id)
         context = self.context
         if start["status"] == 403 and context is not None and context.caller is not None:
             context.note_refusal_of(context.caller)
@@ -85,7 +84,9 @@ class RequestState:
             try:
                 await self._keep(context, context.claim, start, body)
             except idempotency.InProgress as taken_over:  # the other attempt's outcome counts
-                start, body = self._answer(taken_over, b"%d" % taken_over.retry_after)
+                start, body = messages(taken_over, self.request_id)
+                when = (b"retry-after", b"%d" % taken_over.retry_after)
+                start["headers"] = [*start["headers"], when]
         spec = self.spec
         if context is not None and spec is not None and not spec.public and start["status"] < 400:
             context.note_answered(spec.family or "")
@@ -115,23 +116,6 @@ class RequestState:
         if spec.idempotent and not context.is_committed:
             return f"{spec.operation} answered without Context.commit"
         return None
-
-    def _answer(
-        self, error: PlatformError, retry_after: bytes | None = None
-    ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
-        """Return an error response, to replace another."""
-        status, content = render(error, self.request_id)
-        body = msgspec.json.encode(content)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-        ]
-        if retry_after is not None:
-            headers.append((b"retry-after", retry_after))
-        return (
-            {"type": "http.response.start", "status": status, "headers": headers},
-            {"type": "http.response.body", "body": body, "more_body": False},
-        )
 
     async def _keep(
         self,

@@ -1,0 +1,80 @@
+"""Declare tables: columns by type, with their checks and indexes in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.schema import SchemaItem
+
+from cloudcore.db.schema import Id, metadata
+
+RowNumber = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+"""Of a key: SQLite assigns numbers only to one of the exact type INTEGER."""
+
+
+def table(
+    name: str, *parts: SchemaItem | Sequence[SchemaItem], has_rowid: bool = True
+) -> sa.Table[Any]:
+    """Return a table and its indexes; its key is the column ``id``, if no column has the word KEY.
+
+    The names of indexes, if they have one, follow the name of the table.
+    """
+    items = [item for part in parts for item in (part if isinstance(part, Sequence) else [part])]
+    if not any(isinstance(item, sa.Column) and item.primary_key for item in items):
+        items.insert(0, _column("id KEY", Id))
+    for item in items:
+        if isinstance(item, sa.Index) and item.name is not None:
+            prefix = "uq" if item.unique else "ix"
+            item.name = sa.quoted_name(f"{prefix}_{name}_{item.name}", None)
+    return sa.Table(name, metadata, *items, sqlite_with_rowid=has_rowid)
+
+
+def columns(kind: Any, listed: str) -> list[sa.Column[Any]]:  # noqa: ANN401 - a type or its class
+    """Return columns of a type, listed as in SQL: ``a KEY, b, c NULL, d DEFAULT 0``.
+
+    Only those with the word NULL may be null.
+    """
+    return [_column(each, kind) for each in listed.split(", ")]
+
+
+def refers(column: str, to: str, ondelete: str | None = None) -> sa.Column[Any]:
+    """Return a column, described as in `columns`, with the id of a row of another table."""
+    return _column(column, Id, sa.ForeignKey(f"{to}.id", ondelete=ondelete))
+
+
+def _column(described: str, *of: Any) -> sa.Column[Any]:  # noqa: ANN401 - its type, a foreign key
+    name, *words = described.split()
+    default = sa.text(words[-1]) if "DEFAULT" in words else None
+    is_key, is_nullable = "KEY" in words, "NULL" in words
+    return sa.Column(name, *of, primary_key=is_key, nullable=is_nullable, server_default=default)
+
+
+def not_negative(listed: str) -> list[sa.CheckConstraint]:
+    """Return the checks that the columns ``a, b`` are not negative."""
+    return [sa.CheckConstraint(f"{each} >= 0", name=each) for each in listed.split(", ")]
+
+
+def indexes(*each: str) -> list[sa.Index]:
+    """Return indexes, each on the columns ``a, b``."""
+    return [sa.Index(None, *listed.split(", ")) for listed in each]
+
+
+def named_index(
+    name: str, listed: str, where: str | None = None, *, is_unique: bool = False
+) -> sa.Index:
+    """Return an index on the columns ``a, b``; with a condition, of the rows alone that meet it."""
+    condition = None if where is None else sa.text(where)
+    return sa.Index(
+        name,
+        *listed.split(", "),
+        unique=is_unique,
+        sqlite_where=condition,
+        postgresql_where=condition,
+    )
+
+
+def unique_index(name: str, listed: str, where: str | None = None) -> sa.Index:
+    """Return an index as `named_index`, of different values."""
+    return named_index(name, listed, where, is_unique=True)
