@@ -18,29 +18,17 @@ def wrong_client() -> errors.Unauthenticated:
     return errors.Unauthenticated("the client is unknown, or its secret is wrong")
 
 
-class InvalidGrant(errors.InvalidInput):
-    """The code or refresh token is wrong, expired, used, or of another client."""
+class OAuthRefused(errors.InvalidInput):
+    """A refusal with a code of its own in RFC 6749 §5.2, such as ``invalid_grant``."""
 
-
-class UnauthorizedClient(errors.InvalidInput):
-    """The client's credential is right, but not allowed for this grant, or suspended."""
-
-
-class UnsupportedGrantType(errors.InvalidInput):
-    """The `grant_type` is not supported."""
-
-
-class InvalidScope(errors.InvalidInput):
-    """A scope was requested, but rights come only from policies."""
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 TABLE: Final[dict[type[errors.PlatformError], tuple[int, str]]] = {
     errors.PlatformError: (500, "server_error"),
     errors.InvalidInput: (400, "invalid_request"),
-    InvalidGrant: (400, "invalid_grant"),
-    UnauthorizedClient: (400, "unauthorized_client"),
-    UnsupportedGrantType: (400, "unsupported_grant_type"),
-    InvalidScope: (400, "invalid_scope"),
     errors.Unauthenticated: (401, "invalid_client"),
     errors.MethodNotAllowed: (405, "invalid_request"),
     errors.PayloadTooLarge: (413, "invalid_request"),
@@ -58,6 +46,8 @@ class OAuthError(ResponseBody):
 def render(error: errors.PlatformError, _request_id: str = "") -> tuple[int, dict[str, str]]:
     """Return the status and body for `error` in OAuth's shape."""
     status, code = next(TABLE[base] for base in type(error).__mro__ if base in TABLE)
+    if isinstance(error, OAuthRefused):
+        code = error.code
     words = "the service failed" if status == 500 else error.message
     return status, {"error": code, "error_description": words}
 

@@ -25,14 +25,8 @@ from cloudcore.errors import AccessDenied
 from cloudcore.identity.credentials import opened_text, sealed_text
 from cloudcore.identity.oauth.forms import Form
 from cloudcore.identity.oauth.sign_in import SignInForm
-from cloudcore.identity.oidc.id_tokens import (
-    KeyMismatch,
-    Profile,
-    key_id_of,
-    lacks_claims,
-    profile_of,
-    verify_id_token,
-)
+from cloudcore.identity.oidc import id_tokens
+from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.oidc.provider import Discovery, Metadata, ProviderClient, ProviderFailed
 from cloudcore.identity.rows.identity_providers import IdentityProvider
 from cloudcore.keyring import Keyring
@@ -161,24 +155,24 @@ async def fetch_profile(
     if status != 200 or not isinstance(token, str):
         raise ProviderFailed(f"it refused its own code with status {status}: {_words(answer)}")
     verify = partial(
-        verify_id_token,
+        id_tokens.verify_id_token,
         token,
         issuer=provider.issuer,
         client_id=provider.client_id,
         nonce=pending.nonce,
         now=now,
     )
-    keys = await discovery.keys(provider.issuer, now, key_id_of(token))
+    keys = await discovery.keys(provider.issuer, now, id_tokens.key_id_of(token))
     try:
         claims = verify(keys)
-    except KeyMismatch:
+    except id_tokens.KeyMismatch:
         newer = await discovery.keys_after_mismatch(provider.issuer, now, keys)
         claims = verify(newer)
     access_token = answer.get("access_token")
     if (
         metadata.userinfo_endpoint
         and isinstance(access_token, str)
-        and lacks_claims(provider, claims)
+        and id_tokens.lacks_claims(provider, claims)
     ):
         if not _BEARER.fullmatch(access_token):  # an error about the header would show it
             raise ProviderFailed("its access token is none that a header can hold")
@@ -188,7 +182,7 @@ async def fetch_profile(
         if told.get("sub") != claims["sub"]:
             raise ProviderFailed("its userinfo endpoint told of another person")
         claims = {**told, **claims}
-    return profile_of(provider, claims)
+    return id_tokens.profile_of(provider, claims)
 
 
 def _basic(client_id: str, secret: str) -> str:

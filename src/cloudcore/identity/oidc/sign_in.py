@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,14 +16,12 @@ from cloudcore.identity.oauth.pages import ProviderChoice, redirect_uri
 from cloudcore.identity.oauth.sessions import new_code
 from cloudcore.identity.oauth.sign_in import SignInForm
 from cloudcore.identity.oidc import flow
-from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.oidc.provider import ProviderFailed
 from cloudcore.identity.rows.identity_providers import (
     IdentityProvider,
     find_provider,
     list_active_providers,
 )
-from cloudcore.identity.rows.issued_tokens import Code
 from cloudcore.identity.rows.users import User
 from cloudcore.identity.services import provider_sign_ins
 from cloudcore.identity.services.identity_providers import open_client_secret
@@ -106,29 +103,16 @@ async def finish(
         )
     except (ProviderFailed, KeyringError) as error:
         raise _failed(provider, error) from None
-    form = pending.form
-    code, row = new_code("", form.destination, form.code_challenge, ctx.clock())
-    user = await ctx.database.write(
-        partial(_sign_in, ctx),
-        provider.id,
-        profile,
-        row,
-        ctx.clock(),
-    )
-    return form, user, code
+    form, signed_in_at = pending.form, ctx.clock()
+    code, row = new_code("", form.destination, form.code_challenge, signed_in_at)
 
+    def sign_in(tx: Connection) -> User:
+        of = ctx.keyring, provider.id, profile, ctx.new_id
+        made = provider_sign_ins.sign_in(tx, *of, row, signed_in_at)
+        record_provider_sign_in(ctx, tx, made)
+        return made.user
 
-def _sign_in(
-    ctx: RequestContext,
-    tx: Connection,
-    provider_id: str,
-    profile: Profile,
-    code: Code,
-    now: int,
-) -> User:
-    made = provider_sign_ins.sign_in(tx, ctx.keyring, provider_id, profile, ctx.new_id, code, now)
-    record_provider_sign_in(ctx, tx, made)
-    return made.user
+    return form, await ctx.database.write(sign_in), code
 
 
 async def _active(ctx: RequestContext, provider_id: str) -> IdentityProvider:
