@@ -16,13 +16,8 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, invalid_field
 from cloudcore.iam.policy import EVERYONE, PolicyKind, policy_of
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rights.simulation import (
-    MAX_ACTIONS,
-    ActionResult,
-    Simulation,
-    evaluate,
-    load_policies_of,
-)
+from cloudcore.identity.rights import simulation
+from cloudcore.identity.rights.simulation import ActionResult, Simulation
 from cloudcore.identity.routes.common import Document, parse_crn
 from cloudcore.identity.rows.accounts import find_account
 from cloudcore.resource_names import Crn, parse_uuid
@@ -45,7 +40,8 @@ class SimulatePolicy(RequestBody):
     principal: _CrnText
     """CRN of a role or service account; ``*`` is a client that has not signed in."""
     actions: Annotated[
-        list[Annotated[str, Meta(max_length=100)]], Meta(min_length=1, max_length=MAX_ACTIONS)
+        list[Annotated[str, Meta(max_length=100)]],
+        Meta(min_length=1, max_length=simulation.MAX_ACTIONS),
     ]
     resource: _CrnText
     """CRN of the resource, which need not exist."""
@@ -90,7 +86,7 @@ async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSi
     source_ip = _address(data.source_ip)
     wanted = await ctx.database.read(_wanted, ctx, data)
     await _authorize(ctx, wanted, data.actions)
-    loaded = await ctx.database.read(load_policies_of, wanted)
+    loaded = await ctx.database.read(simulation.load_policies_of, wanted)
     if wanted.policies is not None:
         for each in loaded.identity or ():
             # As written: an error must not show the id that a handle means.
@@ -98,7 +94,7 @@ async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSi
     now = ctx.clock() if data.time is None else moment_of(data.time)
     results = []
     for action in data.actions:
-        results.append(evaluate(loaded, action, source_ip, now))
+        results.append(simulation.evaluate(loaded, action, source_ip, now))
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run
     # As they were given, with handles.
     record = SimulationRecord(principal=data.principal, resource=data.resource, results=results)

@@ -14,13 +14,7 @@ from cloudcore.identity.names import person_crn
 from cloudcore.identity.oidc.id_tokens import MAX_GROUP_NAME
 from cloudcore.identity.rights.lock_out import CHECKED
 from cloudcore.identity.routes.answers import Answers
-from cloudcore.identity.routes.common import (
-    Description,
-    Document,
-    Name,
-    authorized,
-    shown,
-)
+from cloudcore.identity.routes.common import Description, Document, Name, authorized, shown
 from cloudcore.identity.rows.roles import (
     ASSIGNMENTS,
     GROUP_ASSIGNMENTS,

@@ -30,7 +30,6 @@ from cloudcore.identity.rows.roles import (
     Assignment,
     GroupAssignment,
     Role,
-    assignments_of_groups,
 )
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
@@ -81,21 +80,8 @@ def put_platform_role(
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
     rights = stored_document(tx, dict(policy), PolicyKind.IDENTITY, account_id)
-    held = POLICIES.find_named(tx, account_id, full)
-    if held is None:
-        words = f"What {full} may do."
-        held = PolicyRow(
-            new_id(), account_id, full, words, rights.text, 1, now, now, rights.encoded_ids
-        )
-        POLICIES.add(tx, held)
-    elif (held.document, held.account_ids) != (rights.text, rights.encoded_ids):
-        held = held._replace(
-            document=rights.text,
-            account_ids=rights.encoded_ids,
-            revision=held.revision + 1,
-            updated_at=now,
-        )
-        POLICIES.save(tx, held)
+    new = new_id(), account_id, full, f"What {full} may do.", rights.text, 1, now, now
+    held, _ = put_policy(tx, PolicyRow(*new, rights.encoded_ids))
     role = ROLES.find_named(tx, account_id, full)
     if role is None:
         statement = {"effect": "allow", "principals": [service_crn(service)]}
@@ -106,6 +92,24 @@ def put_platform_role(
         ROLES.add(tx, role)
     ATTACHMENTS.add(tx, Attachment(new_id(), account_id, held.id, None, role.id, now))
     return role.id
+
+
+def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str]:
+    """Create a policy, or give the one of its name its document.
+
+    Return the stored one and the action that this was; an empty text if nothing was changed.
+    """
+    found = POLICIES.find_named(tx, policy.account_id, policy.name)
+    if found is None:
+        POLICIES.add(tx, policy)
+        return policy, "iam:CreatePolicy"
+    changed = found._replace(document=policy.document, account_ids=policy.account_ids)
+    documents = [msgspec.json.decode(each.document) for each in (found, changed)]
+    if documents[0] == documents[1] and found.account_ids == changed.account_ids:
+        return found, ""
+    changed = changed._replace(revision=found.revision + 1, updated_at=policy.updated_at)
+    POLICIES.save(tx, changed)
+    return changed, "iam:UpdatePolicy"
 
 
 def remove_platform_role(tx: Connection, service: str, account_id: str, role_id: str) -> None:
@@ -241,5 +245,5 @@ def unassign_from_group(
     GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
     others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
     if all(other.provider_id != found.provider_id for other in others):
-        for _, _, user_id in assignments_of_groups(tx, found.provider_id, role_id=role.id):
+        for _, _, user_id in rows.assignments_of_groups(tx, found.provider_id, role_id=role.id):
             unassign_role(tx, account_id, role.id, user_id, now)
