@@ -100,6 +100,12 @@ class ResourceKind:
         return has_type and _fits(account, own_account)
 
 
+def standard_actions(service: str, one: str, many: str = "") -> tuple[str, ...]:
+    """Return the actions of a noun's standard methods: ``iam:CreateRole``, ``iam:ListRoles``."""
+    named = [f"{verb}{one}" for verb in ("Create", "Delete", "Get", "Update")]
+    return tuple(f"{service}:{each}" for each in (*named, f"List{many or f'{one}s'}"))
+
+
 class ActionOperation(NamedTuple):
     """An operation that takes an action."""
 
