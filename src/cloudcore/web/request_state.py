@@ -11,14 +11,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, cast
 
-from litestar.types import (
-    HTTPResponseBodyEvent,
-    HTTPResponseStartEvent,
-    HTTPScope,
-    Message,
-    Receive,
-    Send,
-)
+from litestar import types
+from litestar.types import HTTPScope, Message, Receive, Send
 
 from cloudcore.errors import PlatformError
 from cloudcore.web import idempotency
@@ -51,7 +45,7 @@ class RequestState:
         """The server's `receive`; it does not count against the memory budget of bodies."""
         self._send = send
         self._is_replaced = False
-        self._start: HTTPResponseStartEvent | None = None
+        self._start: types.HTTPResponseStartEvent | None = None
         scope["state"][_STATE] = self
 
     async def send(self, message: Message) -> None:
@@ -62,7 +56,8 @@ class RequestState:
         if self._is_replaced:  # another response was sent completely
             return
         if self._start is not None:
-            start, settled = await self._settle(self._start, cast("HTTPResponseBodyEvent", message))
+            body = cast("types.HTTPResponseBodyEvent", message)
+            start, settled = await self._settle(self._start, body)
             self._is_replaced = settled is not message
             self._start, message = None, settled
             await self._send(start)
@@ -71,8 +66,8 @@ class RequestState:
         await self._send(message)
 
     async def _settle(
-        self, start: HTTPResponseStartEvent, body: HTTPResponseBodyEvent
-    ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
+        self, start: types.HTTPResponseStartEvent, body: types.HTTPResponseBodyEvent
+    ) -> tuple[types.HTTPResponseStartEvent, types.HTTPResponseBodyEvent]:
         """Finish head and body before the first byte is sent."""
         if 200 <= start["status"] < 300 and (fault := self._fault()):
             _log.error("%s", fault, extra={"request_id": self.request_id})
@@ -121,8 +116,8 @@ class RequestState:
         self,
         context: RequestContext,
         claim: idempotency.Claim,
-        start: HTTPResponseStartEvent,
-        body: HTTPResponseBodyEvent,
+        start: types.HTTPResponseStartEvent,
+        body: types.HTTPResponseBodyEvent,
     ) -> None:
         """Record an error that is an outcome; delete the record of one that is not.
 

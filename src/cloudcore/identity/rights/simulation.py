@@ -64,6 +64,12 @@ class Simulation(NamedTuple):
     resource_policy: Any
     own_policy: OwnPolicy | None
     """How policies of such resources are read; None if they have none."""
+    caller: Caller | None = None
+    """The principal as policies see it, once they are loaded."""
+    identity: tuple[KnownPolicy, ...] | None = None
+    """The principal's policies, or None if unknown."""
+    attached: tuple[KnownPolicy, ...] | None = None
+    """The resource's policy, at most one, or None if unknown."""
 
 
 class KnownPolicy(NamedTuple):
@@ -73,17 +79,6 @@ class KnownPolicy(NamedTuple):
     document: Any
     row: PolicyRow | None = None
     """None for the resource's own, and for a document that was given."""
-
-
-class LoadedPolicies(NamedTuple):
-    """The principal, the resource, and their policies, or None if unknown."""
-
-    caller: Caller | None
-    resource: Crn
-    identity: tuple[KnownPolicy, ...] | None
-    attached: tuple[KnownPolicy, ...] | None
-    """At most one."""
-    own_policy: OwnPolicy | None
 
 
 class DecidingStatement(ResponseBody):
@@ -112,8 +107,8 @@ class ActionResult(ResponseBody):
     statements: Sequence[DecidingStatement]
 
 
-def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
-    """Return the policies of a simulation.
+def load_policies_of(tx: Connection, simulation: Simulation) -> Simulation:
+    """Return a simulation with its policies.
 
     Raise `NotFound` if the account has no such principal, `InvalidInput` if a given document is not
     a policy, or they are too large together.
@@ -133,7 +128,7 @@ def load_policies_of(tx: Connection, simulation: Simulation) -> LoadedPolicies:
     attached, ids = _resource_policy(tx, simulation)
     if caller is not None and is_own and not names_principal(ids, caller.crn, principal_id):
         caller = caller._replace(crn="")  # the name meant another principal when it was written
-    return LoadedPolicies(caller, simulation.resource, identity, attached, simulation.own_policy)
+    return simulation._replace(caller=caller, identity=identity, attached=attached)
 
 
 def _principal_id(tx: Connection, principal: Crn) -> str:
@@ -181,7 +176,7 @@ def _resource_policy(
 
 
 def evaluate(
-    loaded: LoadedPolicies, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
+    loaded: Simulation, action: str, source_ip: IPv4Address | IPv6Address | None, now: int
 ) -> ActionResult:
     """Decide on one action, with the evaluator's trace."""
     own = loaded.own_policy
