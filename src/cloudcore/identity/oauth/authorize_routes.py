@@ -29,7 +29,6 @@ from cloudcore.identity.oauth.pages import CALLBACK_PATH, PATH, PROVIDER_PATH
 from cloudcore.identity.oauth.sessions import OUT_OF_BAND
 from cloudcore.identity.oauth.sign_in import AuthorizationRefused, SignInForm
 from cloudcore.identity.oidc import sign_in as provider_sign_in
-from cloudcore.identity.oidc.flow import PENDING_SECONDS
 from cloudcore.identity.rows.users import User
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
@@ -182,7 +181,7 @@ async def sign_in_at_provider(
     form = sign_in.resume(ctx, query.get("form", ""), nonce)
     to, cookie = await provider_sign_in.begin(ctx, needs, form, query.get("id", ""))
     page = _redirect(to)
-    page.set_cookie(_provider_cookie(ctx, cookie, PENDING_SECONDS))
+    page.set_cookie(_provider_cookie(ctx, cookie, provider_sign_in.PENDING_SECONDS))
     return page
 
 

@@ -25,21 +25,16 @@ from cloudcore.identity import audit
 from cloudcore.identity.credentials import hash_of, id_in
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth import sessions
-from cloudcore.identity.oauth.errors import OAuthRefused, wrong_client
-from cloudcore.identity.oauth.forms import CLI, PUBLIC, Form, OAuthClient, required
+from cloudcore.identity.oauth import forms, sessions
+from cloudcore.identity.oauth.forms import CLI, PUBLIC, Form, OAuthClient, OAuthRefused, required
 from cloudcore.identity.oauth.sessions import REFRESH_PREFIX
 from cloudcore.identity.rights.assume_role import SESSION_PREFIX
 from cloudcore.identity.rows import issued_tokens
 from cloudcore.identity.rows import sessions as session_rows
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession
-from cloudcore.identity.tokens.access_tokens import (
-    AccessClaims,
-    AccessTokens,
-    clamp_duration,
-    end_after,
-)
+from cloudcore.identity.tokens import access_tokens
+from cloudcore.identity.tokens.access_tokens import AccessClaims, AccessTokens
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import ResponseBody
 
@@ -92,14 +87,14 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
         audit.note_wrong_key(ctx, owner)
     if owner is None or not is_right or not owner.is_usable(ctx.clock()):
-        raise wrong_client()
+        raise forms.wrong_client()
     return owner
 
 
 async def _by_client_credentials(
     ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
 ) -> IssuedToken:
-    seconds = clamp_duration(_duration(form))
+    seconds = access_tokens.clamp_duration(_duration(form))
     if form.get("scope"):
         raise OAuthRefused("invalid_scope", "there are no scopes; rights come from policies")
     if client.is_public:
@@ -119,7 +114,7 @@ async def _by_client_credentials(
     token = tokens.issue(
         iam_crn(owner.account_id, "service-account", owner.service_account),
         ctx.new_id(),
-        end_after(seconds, now),
+        access_tokens.end_after(seconds, now),
         issued_at=now,
         account_id=owner.account_id,
         access_key_id=client.id,
@@ -180,7 +175,7 @@ async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
 
 def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
     now = ctx.clock()
-    expires_at = end_after(sessions.ACCESS_SECONDS, now)
+    expires_at = access_tokens.end_after(sessions.ACCESS_SECONDS, now)
     if signed_in.ends_at is not None:
         expires_at = min(expires_at, signed_in.ends_at - signed_in.ends_at % MICROSECONDS)
     token = tokens.issue(signed_in.crn, ctx.new_id(), expires_at, issued_at=now, sid=signed_in.sid)

@@ -18,8 +18,7 @@ from litestar.params import JSONBody
 from cloudcore import errors
 from cloudcore.identity.needs import IdentityNeeds
 from cloudcore.identity.oauth import forms
-from cloudcore.identity.oauth.errors import OAUTH_SHAPE, render
-from cloudcore.identity.oauth.forms import Form, OAuthClient
+from cloudcore.identity.oauth.forms import OAUTH_SHAPE, Form, OAuthClient
 from cloudcore.identity.oauth.grants import IssuedToken, grant_token, revoke
 from cloudcore.identity.oauth.pages import PATH as AUTHORIZE
 from cloudcore.identity.rights import assume_role as roles
@@ -158,7 +157,7 @@ async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any
         form = forms.parse_form(content_types, body) if body or content_types else {}
         content = await grant(form, forms.parse_client(authorizations, form))
     except (errors.InvalidInput, errors.Unauthenticated) as error:
-        status, told = render(error)
+        status, told = forms.render(error)
         headers = dict(_NO_STORE)
         if status == 401 and authorizations:
             headers["WWW-Authenticate"] = 'Basic realm="token"'
