@@ -37,7 +37,6 @@ SESSION_SECONDS: Final = 30 * 24 * 3600
 REFRESH_PREFIX: Final = "ert_"
 _CODE_PREFIX: Final = "eac_"
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
-_DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 class CodeDestination(NamedTuple):
@@ -199,14 +198,3 @@ def _add_refresh_token(
 ) -> None:
     made = RefreshToken(hash_of(token), sid, client_id, now, until, None)
     issued_tokens.add_refresh_token(tx, made)
-
-
-def forget_ended(tx: Connection, now: int) -> int:
-    """Delete a batch of codes, sessions and tokens that ended over a day ago; return how many."""
-    before = now - _DAY
-    return (
-        issued_tokens.forget_codes(tx, before)
-        + issued_tokens.forget_refresh_tokens(tx, before)
-        + issued_tokens.forget_revoked_tokens(tx, before)
-        + rows.forget_sessions(tx, before)
-    )

@@ -11,13 +11,9 @@ from cloudcore.db.base import Connection
 from cloudcore.db.calls import Execute, Find, FindAll
 from cloudcore.db.rows import columns, deletion, given, insert_new
 from cloudcore.db.statement import Statement, page
+from cloudcore.identity import tables
 from cloudcore.identity.rows.owned import OwnedRows
-from cloudcore.identity.tables import (
-    identity_providers,
-    memberships,
-    provider_subjects,
-    spent_states,
-)
+from cloudcore.identity.tables import identity_providers, provider_subjects
 
 _p = identity_providers.c
 _s = provider_subjects.c
@@ -92,10 +88,10 @@ _OF_PERSON: Final = (
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)
     .join(
-        memberships,
+        tables.memberships,
         and_(
-            memberships.c.organization_id == _p.organization_id,
-            memberships.c.user_id == _s.user_id,
+            tables.memberships.c.organization_id == _p.organization_id,
+            tables.memberships.c.user_id == _s.user_id,
         ),
     )
     .where(_s.user_id == bindparam("user_id"), _p.status == text("'active'"))
@@ -112,10 +108,10 @@ unlink_person: Final = Execute[str, str](
 )
 """Deletes a person's links to the providers of an organization."""
 spend_state: Final = Execute[str, int](
-    insert_new(spent_states, ("state_sha256", "expires_at")), "state_sha256", "expires_at"
+    insert_new(tables.spent_states, ("state_sha256", "expires_at")), "state_sha256", "expires_at"
 )
 """Records that a state was used; changes nothing if it was used before."""
-forget_states: Final = deletion(spent_states.c.expires_at)
+forget_states: Final = deletion(tables.spent_states.c.expires_at)
 """Deletes a batch of the states that have expired."""
 
 

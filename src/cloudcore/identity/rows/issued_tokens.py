@@ -10,6 +10,9 @@ from cloudcore.db.calls import Add, Execute, Exists, Find
 from cloudcore.db.rows import ONE, columns, deletion, first, given, insert_new
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
 
+KEPT_SECONDS: Final = 24 * 3600
+"""How long sessions and what was issued are kept after their end."""
+
 _c = auth_codes.c
 _r = refresh_tokens.c
 
@@ -60,8 +63,8 @@ spend_code: Final = Execute[str, str, int](
 """Uses up a code for a session; changes nothing if it was used before."""
 detach_code: Final = Execute[str](auth_codes.update().where(_THE_CODE).values(sid=null()), "hash")
 """Detaches a used code from its session, so that the first use cannot start it any more."""
-forget_codes: Final = deletion(_c.expires_at)
-"""Deletes a batch of the codes that have expired."""
+forget_codes: Final = deletion(_c.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the codes that expired over a day ago."""
 
 add_refresh_token: Final = Add(refresh_tokens, RefreshToken)
 lock_refresh_token: Final = Find[RefreshToken, str](
@@ -74,8 +77,8 @@ spend_refresh_token: Final = Execute[str, int](
     refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now")), "hash", "now"
 )
 """Marks a refresh token as used."""
-forget_refresh_tokens: Final = deletion(_r.expires_at)
-"""Deletes a batch of the refresh tokens that have expired."""
+forget_refresh_tokens: Final = deletion(_r.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the refresh tokens that expired over a day ago."""
 
 _t = revoked_tokens.c
 _l = login_credentials.c
@@ -97,8 +100,8 @@ revoke_token: Final = Execute[str, int](
 is_token_revoked: Final = Exists[str](
     first(select(ONE).select_from(revoked_tokens).where(given(_t.jti))), "jti"
 )
-forget_revoked_tokens: Final = deletion(_t.expires_at)
-"""Deletes a batch of the marks of tokens that have expired."""
+forget_revoked_tokens: Final = deletion(_t.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the marks of tokens that expired over a day ago."""
 find_login: Final = Find[LoginHolder, str](
     LoginHolder,
     columns(login_credentials, LoginHolder._fields).where(_l.password_sha256 == bindparam("hash")),

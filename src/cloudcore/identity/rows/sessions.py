@@ -16,6 +16,7 @@ from cloudcore.identity.rows.container_passwords import (
     remove_container_passwords,
     remove_container_passwords_of_provider,
 )
+from cloudcore.identity.rows.issued_tokens import KEPT_SECONDS
 from cloudcore.identity.tables import (
     access_keys,
     accounts,
@@ -254,8 +255,8 @@ _OPEN: Final = up_to(
 )
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
 """The open sessions of an account's roles; it takes the moment ``now``."""
-forget_sessions: Final = deletion(_s.expires_at)
-"""Deletes a batch of the sessions that have expired."""
+forget_sessions: Final = deletion(_s.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the sessions that expired over a day ago."""
 _OF_SERVICE: Final = (
     _s.source_crn == bindparam("of_service"),
     _s.session_name == bindparam("of_name"),
