@@ -15,8 +15,13 @@ from cloudcore.identity.rows.organizations import MEMBERS, Membership, Organizat
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.users import User, new_user
-from cloudcore.identity.services import accounts
-from cloudcore.identity.services.accounts import ADMIN, PrepareAddition
+from cloudcore.identity.services.accounts import (
+    ADMIN,
+    Founder,
+    PrepareAddition,
+    found_account,
+    no_addition,
+)
 from cloudcore.identity.services.service_accounts import NewAccessKey, new_access_key
 from cloudcore.identity.services.users import add_person, first_salt, new_password
 from cloudcore.keyring import Keyring
@@ -40,7 +45,7 @@ async def create_first_account(
     keyring: Keyring,
     new_id: Callable[[], str],
     now: int,
-    prepare_addition: PrepareAddition = accounts.no_addition,
+    prepare_addition: PrepareAddition = no_addition,
     /,
     *,
     handle: str,
@@ -69,8 +74,8 @@ async def create_first_account(
         if has_accounts(tx):
             raise Conflict("this install has an account already")
         _add_organization(tx, organization_id, user, now)
-        founder = accounts.Founder(person_crn(user.organization_id, user.id), user.id)
-        accounts.found_account(tx, account, founder, new_id, add)
+        founder = Founder(person_crn(user.organization_id, user.id), user.id)
+        found_account(tx, account, founder, new_id, add)
         _add_program(tx, account, key, keyring, new_id)
 
     await database.write(create)

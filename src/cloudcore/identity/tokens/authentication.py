@@ -12,6 +12,7 @@ inactive or deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
@@ -91,10 +92,7 @@ def find_principal(tx: Connection, claims: AccessClaims, now: int) -> Principal 
     if claims.sid is not None:
         session = find_live_session(tx, claims.sid, now)
         return None if session is None else _of_session(claims, session)
-    owner = find_key_owner(tx, claims.akid or "")
-    if owner is None or not owner.is_in_force(now):
-        return None
-    return _of_program(owner, claims.jti, claims.exp * MICROSECONDS)
+    return _of_access_key(tx, claims, now)
 
 
 def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
@@ -115,6 +113,22 @@ def _of_session(claims: AccessClaims, session: LiveSession) -> Principal:
     return _of_role(session, claims.jti)
 
 
+def _of_access_key(tx: Connection, claims: AccessClaims, now: int) -> Principal | None:
+    owner = find_key_owner(tx, claims.akid or "")
+    if owner is None or not owner.is_in_force(now):
+        return None
+    return _of_program(owner, claims.jti, claims.exp * MICROSECONDS)
+
+
+class _Sealed(NamedTuple):
+    """A key pair whose secret is sealed."""
+
+    secret: bytes
+    context: str
+    principal: Principal
+    token_sha256: str | None
+
+
 class StoredSignatureKeys:
     """The `SignatureKeys` of this install."""
 
@@ -128,16 +142,11 @@ class StoredSignatureKeys:
         found = await self._database.read(_find, access_key_id, self._clock())
         if found is None:
             return None
-        sealed, context, principal, token_sha256 = found
-        secret = self._keyring.open(sealed, context).decode()
-        return SignatureKey(access_key_id, secret, principal, token_sha256)
+        secret = self._keyring.open(found.secret, found.context).decode()
+        return SignatureKey(access_key_id, secret, found.principal, found.token_sha256)
 
 
-_SealedKey = tuple[bytes, str, Principal, str | None]
-"""The sealed secret of a key pair, its sealing context, the principal, the token's hash."""
-
-
-def _find(tx: Connection, access_key_id: str, now: int) -> _SealedKey | None:
+def _find(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
     owner = find_key_owner(tx, access_key_id)
     if owner is None:
         return _find_session(tx, access_key_id, now)
@@ -145,10 +154,10 @@ def _find(tx: Connection, access_key_id: str, now: int) -> _SealedKey | None:
     if secret is None or not owner.is_in_force(now):
         return None
     context = service_accounts.sealing_context(access_key_id)
-    return secret, context, _of_program(owner, "", owner.expires_at or now), None
+    return _Sealed(secret, context, _of_program(owner, "", owner.expires_at or now), None)
 
 
-def _find_session(tx: Connection, access_key_id: str, now: int) -> _SealedKey | None:
+def _find_session(tx: Connection, access_key_id: str, now: int) -> _Sealed | None:
     sealed = find_sealed_session(tx, access_key_id)
     if sealed is None:
         return None
@@ -156,7 +165,7 @@ def _find_session(tx: Connection, access_key_id: str, now: int) -> _SealedKey | 
     if session is None or session.role_id is None or session.token_sha256 is None:
         return None
     context = assume_role.sealing_context(sealed.sid)
-    return sealed.secret_sealed, context, _of_role(session, ""), session.token_sha256
+    return _Sealed(sealed.secret_sealed, context, _of_role(session, ""), session.token_sha256)
 
 
 def _of_program(owner: KeyOwner, jti: str, expires_at: int) -> Principal:
