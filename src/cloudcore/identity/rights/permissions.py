@@ -72,14 +72,10 @@ MEMBER_ACTIONS: Final = (
 )
 """Actions every member of an organization may do in it."""
 BILLING_ACTIONS: Final = (
-    "billing:CreatePaymentMethod",
-    "billing:DeletePaymentMethod",
+    *standard_actions("billing", "PaymentMethod"),
     "billing:GetInvoice",
-    "billing:GetPaymentMethod",
     "billing:ListInvoices",
-    "billing:ListPaymentMethods",
     "billing:PayInvoice",
-    "billing:UpdatePaymentMethod",
     "metering:GetUsage",
 )
 """Actions an owner of an organization, and who has the role ``billing`` in it, may do in it."""
