@@ -106,9 +106,7 @@ class _RoleRequest(NamedTuple):
     """A request to assume a role, with everything the decision needs."""
 
     source: Principal
-    role: str
-    seconds: int | None
-    session_name: str | None
+    request: AssumeRole
     sid: str
     source_ip: IPv4Address | IPv6Address | None
     now: int
@@ -132,15 +130,7 @@ async def assume_role(
 
     """
     assert ctx.caller is not None
-    asked = _RoleRequest(
-        source=ctx.caller,
-        role=request.role,
-        seconds=request.duration_seconds,
-        session_name=request.session_name,
-        sid=ctx.new_id(),
-        source_ip=ctx.source_ip,
-        now=ctx.clock(),
-    )
+    asked = _RoleRequest(ctx.caller, request, ctx.new_id(), ctx.source_ip, ctx.clock())
     credential = new_credential(ctx.keyring, asked.sid)
     ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
     role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential)
@@ -169,7 +159,7 @@ def issue_token(
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
     """Return a role that the caller may assume now; raise what `assume_role` does if not."""
     assert ctx.caller is not None
-    asked = _RoleRequest(ctx.caller, role, None, None, "", ctx.source_ip, now)
+    asked = _RoleRequest(ctx.caller, AssumeRole(role=role), "", ctx.source_ip, now)
     return _allowed_role(ctx, tx, asked)
 
 
@@ -194,7 +184,7 @@ def _assume(
     )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
-    seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
+    seconds = clamp_duration(asked.request.duration_seconds, min(most, role.max_session_seconds))
     # A whole second, so that both tokens of the session expire together.
     expires_at = end_after(seconds, asked.now)
     if is_chained:
@@ -204,7 +194,7 @@ def _assume(
     for end in (key_end, session_end):
         if end is not None:
             expires_at = min(expires_at, end - end % MICROSECONDS)
-    name = asked.session_name or _session_name(source)
+    name = asked.request.session_name or _session_name(source)
     session = Session(
         id=asked.sid,
         kind="role",
@@ -284,17 +274,17 @@ def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name
-    if parse_uuid(asked.role) is not None:
+    if parse_uuid(asked.request.role) is not None:
         return "*"
-    if not asked.role.startswith("crn:"):
-        return asked.role
-    crn = _role_crn(asked.role)
+    if not asked.request.role.startswith("crn:"):
+        return asked.request.role
+    crn = _role_crn(asked.request.role)
     return crn.name if crn.account == asked.source.account_id else "*"
 
 
 def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | None, PlatformError]:
     """Return the role referred to, or None, and the error to raise for a missing role."""
-    source, text = asked.source, asked.role
+    source, text = asked.source, asked.request.role
     if (role_id := parse_uuid(text)) is not None:
         return roles.find_by_id(tx, role_id), _unknown()
     if text.startswith("crn:"):

@@ -67,11 +67,7 @@ class Simulation(NamedTuple):
     resource: Crn
     account_id: str
     """The account whose policies may be read."""
-    policies: Sequence[Any] | None
-    """Documents in place of those attached to the principal."""
-    has_resource_policy: bool
-    """True if `resource_policy` takes the place of the resource's own."""
-    resource_policy: Any
+    asked: SimulatePolicy
     own_policy: OwnPolicy | None
     """How policies of such resources are read; None if they have none."""
     caller: Caller | None = None
@@ -127,8 +123,8 @@ def load_policies_of(tx: Connection, simulation: Simulation) -> Simulation:
     is_own = principal is not None and principal.account == simulation.account_id
     principal_id = _principal_id(tx, principal) if principal is not None and is_own else ""
     identity: tuple[KnownPolicy, ...] | None = None
-    if simulation.policies is not None:
-        identity = _given(tx, simulation.policies, simulation.account_id)
+    if simulation.asked.policies is not None:
+        identity = _given(tx, simulation.asked.policies, simulation.account_id)
     elif principal is None:
         identity = ()
     elif is_own:
@@ -170,8 +166,8 @@ def _resource_policy(
     own, resource = simulation.own_policy, simulation.resource
     if own is None:
         return (), "{}"
-    if simulation.has_resource_policy:
-        document = simulation.resource_policy
+    document = simulation.asked.resource_policy
+    if document is not UNSET:
         if document is None:
             return (), "{}"
         stored = stored_document(tx, document, own.rules, resource.account)
@@ -319,7 +315,7 @@ async def simulate_policy(data: JSONBody[SimulatePolicy], ctx: Context) -> OneSi
     wanted = await ctx.database.read(_wanted, ctx, data)
     await _authorize(ctx, wanted, data.actions)
     loaded = await ctx.database.read(load_policies_of, wanted)
-    if wanted.policies is not None:
+    if data.policies is not None:
         for each in loaded.identity or ():
             # As written: an error must not show the id that a handle means.
             ctx.vocabulary.check(policy_of(each.document, PolicyKind.IDENTITY))
@@ -348,20 +344,11 @@ def _wanted(tx: Connection, ctx: RequestContext, data: SimulatePolicy) -> Simula
             field="resource",
             reason="foreign_account",
         )
-    has_policy = data.resource_policy is not UNSET
-    if has_policy and kind.own_policy is None:
+    if data.resource_policy is not UNSET and kind.own_policy is None:
         raise invalid_field(
             "resource_policy", f"a {kind.type} has no policy of its own", "not_allowed"
         )
-    return Simulation(
-        principal=principal,
-        resource=resource,
-        account_id=account_id,
-        policies=data.policies,
-        has_resource_policy=has_policy,
-        resource_policy=None if data.resource_policy is UNSET else data.resource_policy,
-        own_policy=kind.own_policy,
-    )
+    return Simulation(principal, resource, account_id, data, kind.own_policy)
 
 
 def _crn(text: str, field: str, handle: str, account_id: str) -> Crn:
@@ -404,7 +391,7 @@ async def _authorize(ctx: RequestContext, wanted: Simulation, actions: Sequence[
     if (
         own is not None
         and wanted.resource.account == account_id
-        and not wanted.has_resource_policy
+        and wanted.asked.resource_policy is UNSET
         and not own.actions.isdisjoint(actions)
     ):
         ctx.authorize(str(wanted.resource), action=own.read_action)
