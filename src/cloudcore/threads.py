@@ -36,6 +36,10 @@ class FairQueue(Generic[T]):
         """Return how many accounts wait."""
         return len(self._lines)
 
+    def longest(self) -> deque[T]:
+        """Return the calls of an account that has most, the longest waiting first."""
+        return max(self._lines.values(), key=len, default=deque[T]())
+
     def put(self, account_id: str, waiting: T) -> None:
         """Add something to an account's queue."""
         self._lines.setdefault(account_id, deque()).append(waiting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, get_args
 from uuid import UUID
 
 import httpx
@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from cloudcore.identity.oauth import errors
+from cloudcore.identity.oauth import forms
 from cloudcore.web.envelope import TABLE
 from tests.fuzz.cases import AnyCase
 
@@ -29,7 +29,10 @@ _CHECKS: Final = [
     negative_data_rejection,
 ]
 _CODES: Final = set(TABLE.values())
-_OAUTH_CODES: Final = set(errors.TABLE.values())
+_OAUTH_CODES: Final = {
+    *forms.TABLE.values(),
+    *((400, code) for code in get_args(forms.OAuthCode)),
+}
 
 
 def check(case: AnyCase, answer: httpx.Response) -> None:

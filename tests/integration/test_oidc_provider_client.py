@@ -14,8 +14,8 @@ import pytest
 from cloudcore.clock import MICROSECONDS
 from cloudcore.identity.oauth.sessions import CodeDestination
 from cloudcore.identity.oauth.sign_in import SignInForm
-from cloudcore.identity.oidc import flow
 from cloudcore.identity.oidc import provider as provider_client
+from cloudcore.identity.oidc import sign_in
 from cloudcore.identity.oidc.id_tokens import Profile
 from cloudcore.identity.oidc.provider import (
     KEPT_SECONDS,
@@ -81,10 +81,10 @@ class Asking:
         """Sign Zoe in."""
         found = row(self.provider, **changes)
         metadata = await self.discovery.metadata(found.issuer, now)
-        pending = flow.begin(found, FORM, now)
-        answer = self.provider.authorize(flow.authorization_url(found, metadata, pending, BACK))
-        code = flow.check_answer(metadata, answer)
-        return await flow.fetch_profile(
+        pending = sign_in.new_pending(found, FORM, now)
+        answer = self.provider.authorize(sign_in.authorization_url(found, metadata, pending, BACK))
+        code = sign_in.check_answer(metadata, answer)
+        return await sign_in.fetch_profile(
             self.client, self.discovery, found, SECRET, pending, code, BACK, now
         )
 
@@ -228,7 +228,7 @@ async def test_answers_of_the_browser_that_are_refused(provider: Provider) -> No
     discovery = Asking(provider).discovery
     metadata = await discovery.metadata(provider.url, NOW)
     whole = {"code": "c", "iss": provider.url}
-    assert flow.check_answer(metadata, whole) == "c"
+    assert sign_in.check_answer(metadata, whole) == "c"
     for answer, words in (
         ({"code": "c"}, "another provider answered"),
         ({**whole, "iss": "https://evil.example"}, "another provider answered"),
@@ -237,13 +237,13 @@ async def test_answers_of_the_browser_that_are_refused(provider: Provider) -> No
         ({**whole, "error": "a", "error_description": "b " * 999}, "it refused: a: b b"),
     ):
         with pytest.raises(ProviderFailed, match=words) as refused:
-            flow.check_answer(metadata, answer)
+            sign_in.check_answer(metadata, answer)
         assert len(str(refused.value)) < 400
     provider.metadata = {"authorization_response_iss_parameter_supported": None}
     metadata = await Asking(provider).discovery.metadata(provider.url, NOW)
-    assert flow.check_answer(metadata, {"code": "c"}) == "c"
+    assert sign_in.check_answer(metadata, {"code": "c"}) == "c"
     with pytest.raises(ProviderFailed, match="another provider answered"):
-        flow.check_answer(metadata, {"code": "c", "iss": "https://evil.example"})
+        sign_in.check_answer(metadata, {"code": "c", "iss": "https://evil.example"})
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["8.8.8.8", "127.0.0.1"], ["::1"], []])

@@ -45,15 +45,6 @@ class _Pending(NamedTuple):
     owners: Owners | None
 
 
-def record(tx: Connection, event: AuditEvent) -> None:
-    """Insert an event, in the transaction of its change."""
-    rows.add_event(tx, event)
-
-
-def _tell_nobody(_tx: Connection, _event: AuditEvent) -> None:
-    """Do nothing; the default of `tell`."""
-
-
 class AuditLog:
     """The `Auditor` of a process."""
 
@@ -61,7 +52,7 @@ class AuditLog:
         self,
         database: Database,
         new_id: Callable[[], str] = uuid7,
-        tell: Callable[[Connection, AuditEvent], None] = _tell_nobody,
+        tell: Callable[[Connection, AuditEvent], None] = lambda _tx, _event: None,
     ) -> None:
         """Record in `database`; `tell` is called with each event, in the same transaction."""
         self._database = database
@@ -74,7 +65,7 @@ class AuditLog:
 
     def record(self, tx: Connection, event: AuditEvent) -> None:
         """Insert an event, in the transaction of its change."""
-        record(tx, event)
+        rows.add_event(tx, event)
         self._tell(tx, event)
 
     def note_refusal(self, event: AuditEvent, owners: Owners | None = None) -> None:

@@ -9,67 +9,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import UNSET
-from sqlalchemy import (
-    DDL,
-    CheckConstraint,
-    Column,
-    ColumnElement,
-    Index,
-    Integer,
-    Select,
-    String,
-    Table,
-    Text,
-    bindparam,
-    event,
-    func,
-    literal_column,
-    or_,
-    select,
-    text,
-    tuple_,
-)
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.db.base import Connection, Row
-from cloudcore.db.rows import deletion, given
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata, partial_index
+from cloudcore.db.calls import Find
+from cloudcore.db.rows import bound, deletion, given
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of
 from cloudcore.db.statement import Statement, page, paged
-from cloudcore.iam.audit import AuditEvent
+from cloudcore.db.tables import columns, indexes, named_index, table, unique_index
+from cloudcore.iam.audit import AuditClient, AuditEvent
 
-IS_REFUSAL = text("refusal_key IS NOT NULL")
+IS_REFUSAL: Final = "refusal_key IS NOT NULL"
 
-audit_events = Table(
+audit_events = table(
     "audit_events",
-    metadata,
-    Column("id", Id, primary_key=True),
     # The account or organization; no foreign key, since events outlive what they tell of.
-    Column("owner_id", Id, nullable=False),
-    Column("occurred_at", Moment, nullable=False, index=True),  # of a refusal: the first time
-    Column("action", ByteOrdered, nullable=False),
-    Column("resource", ByteOrdered, nullable=False),  # CRN, the first; of a refusal: the last
-    Column("resources", Text),  # JSON: all of them, if there are several
-    Column("principal", ByteOrdered, nullable=False),  # CRN; empty: not signed in
-    Column("source_crn", ByteOrdered),
-    Column("source_name", ByteOrdered),
-    Column("session_name", Text),
-    Column("plane", String(16)),  # null: the service by itself
-    Column("outcome", String(16), nullable=False),
-    Column("source_ip", Text),
-    Column("user_agent", Text),
-    Column("request_id", Text),
-    Column("details", Text, nullable=False),  # a JSON object
-    Column("refusal_key", Text),  # what refusals are counted by; null: it was done
-    Column("times", Integer, nullable=False),
-    Column("last_at", Moment, nullable=False),
-    CheckConstraint("outcome IN ('succeeded', 'refused')", name="outcome"),
-    CheckConstraint("(outcome = 'refused') = (refusal_key IS NOT NULL)", name="refusal_key"),
-    CheckConstraint("times = 1 OR outcome = 'refused'", name="times"),
-    Index("ix_audit_events_owner", "owner_id", "occurred_at", "id"),
-    Index("ix_audit_events_resource", "owner_id", "resource", "occurred_at", "id"),
+    columns(Id, "owner_id"),
+    columns(Moment, "occurred_at, last_at"),  # of a refusal: the first time and the last
+    columns(ByteOrdered, "action"),
+    columns(ByteOrdered, "resource"),  # CRN, the first; of a refusal: the last
+    columns(sa.Text, "resources NULL"),  # JSON: all of them, if there are several
+    columns(ByteOrdered, "principal"),  # CRN; empty: not signed in
+    columns(ByteOrdered, "source_crn NULL, source_name NULL"),
+    columns(sa.String(16), "plane NULL"),  # null: the service by itself
+    columns(sa.String(16), "outcome"),
+    columns(sa.Text, "session_name NULL, source_ip NULL, user_agent NULL, request_id NULL"),
+    columns(sa.Text, "details"),  # a JSON object
+    columns(sa.Text, "refusal_key NULL"),  # what refusals are counted by; null: it was done
+    columns(sa.Integer, "times"),
+    one_of("outcome", "succeeded", "refused"),
+    sa.CheckConstraint("(outcome = 'refused') = (refusal_key IS NOT NULL)", name="refusal_key"),
+    sa.CheckConstraint("times = 1 OR outcome = 'refused'", name="times"),
+    indexes("occurred_at"),
+    named_index("owner", "owner_id, occurred_at, id"),
+    named_index("resource", "owner_id, resource, occurred_at, id"),
+    unique_index("refusal", "refusal_key", IS_REFUSAL),
 )
-partial_index("uq_audit_events_refusal", audit_events.c.refusal_key, unique=True, where=IS_REFUSAL)
 
 _REFUSED = "an event of the audit log is never changed"
 _IS_CHANGE = "OLD.outcome <> 'refused' OR NEW.outcome <> 'refused'"
@@ -83,8 +60,8 @@ for _dialect, _made in (
     ("postgresql", _FUNCTION),
     ("postgresql", _IN_POSTGRESQL),
 ):
-    _made_after = DDL(_made).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
-    event.listen(audit_events, "after_create", _made_after)
+    _made_after = sa.DDL(_made).execute_if(dialect=_dialect)  # type: ignore[no-untyped-call]
+    sa.event.listen(audit_events, "after_create", _made_after)
 
 
 CUT: Final = "cut"
@@ -185,7 +162,7 @@ class AuditRow(NamedTuple):
 
 
 class AuditFilter(NamedTuple):
-    """The filter of a search for events; an empty text matches any."""
+    """The filter of a search for events; an empty sa.text matches any."""
 
     who: str = ""
     """CRN of the principal or of the source, or the source's name."""
@@ -206,14 +183,12 @@ class AuditPage(NamedTuple):
 
 
 _COLUMNS: Final = tuple(_e[name] for name in AuditRow._fields)
-_NEW: Final = insert(audit_events).values(
-    {name: bindparam(name) for name in audit_events.c.keys()}  # noqa: SIM118 - columns, by name
-)
+_NEW: Final = insert(audit_events).values(bound(audit_events.c.keys()))
 _ADD: Final = Statement(_NEW)
 _ADD_REFUSALS: Final = Statement(
     _NEW.on_conflict_do_update(
         index_elements=["refusal_key"],
-        index_where=IS_REFUSAL,
+        index_where=sa.text(IS_REFUSAL),
         set_={
             "times": _e.times + _NEW.excluded.times,
             **{
@@ -226,53 +201,56 @@ _ADD_REFUSALS: Final = Statement(
         },
     )
 )
-_FIND: Final = Statement(select(*_COLUMNS).where(given(_e.owner_id, _e.id)))
+find_event: Final = Find[AuditRow, str, str](
+    AuditRow, sa.select(*_COLUMNS).where(given(_e.owner_id, _e.id)), "owner_id", "id"
+)
+"""Finds an event of an owner."""
 forget_events: Final = deletion(_e.occurred_at)
 """Deletes a batch of the events up to a moment."""
 
 
-def _window(*also: ColumnElement[bool]) -> Select[Any]:
+def _window(*also: sa.ColumnElement[bool]) -> sa.Select[Any]:
     """Return the query for the next events of an owner in the order of the log."""
-    before = tuple_(bindparam("before_at"), bindparam("before_id"))
+    before = sa.tuple_(sa.bindparam("before_at"), sa.bindparam("before_id"))
     return (
-        select(*_COLUMNS)
+        sa.select(*_COLUMNS)
         .where(
-            _e.owner_id == bindparam("owner_id"),
+            _e.owner_id == sa.bindparam("owner_id"),
             *also,
-            tuple_(_e.occurred_at, _e.id) < before,
-            _e.occurred_at >= bindparam("since"),
+            sa.tuple_(_e.occurred_at, _e.id) < before,
+            _e.occurred_at >= sa.bindparam("since"),
         )
         .order_by(_e.occurred_at.desc(), _e.id.desc())
     )
 
 
-def _begins(column: ColumnElement[str], parameter: str) -> ColumnElement[bool]:
+def _begins(column: sa.ColumnElement[str], parameter: str) -> sa.ColumnElement[bool]:
     """Return whether a column equals a text, or begins with what is before a ``*`` at its end."""
-    wanted = bindparam(f"{parameter}_prefix", type_=_e.action.type)
-    return or_(
-        column == bindparam(parameter, type_=_e.action.type),
-        func.substr(column, literal_column("1"), func.length(wanted)) == wanted,
+    wanted = sa.bindparam(f"{parameter}_prefix", type_=_e.action.type)
+    return sa.or_(
+        column == sa.bindparam(parameter, type_=_e.action.type),
+        sa.func.substr(column, sa.literal_column("1"), sa.func.length(wanted)) == wanted,
     )
 
 
-def _matching(window: Select[Any]) -> Statement:
+def _matching(window: sa.Select[Any]) -> Statement:
     """Return the query for those of a window that match the filter."""
     found = page(window).subquery("events")
     c = found.c
-    anyone = bindparam("who", type_=_e.principal.type)
-    outcome = bindparam("outcome", type_=_e.outcome.type)
+    anyone = sa.bindparam("who", type_=_e.principal.type)
+    outcome = sa.bindparam("outcome", type_=_e.outcome.type)
     return Statement(
-        select(*(c[name] for name in AuditRow._fields))
+        sa.select(*(c[name] for name in AuditRow._fields))
         .where(
-            or_(
-                anyone == text("''"),
+            sa.or_(
+                anyone == sa.text("''"),
                 c.principal == anyone,
                 c.source_crn == anyone,
                 c.source_name == anyone,
             ),
             _begins(c.action, "action"),
             _begins(c.resource, "resource"),
-            or_(outcome == text("''"), c.outcome == outcome),
+            sa.or_(outcome == sa.text("''"), c.outcome == outcome),
         )
         .order_by(c.occurred_at.desc(), c.id.desc())
     )
@@ -280,13 +258,13 @@ def _matching(window: Select[Any]) -> Statement:
 
 _LIST: Final = paged(_window())
 _MATCHING: Final = _matching(_window())
-_OF_RESOURCE: Final = _e.resource == bindparam("resource", type_=_e.resource.type)
+_OF_RESOURCE: Final = _e.resource == sa.bindparam("resource", type_=_e.resource.type)
 _MATCHING_OF_RESOURCE: Final = _matching(_window(_OF_RESOURCE))
 
 
-def _edge(*also: ColumnElement[bool]) -> Statement:
+def _edge(*also: sa.ColumnElement[bool]) -> Statement:
     """Return the query for the last event of a full window."""
-    last = _window(*also).limit(literal_column("1")).offset(literal_column(str(WINDOW - 1)))
+    last = _window(*also).limit(sa.literal_column("1")).offset(sa.literal_column(str(WINDOW - 1)))
     return Statement(last)
 
 
@@ -302,12 +280,6 @@ def add_event(tx: Connection, event: AuditEvent) -> None:
 def add_refusals(tx: Connection, event: AuditEvent, key: str, times: int) -> None:
     """Insert a refusal counted `times`, or add to the row with the same key."""
     tx.execute(_ADD_REFUSALS, **_values(event), refusal_key=key, times=times)
-
-
-def find_event(tx: Connection, owner_id: str, event_id: str) -> AuditRow | None:
-    """Return an event of an owner, or None."""
-    row = tx.row(_FIND, owner_id=owner_id, id=event_id)
-    return AuditRow(*row) if row else None
 
 
 def list_events(
@@ -365,8 +337,9 @@ def _prefixed(name: str, given: str) -> dict[str, str]:
 def _values(event: AuditEvent) -> Mapping[str, object]:
     resources = list(dict.fromkeys(event.resources))
     crn, name, session_name = event.source or (None, None, None)
-    plane, source_ip, user_agent, request_id = event.client or (None, None, None, None)
+    client = dict(zip(AuditClient._fields, event.client or (None,) * 4, strict=True))
     return {
+        **client,
         "id": event.id,
         "owner_id": event.owner_id,
         "occurred_at": event.occurred_at,
@@ -377,11 +350,7 @@ def _values(event: AuditEvent) -> Mapping[str, object]:
         "source_crn": crn,
         "source_name": name,
         "session_name": session_name,
-        "plane": plane,
         "outcome": event.outcome,
-        "source_ip": source_ip,
-        "user_agent": user_agent,
-        "request_id": request_id,
         "details": _details(event.details),
         "last_at": event.occurred_at,
     }

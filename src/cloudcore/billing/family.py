@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.billing.description import CREATED, EVENTS, PAYMENT_FAILED, PAYMENT_METHODS
 from cloudcore.family import CommandGroup, Family
-from cloudcore.iam.vocabulary import ResourceKind
+from cloudcore.iam.vocabulary import ResourceKind, standard_actions
 
 if TYPE_CHECKING:
     from cloudcore.billing.needs import BillingNeeds
@@ -19,13 +19,7 @@ BILLING: Final[Family[BillingNeeds]] = Family(
     resource_kinds=(
         ResourceKind(
             crn="crn:billing:<region>:<account>:payment-method/<id>",
-            actions=(
-                "billing:CreatePaymentMethod",
-                "billing:DeletePaymentMethod",
-                "billing:GetPaymentMethod",
-                "billing:ListPaymentMethods",
-                "billing:UpdatePaymentMethod",
-            ),
+            actions=standard_actions("billing", "PaymentMethod"),
         ),
         ResourceKind(
             crn="crn:billing:<region>:<account>:invoice/<id>",

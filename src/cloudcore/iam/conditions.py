@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Any, Final, NamedTuple
 
 from cloudcore.iam.grammar import StringForm, as_list, as_object, as_text, refusal

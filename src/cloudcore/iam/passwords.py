@@ -14,12 +14,13 @@ import base64
 import hashlib
 import hmac
 import os
-from collections import Counter, OrderedDict, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple, TypeVar, TypeVarTuple
 
 from cloudcore.errors import InvalidInput, Unavailable
+from cloudcore.threads import FairQueue
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -157,10 +158,7 @@ class PasswordChecks:
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_CHECKS_AT_ONCE, "scrypt")
         self._running = 0
-        self._lines: dict[bool, OrderedDict[str, deque[asyncio.Future[None]]]] = {
-            True: OrderedDict(),
-            False: OrderedDict(),
-        }
+        self._lines = {is_known: FairQueue[asyncio.Future[None]]() for is_known in (True, False)}
         self._places: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
         self._was_known = False
 
@@ -205,7 +203,7 @@ class PasswordChecks:
             self._running += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines[client.is_known].setdefault(client.subject, deque()).append(turn)
+        self._lines[client.is_known].put(client.subject, turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -216,30 +214,17 @@ class PasswordChecks:
     def _give_turn(self) -> None:
         """Hand the thread to the other queue, or to the same one if that is empty."""
         for is_known in (not self._was_known, self._was_known):
-            turn = self._next_turn(self._lines[is_known])
-            if turn is not None:
-                self._was_known = is_known
-                turn.set_result(None)
-                return
+            while self._lines[is_known]:
+                turn = self._lines[is_known].take()
+                if not turn.done():
+                    self._was_known = is_known
+                    turn.set_result(None)
+                    return
         self._running -= 1
-
-    def _next_turn(
-        self, line: OrderedDict[str, deque[asyncio.Future[None]]]
-    ) -> asyncio.Future[None] | None:
-        """Take the first check of the client whose turn it is, and move the client to the end."""
-        while line:
-            subject, waiting = line.popitem(last=False)
-            turn = waiting.popleft()
-            if waiting:
-                line[subject] = waiting
-            if not turn.done():
-                return turn
-        return None
 
     def _displace(self, client: PasswordClient) -> bool:
         """Refuse the last check of the client that has most; return False if none has several."""
-        line = self._lines[client.is_known].values()
-        longest = max(line, key=len, default=deque[asyncio.Future[None]]())
+        longest = self._lines[client.is_known].longest()
         if len(longest) <= 1:
             return False
         last = longest.pop()

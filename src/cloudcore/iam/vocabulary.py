@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cloudcore.errors import InvalidInput
@@ -55,6 +55,13 @@ class OwnPolicy(NamedTuple):
     """Whether it must allow, also within the account, besides the caller's policies."""
 
 
+@cache
+def _parts(crn: str) -> tuple[str, ...]:
+    """Return service, region, account and type in a form of CRNs."""
+    *before, last = crn.split(":", _PARTS - 1)[1:]
+    return (*before, last.partition("/")[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceKind:
     """A kind of resource that policies can name."""
@@ -73,12 +80,30 @@ class ResourceKind:
     @property
     def family(self) -> str:
         """Return the name of its family."""
-        return self.crn.split(":", 2)[1]
+        return _parts(self.crn)[0]
 
     @property
     def type(self) -> str:
         """Return the type in its CRNs."""
-        return self.crn.split(":", _PARTS - 1)[-1].partition("/")[0]
+        return _parts(self.crn)[-1]
+
+    def fits(self, service: str, region: str, account: str, name: str) -> bool:
+        """Return True if a pattern in these parts can match a CRN of this kind."""
+        own_service, own_region, own_account, own_type = _parts(self.crn)
+        if not (_fits(service, own_service) and _fits(region, own_region)):
+            return False
+        kind, slash, own_name = name.partition("/")
+        if slash:
+            return bool(own_name) and _fits(kind, own_type) and _fits(account, own_account)
+        literal = kind.partition("*")[0].partition("?")[0]
+        has_type = "*" in kind and f"{own_type}/".startswith(literal)
+        return has_type and _fits(account, own_account)
+
+
+def standard_actions(service: str, one: str, many: str = "") -> tuple[str, ...]:
+    """Return the actions of a noun's standard methods: ``iam:CreateRole``, ``iam:ListRoles``."""
+    named = [f"{verb}{one}" for verb in ("Create", "Delete", "Get", "Update")]
+    return tuple(f"{service}:{each}" for each in (*named, f"List{many or f'{one}s'}"))
 
 
 class ActionOperation(NamedTuple):
@@ -87,32 +112,6 @@ class ActionOperation(NamedTuple):
     operation: str
     """Method and path."""
     summary: str
-
-
-class _Form(NamedTuple):
-    """The fixed parts of the CRNs of a kind; None is a part that varies."""
-
-    service: str
-    region: str | None
-    account: str | None
-    type: str
-
-    def fits(self, service: str, region: str, account: str, name: str) -> bool:
-        """Return True if a pattern in these parts can match a CRN of this form."""
-        return (
-            _fits(service, self.service)
-            and _fits(region, self.region)
-            and _fits(account, self.account)
-            and self.has_type(name)
-        )
-
-    def has_type(self, name: str) -> bool:
-        """Return True if the last part of a pattern can name a resource of this type."""
-        kind, slash, own = name.partition("/")
-        if slash:
-            return bool(own) and _fits(kind, self.type)
-        literal = kind.partition("*")[0]
-        return "*" in kind and f"{self.type}/".startswith(literal.partition("?")[0])
 
 
 class Vocabulary:
@@ -171,8 +170,8 @@ class Vocabulary:
         Raise `InvalidInput` if there is no such kind; the error names `field`.
         """
         parts = (crn.service, crn.region, crn.account, f"{crn.type}/{crn.name}")
-        for kind, form in zip(self.kinds, self._forms, strict=True):
-            if form.fits(*parts):
+        for kind in self.kinds:
+            if kind.fits(*parts):
                 return kind
         raise _unknown(field, "resource", str(crn), self._near_forms(str(crn)))
 
@@ -238,8 +237,7 @@ class Vocabulary:
         """
         parts = pattern.split(":", _PARTS - 1)
         if len(parts) == _PARTS:
-            service, region, account, name = parts[1:]
-            return any(form.fits(service, region, account, name) for form in self._forms)
+            return any(kind.fits(*parts[1:]) for kind in self.kinds)
         if "*" not in pattern:
             return False
         if len(parts) == 1:
@@ -248,13 +246,9 @@ class Vocabulary:
         kind, slash, _ = parts[-1].partition("/")
         is_open = not slash or "*" in kind
         return any(
-            _fits(service, form.service) and (is_open or _fits(kind, form.type))
-            for form in self._forms
+            _fits(service, each.family) and (is_open or _fits(kind, each.type))
+            for each in self.kinds
         )
-
-    @cached_property
-    def _forms(self) -> tuple[_Form, ...]:
-        return tuple(map(_form, self.kinds))
 
     def _near_forms(self, pattern: str) -> list[str]:
         """Return the forms of CRNs whose service and type are nearest to those of a pattern."""
@@ -273,17 +267,8 @@ def _is_among(pattern: str, actions: Sequence[str]) -> bool:
     return actions[at] == prefix or (prefix != pattern and actions[at].startswith(prefix))
 
 
-def _form(kind: ResourceKind) -> _Form:
-    service, region, account, _ = kind.crn.split(":", _PARTS - 1)[1:]
-    return _Form(service, _fixed(region), _fixed(account), kind.type)
-
-
-def _fixed(part: str) -> str | None:
-    return None if part.startswith("<") else part
-
-
-def _fits(pattern: str, part: str | None) -> bool:
-    if part is None:  # a region or an account
+def _fits(pattern: str, part: str) -> bool:
+    if part.startswith("<"):  # a region or an account
         return _VARYING.fullmatch(pattern) is not None or parse_uuid(pattern) is not None
     if any(wildcard in pattern for wildcard in _WILDCARDS):
         return Patterns((pattern,)).match(part)

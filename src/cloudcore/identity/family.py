@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from cloudcore.family import CommandGroup, Family
 from cloudcore.iam.policy import TRUST_ACTION, PolicyKind
-from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy
+from cloudcore.iam.vocabulary import OwnPolicy, ResourceKind, StoredPolicy, standard_actions
 from cloudcore.identity.names import QUOTAS
 
 if TYPE_CHECKING:
@@ -46,19 +46,15 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
         ResourceKind(
             crn="crn:iam::<organization>:organization/<organization>",
             actions=(
-                "iam:CreateIdentityProvider",
-                "iam:DeleteIdentityProvider",
+                *standard_actions("iam", "IdentityProvider"),
                 "iam:DeleteOrganization",
-                "iam:GetIdentityProvider",
                 "iam:GetOrganization",
                 "iam:InviteMember",
                 "iam:LeaveOrganization",
-                "iam:ListIdentityProviders",
                 "iam:ListInvitations",
                 "iam:ListMembers",
                 "iam:RemoveMember",
                 "iam:RevokeInvitation",
-                "iam:UpdateIdentityProvider",
                 "iam:UpdateMember",
                 "iam:UpdateOrganization",
             ),
@@ -80,33 +76,21 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
                 "iam:ChangePassword",
                 "iam:CreateContainerPassword",
                 "iam:CreateOrganization",
-                "iam:CreateUser",
+                *standard_actions("iam", "User"),
                 "iam:DeleteContainerPassword",
-                "iam:DeleteUser",
                 "iam:GetContainerPassword",
-                "iam:GetUser",
                 "iam:ListContainerPasswords",
                 "iam:ListOrganizations",
-                "iam:ListUsers",
                 "iam:ResetPassword",
                 "iam:SwitchOrganization",
-                "iam:UpdateUser",
             ),
             summaries={"iam:GetUser": "Read a person's record, also one's own."},
         ),
         ResourceKind(
             crn="crn:iam::<account>:service-account/<name>",
             actions=(
-                "iam:CreateAccessKey",
-                "iam:CreateServiceAccount",
-                "iam:DeleteAccessKey",
-                "iam:DeleteServiceAccount",
-                "iam:GetAccessKey",
-                "iam:GetServiceAccount",
-                "iam:ListAccessKeys",
-                "iam:ListServiceAccounts",
-                "iam:UpdateAccessKey",
-                "iam:UpdateServiceAccount",
+                *standard_actions("iam", "AccessKey"),
+                *standard_actions("iam", "ServiceAccount"),
             ),
         ),
         ResourceKind(
@@ -114,14 +98,10 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
             actions=(
                 "iam:AssignRole",
                 "iam:AssumeRole",
-                "iam:CreateRole",
-                "iam:DeleteRole",
-                "iam:GetRole",
+                *standard_actions("iam", "Role"),
                 "iam:ListRoleAssignments",
-                "iam:ListRoles",
                 "iam:PassRole",
                 "iam:UnassignRole",
-                "iam:UpdateRole",
             ),
             summaries={
                 "iam:AssumeRole": "Assume the role, if its trust policy allows it too.",
@@ -139,14 +119,10 @@ IDENTITY: Final[Family[IdentityNeeds]] = Family(
             crn="crn:iam::<account>:policy/<name>",
             actions=(
                 "iam:AttachPolicy",
-                "iam:CreatePolicy",
-                "iam:DeletePolicy",
+                *standard_actions("iam", "Policy", "Policies"),
                 "iam:DetachPolicy",
-                "iam:GetPolicy",
-                "iam:ListPolicies",
                 "iam:ListPolicyAttachments",
                 "iam:SimulatePolicy",
-                "iam:UpdatePolicy",
             ),
         ),
     ),

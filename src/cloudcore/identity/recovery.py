@@ -11,22 +11,17 @@ from cloudcore.db.base import Connection
 from cloudcore.errors import Conflict, InvalidInput, NotFound
 from cloudcore.iam.policy import PolicyKind, check_size, policy_of
 from cloudcore.identity.names import missing
-from cloudcore.identity.rows import policies, roles, users
-from cloudcore.identity.rows.accounts import (
-    Account,
-    find_account,
-    find_account_ids,
-    increment_revision,
-    list_accounts,
-)
+from cloudcore.identity.rows import accounts, policies, roles, users
+from cloudcore.identity.rows.accounts import Account, increment_revision
 from cloudcore.identity.rows.organizations import JOINED, Joined
-from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
+from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment
 from cloudcore.identity.rows.roles import ASSIGNMENTS, ROLES, Assignment, Role
 from cloudcore.identity.rows.service_accounts import ACCESS_KEYS, SERVICE_ACCOUNTS, ServiceAccount
 from cloudcore.identity.rows.sessions import revoke_other_sessions, revoke_sessions_of_role
 from cloudcore.identity.rows.users import PEOPLE, USERS, User
 from cloudcore.identity.services.accounts import ADMIN, encoded, new_admin_policy, new_admin_role
 from cloudcore.identity.services.members import lock_organization, organization_of
+from cloudcore.identity.services.roles import put_policy
 from cloudcore.identity.services.service_accounts import (
     MAX_ACTIVE,
     MAX_KEPT,
@@ -104,10 +99,10 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
     several accounts and no handle is given, or one of the two is suspended.
     """
     if handle is None:
-        accounts = list_accounts(tx, 2)
-        if len(accounts) > 1:
+        found = accounts.list_accounts(tx, 2)
+        if len(found) > 1:
             raise Conflict("there are several accounts; name one with --account HANDLE")
-        account = accounts[0] if accounts else None
+        account = found[0] if found else None
     else:
         account = _account_of(tx, handle)
     if account is None:
@@ -122,7 +117,8 @@ def find_program(tx: Connection, handle: str | None, name: str) -> tuple[Account
 
 
 def _account_of(tx: Connection, handle: str) -> Account | None:
-    return find_account(tx, find_account_ids(tx, [handle]).get(handle, ""))
+    found_id = accounts.find_account_ids(tx, [handle]).get(handle, "")
+    return accounts.find_account(tx, found_id)
 
 
 def add_key(
@@ -244,32 +240,16 @@ def _restore_policies(
 ) -> list[HostChange]:
     changes: list[HostChange] = []
     account_id = role.account_id
-    fresh = new_admin_policy(new_id(), account_id, now)
-    policy = POLICIES.find_named(tx, account_id, ADMIN)
-    if policy is None:
-        POLICIES.add(tx, fresh)
-        policy = fresh
-        changes.append(HostChange("iam:CreatePolicy", POLICIES.crn_of(policy)))
-    elif msgspec.json.decode(policy.document) != msgspec.json.decode(fresh.document):
-        policy = policy._replace(
-            document=fresh.document,
-            account_ids=fresh.account_ids,
-            revision=policy.revision + 1,
-            updated_at=now,
-        )
-        POLICIES.save(tx, policy)
-        changes.append(HostChange("iam:UpdatePolicy", POLICIES.crn_of(policy)))
+    policy, action = put_policy(tx, new_admin_policy(new_id(), account_id, now))
+    if action:
+        changes.append(HostChange(action, POLICIES.crn_of(policy)))
     for each in policies.list_policies_of(tx, account_id, role.id):
         if each.id != policy.id:
-            _detach(tx, each, role)
+            of = account_id, each.id
+            for attachment in ATTACHMENTS.list(tx, of, "", "", _MAX_ATTACHMENTS):
+                if attachment.role_id == role.id:
+                    ATTACHMENTS.remove(tx, of, attachment.id)
             changes.append(HostChange("iam:DetachPolicy", POLICIES.crn_of(each)))
     if ATTACHMENTS.add(tx, Attachment(new_id(), account_id, policy.id, None, role.id, now)):
         changes.append(HostChange("iam:AttachPolicy", POLICIES.crn_of(policy)))
     return changes
-
-
-def _detach(tx: Connection, policy: PolicyRow, role: Role) -> None:
-    of = policy.account_id, policy.id
-    for each in ATTACHMENTS.list(tx, of, "", "", _MAX_ATTACHMENTS):
-        if each.role_id == role.id:
-            ATTACHMENTS.remove(tx, of, each.id)

@@ -6,7 +6,7 @@ from typing import Final
 
 from cloudcore.family import Runtime
 from cloudcore.identity.needs import OFFERS, IdentityNeeds, open_needs
-from cloudcore.identity.oauth import authorize_routes, routes, sessions
+from cloudcore.identity.oauth import authorize_routes, routes
 from cloudcore.identity.routes import (
     accounts,
     actions,
@@ -20,10 +20,11 @@ from cloudcore.identity.routes import (
     service_accounts,
     users,
 )
+from cloudcore.identity.rows import issued_tokens
 from cloudcore.identity.rows.container_passwords import forget_container_passwords
 from cloudcore.identity.rows.identity_providers import forget_states
 from cloudcore.identity.rows.organizations import forget_invitations
-from cloudcore.identity.rows.sessions import OPEN
+from cloudcore.identity.rows.sessions import OPEN, forget_sessions
 from cloudcore.resources.routes import handlers_of
 
 HANDLERS: Final = handlers_of(
@@ -38,7 +39,10 @@ RUNTIME: Final[Runtime[IdentityNeeds]] = Runtime(
     routes=(*HANDLERS, *handlers_of(routes, authorize_routes)),
     error_shapes=routes.ERROR_SHAPES,
     expiry=(
-        sessions.forget_ended,
+        issued_tokens.forget_codes,
+        issued_tokens.forget_refresh_tokens,
+        issued_tokens.forget_revoked_tokens,
+        forget_sessions,
         forget_container_passwords,
         forget_invitations,
         forget_states,

@@ -30,22 +30,14 @@ from cloudcore.serving.bodies.budget import BODIES
 from cloudcore.serving.counters import QUOTAS
 from cloudcore.serving.dispatch import new_request_id
 from cloudcore.threads import DOCUMENTS
-from cloudcore.web import idempotency
+from cloudcore.web import idempotency, route_spec
 from cloudcore.web.context import Platform, Reply, RequestContext, refusal
 from cloudcore.web.envelope import ENVELOPE, ErrorShape
 from cloudcore.web.guard import Guard
 from cloudcore.web.path_tails import PLACEHOLDER, is_crooked
 from cloudcore.web.reference_pages import ReferencePages
 from cloudcore.web.request_state import RequestState, request_state_of
-from cloudcore.web.route_spec import (
-    RouteError,
-    RouteSpec,
-    allowed,
-    documented_actions,
-    router_of,
-    routes_of,
-    tails_of,
-)
+from cloudcore.web.route_spec import RouteError, RouteSpec, allowed
 from cloudcore.web.streams import RequestStream
 from cloudcore.web.strict_json import decode
 
@@ -89,7 +81,7 @@ def family_routes(
         return alone(scope)
 
     provide = Provide(after_context if has_platform else alone, sync_to_thread=False)
-    return router_of(handlers, dependencies={"needs": provide}, opt={"family": name})
+    return route_spec.router_of(handlers, dependencies={"needs": provide}, opt={"family": name})
 
 
 class Routes:
@@ -126,7 +118,7 @@ class Routes:
             response_class=_Response,
             request_max_body_size=MAX_BODY_BYTES,
         )
-        self.all: Final = list(routes_of(self.framework))
+        self.all: Final = list(route_spec.routes_of(self.framework))
         for route in self.all:
             if route.handler.resolve_before_request() != _before_handler:
                 raise RouteError(
@@ -138,14 +130,14 @@ class Routes:
         self.allow: Final = {
             path.path_format: allowed(path.methods) for path in self.framework.routes
         }
-        self.tails: Final = tails_of(self.all)
+        self.tails: Final = route_spec.tails_of(self.all)
         self.families: Final = {
             route.spec.family: route.spec.operation for route in self.all if route.spec.family
         }
         """The families that have routes, each with one of its operations."""
         self.with_platform: Final = [r.spec.operation for r in self.all if not r.spec.public]
         """Operations that authenticate their callers."""
-        self.documented_actions: Final = tuple(documented_actions(self.all))
+        self.documented_actions: Final = tuple(route_spec.documented_actions(self.all))
         reference.describe(self.all, self._error_shapes)
 
     def shape_of(self, path: str) -> ErrorShape:

@@ -75,18 +75,24 @@ def server_refusal(status: int, message: str, request_id: str) -> bytes:
     return msgspec.json.encode({"error": error})
 
 
+def messages(error: errors.PlatformError, request_id: str) -> tuple[Any, Any]:
+    """Return the two ASGI messages of an error response."""
+    status, content = render(error, request_id)
+    body = msgspec.json.encode(content)
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    return (
+        {"type": "http.response.start", "status": status, "headers": headers},
+        {"type": "http.response.body", "body": body, "more_body": False},
+    )
+
+
 async def refuse(scope: Scope, send: Send, error: errors.PlatformError) -> None:
     """Send an error response from ASGI middleware."""
     request_id = str(scope.get("state", {}).get("request_id") or uuid4())
-    status, content = render(error, request_id)
-    body = msgspec.json.encode(content)
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        (b"x-request-id", request_id.encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
+    start, body = messages(error, request_id)
+    start["headers"].append((b"x-request-id", request_id.encode()))
+    await send(start)
+    await send({**body, "body": b"" if scope["method"] == "HEAD" else body["body"]})
 
 
 class ErrorDetail(ResponseBody):

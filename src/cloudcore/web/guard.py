@@ -14,21 +14,15 @@ from typing import Any, Final
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from cloudcore.errors import (
-    InvalidInput,
-    MethodNotAllowed,
-    NotFound,
-    RateLimited,
-    Unauthenticated,
-)
+from cloudcore.errors import InvalidInput, MethodNotAllowed, NotFound, RateLimited, Unauthenticated
 from cloudcore.iam.decision import could_allow
 from cloudcore.iam.principal import Principal
 from cloudcore.iam.vocabulary import Vocabulary
 from cloudcore.resource_names import parse_uuid
-from cloudcore.serving.clients import source_address
+from cloudcore.serving.clients import rate_subject, source_address
 from cloudcore.web.context import Origin, Platform, RequestContext, refusal
 from cloudcore.web.path_tails import PLACEHOLDER
-from cloudcore.web.rate_limits import limit_operation
+from cloudcore.web.rate_limits import count_request
 from cloudcore.web.request_state import RequestState, request_state_of
 from cloudcore.web.route_spec import RouteSpec
 
@@ -155,13 +149,12 @@ async def _authenticate(
 
 
 async def _limit(state: RequestState, context: RequestContext, spec: RouteSpec) -> None:
-    state.rate_limit = await limit_operation(
-        context.database,
-        spec.operation,
-        None if context.caller is None else context.caller.id,
-        context.source_ip,
-        context.settings.budget,
-        context.clock(),
+    """Count a request against its caller, or its address if it has no caller."""
+    caller = context.caller
+    whose = f"principal:{caller.id}" if caller else f"address:{rate_subject(context.source_ip)}"
+    budget, now = context.settings.budget, context.clock()
+    state.rate_limit = await context.database.write_relaxed(
+        count_request, spec.operation, whose, budget, now
     )
     if state.rate_limit.is_refused:
         raise RateLimited("too many requests", retry_after=state.rate_limit.reset)

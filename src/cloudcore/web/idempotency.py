@@ -15,26 +15,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    Integer,
-    LargeBinary,
-    String,
-    Table,
-    bindparam,
-    delete,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
 from cloudcore.db.rows import bound, deletion, given
-from cloudcore.db.schema import ByteOrdered, Id, Moment, metadata
+from cloudcore.db.schema import ByteOrdered, Id, Moment, one_of
 from cloudcore.db.statement import Statement
+from cloudcore.db.tables import columns, indexes, table
 from cloudcore.errors import Conflict, IdempotencyKeyReused, InvalidInput
 from cloudcore.keyring import Keyring
 
@@ -45,24 +34,21 @@ RECORDED_STATUSES: Final = frozenset({400, 402, 404, 409})
 
 _KEY: Final = re.compile(r"[ -~]{1,255}")
 
-idempotency_records = Table(
+idempotency_records = table(
     "idempotency_records",
-    metadata,
-    Column("principal", Id, primary_key=True),
-    Column("operation", ByteOrdered, primary_key=True),  # method and route template
-    Column("key", ByteOrdered, primary_key=True),
-    Column("fingerprint", String(64), nullable=False),
-    Column("state", String(16), nullable=False),
-    Column("lease_token", Id, nullable=False),
-    Column("lease_until", Moment, nullable=False),
-    Column("status", Integer),
-    Column("outcome_sealed", LargeBinary),
-    Column("created_at", Moment, nullable=False, index=True),
-    CheckConstraint("state IN ('in_progress', 'completed')", name="state"),
-    CheckConstraint("(state = 'completed') = (status IS NOT NULL)", name="completed_status"),
-    CheckConstraint(
+    columns(Id, "principal KEY, lease_token"),
+    columns(ByteOrdered, "operation KEY, key KEY"),  # method and route template
+    columns(sa.String(64), "fingerprint"),
+    columns(sa.String(16), "state"),
+    columns(Moment, "lease_until, created_at"),
+    columns(sa.Integer, "status NULL"),
+    columns(sa.LargeBinary, "outcome_sealed NULL"),
+    one_of("state", "in_progress", "completed"),
+    sa.CheckConstraint("(state = 'completed') = (status IS NOT NULL)", name="completed_status"),
+    sa.CheckConstraint(
         "(state = 'completed') = (outcome_sealed IS NOT NULL)", name="completed_outcome"
     ),
+    indexes("created_at"),
 )
 
 
@@ -147,40 +133,40 @@ _r = idempotency_records.c
 _IS_RECORD: Final = given(_r.principal, _r.operation, _r.key)
 _IS_OURS: Final = (
     _IS_RECORD,
-    _r.lease_token == bindparam("lease_token_held"),
-    _r.state == text("'in_progress'"),
+    _r.lease_token == sa.bindparam("lease_token_held"),
+    _r.state == sa.text("'in_progress'"),
 )
 
 _BEGIN: Final = Statement(
     insert(idempotency_records)
     .values(
         **bound(("principal", "operation", "key", "fingerprint", "lease_token", "lease_until")),
-        state=text("'in_progress'"),
-        created_at=bindparam("now"),
+        state=sa.text("'in_progress'"),
+        created_at=sa.bindparam("now"),
     )
     .on_conflict_do_nothing()
 )
 _LOCK: Final = Statement(
-    select(_r.fingerprint, _r.lease_until, _r.outcome_sealed, _r.created_at)
+    sa.select(_r.fingerprint, _r.lease_until, _r.outcome_sealed, _r.created_at)
     .where(_IS_RECORD)
     .with_for_update()
 )
 _TAKE_OVER: Final = Statement(
-    update(idempotency_records)
+    sa.update(idempotency_records)
     .where(_IS_RECORD)
-    .values(lease_token=bindparam("lease_token"), lease_until=bindparam("lease_until"))
+    .values(lease_token=sa.bindparam("lease_token"), lease_until=sa.bindparam("lease_until"))
 )
-_FORGET: Final = Statement(delete(idempotency_records).where(_IS_RECORD))
+_FORGET: Final = Statement(sa.delete(idempotency_records).where(_IS_RECORD))
 _COMPLETE: Final = Statement(
-    update(idempotency_records)
+    sa.update(idempotency_records)
     .where(*_IS_OURS)
     .values(
-        state=text("'completed'"),
-        status=bindparam("status"),
-        outcome_sealed=bindparam("outcome_sealed"),
+        state=sa.text("'completed'"),
+        status=sa.bindparam("status"),
+        outcome_sealed=sa.bindparam("outcome_sealed"),
     )
 )
-_RELEASE: Final = Statement(delete(idempotency_records).where(*_IS_OURS))
+_RELEASE: Final = Statement(sa.delete(idempotency_records).where(*_IS_OURS))
 forget_expired: Final = deletion(_r.created_at, kept_seconds=KEPT_SECONDS)
 """Deletes a batch of the records older than `KEPT_SECONDS`."""
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, TypeVarTuple
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from cloudcore import base64url
-from cloudcore.db.base import Connection, Database
+from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.resource_names import UuidParameter
 from cloudcore.wire import ResponseBody
+
+if TYPE_CHECKING:
+    from cloudcore.web.context import RequestContext
 
 T = TypeVar("T")
 
@@ -130,18 +133,8 @@ def _context(query: PageQuery | UuidPage, within: Sequence[str]) -> str:
 Ts = TypeVarTuple("Ts")
 
 
-class PagedRequest(Protocol):
-    """A request for a page of a list."""
-
-    database: Database
-
-    def pager(self, query: PageQuery | UuidPage, *within: str) -> Pager:
-        """Return the pager for the page that `query` requests."""
-        ...
-
-
 async def read_page(
-    ctx: PagedRequest,
+    ctx: RequestContext,
     query: PageQuery,
     rows: Callable[[Connection, *Ts, str, int], Sequence[T]],
     count: Callable[[Connection, *Ts], int],

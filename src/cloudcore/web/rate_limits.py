@@ -1,34 +1,32 @@
 """Rate limits: fixed windows per endpoint and subject, in the database so that workers share them.
 
-A route whose `opt` has `rate_limited` is limited by `limit_operation`, which the guard calls; other
-limits, such as that of wrong passwords, call `count_request` with an endpoint and budget of theirs.
+The guard calls `count_request` for a route whose `opt` has `rate_limited`; other limits, such as
+that of wrong passwords, call it with an endpoint and budget of theirs.
 The first request opens a window. The first refusal reports when the window ends. A retry before
 that is refused and restarts the window, still exhausted, unless the budget says otherwise.
 """
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address, IPv6Address
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import BigInteger, Column, Table, bindparam, literal_column, select, update
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
 from cloudcore.clock import MICROSECONDS
-from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import deletion
-from cloudcore.db.schema import ByteOrdered, Moment, metadata
+from cloudcore.db.base import Connection
+from cloudcore.db.calls import Execute
+from cloudcore.db.rows import ONE, ZERO, deletion
+from cloudcore.db.schema import ByteOrdered, Moment
 from cloudcore.db.statement import Statement
-from cloudcore.serving.clients import rate_subject
+from cloudcore.db.tables import columns, indexes, table
 
-rate_windows = Table(
+rate_windows = table(
     "rate_windows",
-    metadata,
-    Column("endpoint", ByteOrdered, primary_key=True),
-    Column("subject", ByteOrdered, primary_key=True),
-    Column("window_ends_at", Moment, nullable=False, index=True),
-    Column("count", BigInteger, nullable=False),
-    Column("refused", BigInteger, nullable=False),
+    columns(ByteOrdered, "endpoint KEY, subject KEY"),
+    columns(Moment, "window_ends_at"),
+    columns(sa.BigInteger, "count, refused"),
+    indexes("window_ends_at"),
 )
 
 
@@ -84,39 +82,32 @@ def status_of(window: Window, budget: Budget, now: int) -> RateLimitStatus:
 
 _w = rate_windows.c
 _IS_WINDOW: Final = (
-    _w.endpoint == bindparam("for_endpoint"),
-    _w.subject == bindparam("for_subject"),
+    _w.endpoint == sa.bindparam("for_endpoint"),
+    _w.subject == sa.bindparam("for_subject"),
 )
-_FIND: Final = Statement(select(_w.window_ends_at, _w.count, _w.refused).where(*_IS_WINDOW))
+_WINDOW: Final = sa.select(_w.window_ends_at, _w.count, _w.refused).where(*_IS_WINDOW)
+_NEW: Final[dict[str, sa.BindParameter[Any]]] = {
+    "window_ends_at": sa.bindparam("ends_at"),
+    "count": sa.bindparam("admitted"),
+    "refused": sa.bindparam("refused"),
+}
+_FIND: Final = Statement(_WINDOW)
 _OPEN: Final = Statement(
     insert(rate_windows)
-    .values(
-        endpoint=bindparam("for_endpoint"),
-        subject=bindparam("for_subject"),
-        window_ends_at=bindparam("ends_at"),
-        count=bindparam("admitted"),
-        refused=bindparam("refused"),
-    )
+    .values(endpoint=sa.bindparam("for_endpoint"), subject=sa.bindparam("for_subject"), **_NEW)
     .on_conflict_do_nothing()
 )
-_LOCK: Final = Statement(
-    select(_w.window_ends_at, _w.count, _w.refused).where(*_IS_WINDOW).with_for_update()
+_LOCK: Final = Statement(_WINDOW.with_for_update())
+_ADVANCE: Final = Statement(sa.update(rate_windows).where(*_IS_WINDOW).values(**_NEW))
+give_back: Final = Execute[str, str, int](
+    sa.update(rate_windows)
+    .where(*_IS_WINDOW, _w.window_ends_at > sa.bindparam("now"), _w.count > ZERO)
+    .values(count=_w.count - ONE, refused=ZERO),
+    *("for_endpoint", "for_subject", "now"),
 )
-_ADVANCE: Final = Statement(
-    update(rate_windows)
-    .where(*_IS_WINDOW)
-    .values(
-        window_ends_at=bindparam("ends_at"),
-        count=bindparam("admitted"),
-        refused=bindparam("refused"),
-    )
-)
-_GIVE_BACK: Final = Statement(
-    update(rate_windows)
-    .where(*_IS_WINDOW, _w.window_ends_at > bindparam("now"), _w.count > literal_column("0"))
-    .values(count=_w.count - literal_column("1"), refused=literal_column("0"))
-)
-_FORGET: Final = deletion(_w.window_ends_at)
+"""Credits back one admitted request of `count_request`, unless its window has ended."""
+forget_ended: Final = deletion(_w.window_ends_at)
+"""Deletes a batch of the windows that have ended."""
 
 
 def count_request(
@@ -130,19 +121,6 @@ def count_request(
         window = advance(Window(*found) if found else None, budget, now)
         connection.execute(_ADVANCE, **whose, **window._asdict())
     return status_of(window, budget, now)
-
-
-async def limit_operation(
-    database: Database,
-    operation: str,
-    caller_id: str | None,
-    source_ip: IPv4Address | IPv6Address | None,
-    budget: Budget,
-    now: int,
-) -> RateLimitStatus:
-    """Count a request to an operation against its caller, or its address if it has no caller."""
-    whose = f"address:{rate_subject(source_ip)}" if caller_id is None else f"principal:{caller_id}"
-    return await database.write_relaxed(count_request, operation, whose, budget, now)
 
 
 def rate_limit_headers(status: RateLimitStatus) -> list[tuple[bytes, bytes]]:
@@ -163,13 +141,3 @@ def seconds_exhausted(
     if window is None or window.ends_at <= now or window.admitted < budget.limit:
         return 0
     return status_of(window, budget, now).reset
-
-
-def give_back(connection: Connection, endpoint: str, subject: str, now: int) -> None:
-    """Credit back one admitted request of `count_request`, unless its window has ended."""
-    connection.execute(_GIVE_BACK, for_endpoint=endpoint, for_subject=subject, now=now)
-
-
-def forget_ended(connection: Connection, now: int) -> int:
-    """Delete a batch of the windows that have ended; return how many."""
-    return connection.execute(_FORGET, before=now)

@@ -11,20 +11,13 @@ from __future__ import annotations
 import logging
 from typing import Any, Final, cast
 
-import msgspec
-from litestar.types import (
-    HTTPResponseBodyEvent,
-    HTTPResponseStartEvent,
-    HTTPScope,
-    Message,
-    Receive,
-    Send,
-)
+from litestar import types
+from litestar.types import HTTPScope, Message, Receive, Send
 
 from cloudcore.errors import PlatformError
 from cloudcore.web import idempotency
 from cloudcore.web.context import RequestContext
-from cloudcore.web.envelope import render
+from cloudcore.web.envelope import messages
 from cloudcore.web.rate_limits import RateLimitStatus, rate_limit_headers
 from cloudcore.web.route_spec import RouteSpec
 
@@ -52,7 +45,7 @@ class RequestState:
         """The server's `receive`; it does not count against the memory budget of bodies."""
         self._send = send
         self._is_replaced = False
-        self._start: HTTPResponseStartEvent | None = None
+        self._start: types.HTTPResponseStartEvent | None = None
         scope["state"][_STATE] = self
 
     async def send(self, message: Message) -> None:
@@ -63,7 +56,8 @@ class RequestState:
         if self._is_replaced:  # another response was sent completely
             return
         if self._start is not None:
-            start, settled = await self._settle(self._start, cast("HTTPResponseBodyEvent", message))
+            body = cast("types.HTTPResponseBodyEvent", message)
+            start, settled = await self._settle(self._start, body)
             self._is_replaced = settled is not message
             self._start, message = None, settled
             await self._send(start)
@@ -72,12 +66,12 @@ class RequestState:
         await self._send(message)
 
     async def _settle(
-        self, start: HTTPResponseStartEvent, body: HTTPResponseBodyEvent
-    ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
+        self, start: types.HTTPResponseStartEvent, body: types.HTTPResponseBodyEvent
+    ) -> tuple[types.HTTPResponseStartEvent, types.HTTPResponseBodyEvent]:
         """Finish head and body before the first byte is sent."""
         if 200 <= start["status"] < 300 and (fault := self._fault()):
             _log.error("%s", fault, extra={"request_id": self.request_id})
-            start, body = self._answer(PlatformError(""))
+            start, body = messages(PlatformError(""), self.request_id)
         context = self.context
         if start["status"] == 403 and context is not None and context.caller is not None:
             context.note_refusal_of(context.caller)
@@ -85,7 +79,9 @@ class RequestState:
             try:
                 await self._keep(context, context.claim, start, body)
             except idempotency.InProgress as taken_over:  # the other attempt's outcome counts
-                start, body = self._answer(taken_over, b"%d" % taken_over.retry_after)
+                start, body = messages(taken_over, self.request_id)
+                when = (b"retry-after", b"%d" % taken_over.retry_after)
+                start["headers"] = [*start["headers"], when]
         spec = self.spec
         if context is not None and spec is not None and not spec.public and start["status"] < 400:
             context.note_answered(spec.family or "")
@@ -116,29 +112,12 @@ class RequestState:
             return f"{spec.operation} answered without Context.commit"
         return None
 
-    def _answer(
-        self, error: PlatformError, retry_after: bytes | None = None
-    ) -> tuple[HTTPResponseStartEvent, HTTPResponseBodyEvent]:
-        """Return an error response, to replace another."""
-        status, content = render(error, self.request_id)
-        body = msgspec.json.encode(content)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", b"%d" % len(body)),
-        ]
-        if retry_after is not None:
-            headers.append((b"retry-after", retry_after))
-        return (
-            {"type": "http.response.start", "status": status, "headers": headers},
-            {"type": "http.response.body", "body": body, "more_body": False},
-        )
-
     async def _keep(
         self,
         context: RequestContext,
         claim: idempotency.Claim,
-        start: HTTPResponseStartEvent,
-        body: HTTPResponseBodyEvent,
+        start: types.HTTPResponseStartEvent,
+        body: types.HTTPResponseBodyEvent,
     ) -> None:
         """Record an error that is an outcome; delete the record of one that is not.
 

@@ -24,27 +24,14 @@ from cloudcore.web.context import ChangeCheck, Reply, RequestContext
 from cloudcore.web.path_tails import Tails, collision
 
 _ACTION: Final = re.compile(r"[a-z0-9-]+:[A-Z][A-Za-z0-9]*")
-_OPTIONAL: Final[dict[str, type]] = {
-    "idempotent": bool,
-    "resource_policy": Callable,  # type: ignore[dict-item]
-    "admits": Callable,  # type: ignore[dict-item]
-    "change_check": Callable,  # type: ignore[dict-item]
-    "check_body": Callable,  # type: ignore[dict-item]
-    "public": bool,
-    "rate_limited": bool,
-    "silent_limit": bool,
-    "query": type,
-    "form": type,
-    "statuses": tuple,
-    "entity_tag": bool,
-    "conditional": bool,
-    "pages": tuple,
-    "media_types": tuple,
-    "malformed_id": int,
-    "tail": str,
-    "takes_stream": bool,
-    "max_stream_bytes": int,
-    "family": str,
+_OPTIONAL: Final[dict[str, Any]] = {
+    **dict.fromkeys(("resource_policy", "admits", "change_check", "check_body"), Callable),
+    **dict.fromkeys(("idempotent", "public", "rate_limited", "silent_limit"), bool),
+    **dict.fromkeys(("entity_tag", "conditional", "takes_stream"), bool),
+    **dict.fromkeys(("query", "form"), type),
+    **dict.fromkeys(("statuses", "pages", "media_types"), tuple),
+    **dict.fromkeys(("malformed_id", "max_stream_bytes"), int),
+    **dict.fromkeys(("tail", "family"), str),
 }
 ResourcePolicy = Callable[[RequestContext, str], Awaitable[Policy | None]]
 """Given the CRN of a resource, returns its policy, or None."""
@@ -142,8 +129,6 @@ class KernelRoute:
 
     spec: RouteSpec
     handler: HTTPRouteHandler
-    allow: str
-    """The methods of the path, as the header ``Allow`` lists them."""
 
 
 def routes_of(app: Litestar) -> Iterator[KernelRoute]:
@@ -154,10 +139,9 @@ def routes_of(app: Litestar) -> Iterator[KernelRoute]:
     for path in app.routes:
         if not isinstance(path, HTTPRoute):
             raise RouteError(f"{path.path} does not speak plain HTTP")
-        allow = allowed(path.methods)
         for handler in path.route_handlers:
             if handler.http_methods != {"OPTIONS"}:
-                yield KernelRoute(_spec(path, handler), handler, allow)
+                yield KernelRoute(_spec(path, handler), handler)
 
 
 def documented_actions(routes: Sequence[KernelRoute]) -> Iterator[tuple[str, ActionOperation]]:

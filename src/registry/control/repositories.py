@@ -259,7 +259,7 @@ def _authorize_list(ctx: RequestContext, crn: str) -> None:
     except AccessDenied as error:
         if ctx.caller is None or ctx.action is None or not ctx.allowed_somewhere:
             raise
-        asking = RightsRequest.of(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
+        asking = RightsRequest(ctx.caller, ctx.policies, ctx.source_ip, ctx.clock())
         prefixes = allowed_prefixes(asking, ctx.action, Crn.parse(crn))[:_MOST_PREFIXES]
         if not prefixes:
             raise

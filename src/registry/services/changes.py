@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 
-from cloudcore.audit.log import record
+from cloudcore.audit.rows import add_event
 from cloudcore.clock import uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditClient, AuditEvent
@@ -89,4 +89,4 @@ def record_change(
         client=change.client,
         details={**details, **(change.details or {})},
     )
-    record(tx, event)
+    add_event(tx, event)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from cloudcore.audit.log import record
+from cloudcore.audit.rows import add_event
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
@@ -118,7 +118,7 @@ class RegistryRuns(NamedTuple):
             client=None,
             details=details,
         )
-        record(tx, event)
+        add_event(tx, event)
 
     def _log_end(self, ctx: ServiceContext, run: Run) -> None:
         """Log and count that a run has ended, after the commit: so each is logged once."""

@@ -1,6 +1,5 @@
 """OAuth 2.0: the sign-in page, authorization codes, tokens and their revocation.
 
 `authorize_routes` and `pages` are the page, `sign_in` and `attempts` check the person, `sessions`
-exchanges codes and rotates refresh tokens; `routes`, `forms`, `grants` and `errors` are the token
-endpoints.
+exchanges codes and rotates refresh tokens; `routes`, `forms` and `grants` are the token endpoints.
 """

@@ -9,6 +9,7 @@ sent to the client by a redirect (`sign_in.AuthorizationRefused`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import wraps
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlencode
 
@@ -21,36 +22,13 @@ from msgspec import Meta
 from cloudcore import errors
 from cloudcore.db.base import ConstraintViolated
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.oauth import sign_in
-from cloudcore.identity.oauth.attempts import COOKIE as KNOWN_BROWSER
-from cloudcore.identity.oauth.attempts import (
-    LIFETIME_SECONDS,
-    KnownBrowser,
-    known_browser_cookie,
-    read_known_browser,
-)
-from cloudcore.identity.oauth.forms import (
-    MAX_FORM_BYTES,
-    Form,
-    parse_form,
-    parse_parameters,
-    values_of,
-)
-from cloudcore.identity.oauth.pages import (
-    CALLBACK_PATH,
-    PATH,
-    PROVIDER_PATH,
-    code_page,
-    headers_with_form,
-    new_password_page,
-    refusal_page,
-    sign_in_page,
-)
+from cloudcore.identity.oauth import attempts, forms, pages, sign_in
+from cloudcore.identity.oauth.attempts import KnownBrowser
+from cloudcore.identity.oauth.forms import Form
+from cloudcore.identity.oauth.pages import CALLBACK_PATH, PATH, PROVIDER_PATH
 from cloudcore.identity.oauth.sessions import OUT_OF_BAND
-from cloudcore.identity.oauth.sign_in import AuthorizationRefused, SignInForm, read_request
+from cloudcore.identity.oauth.sign_in import AuthorizationRefused, SignInForm
 from cloudcore.identity.oidc import sign_in as provider_sign_in
-from cloudcore.identity.oidc.flow import PENDING_SECONDS
-from cloudcore.identity.oidc.sign_in import list_choices
 from cloudcore.identity.rows.users import User
 from cloudcore.web.app import Context, Needs
 from cloudcore.web.context import RequestContext
@@ -105,16 +83,41 @@ class SentForm(msgspec.Struct):
     repeated_password: str = ""
 
 
-@get(
-    PATH,
-    opt={
-        "action": None,
-        "public": True,
-        "query": AuthorizationQuery,
-        "statuses": (303,),
-        "pages": (200, 303, 400, 503),
-    },
-)
+def _with_error_pages(answer: Callable[..., Awaitable[Answer]]) -> Callable[..., Awaitable[Answer]]:
+    """Return the handler with an error page in place of a refusal."""
+
+    @wraps(answer)
+    async def answered(**given: Any) -> Answer:  # noqa: ANN401 - as of `answer`
+        try:
+            return await answer(**given)
+        except AuthorizationRefused as error:
+            return _redirect(error.location)
+        except errors.InvalidInput as error:
+            return _refused(error, lambda words: pages.refusal_page("invalid_request", words))
+        except errors.RateLimited as error:
+            return _refused(error, lambda words: pages.refusal_page("rate_limited", words))
+        except errors.Unavailable as error:
+            words = f"The service cannot do it now. Try again in {error.retry_after} seconds"
+            page = _page(503, pages.refusal_page("temporarily_unavailable", words))
+            page.headers["Retry-After"] = str(error.retry_after)
+            return page
+        except errors.PlatformError as error:
+            return _refused(error, lambda words: pages.refusal_page("access_denied", words))
+        except ConstraintViolated:
+            # What was checked was deleted or changed before it was written.
+            words = "What this sign-in needs was changed meanwhile; open the link again"
+            return _page(403, pages.refusal_page("access_denied", words))
+
+    return answered
+
+
+def _public(*pages: int, **opt: object) -> dict[str, object]:
+    """Return the ``opt`` of a route that answers with pages of these statuses."""
+    return {"action": None, "public": True, "pages": pages, **opt}
+
+
+@get(PATH, opt=_public(200, 303, 400, 503, query=AuthorizationQuery, statuses=(303,)))
+@_with_error_pages
 async def show_sign_in(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Show the sign-in page to a person whose command, or the console, asked for a code.
 
@@ -122,32 +125,23 @@ async def show_sign_in(request: Request[Any, Any, Any], ctx: Context) -> Respons
     `code_challenge_method=S256`. Any other is refused: by a redirect with `error` (RFC 6749
     §4.1.2.1) if the client and its address are right, else by a page.
     """
-
-    async def answer() -> Answer:
-        asked = read_request(ctx.settings.signed_in_at, request.scope["query_string"])
-        nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
-        form = sign_in.begin(ctx, asked, nonce)
-        providers = await list_choices(ctx)
-        shown = sign_in_page(form.seal(ctx.keyring), providers=providers)
-        page = _page(200, shown, _external_target(ctx, form))
-        page.set_cookie(_cookie(ctx, COOKIE, nonce))
-        return page
-
-    return await _with_error_pages(answer)
+    asked = sign_in.read_request(ctx.settings.signed_in_at, request.scope["query_string"])
+    nonce = sign_in.known_nonce(request.cookies.get(COOKIE)) or sign_in.new_nonce()
+    form = sign_in.begin(ctx, asked, nonce)
+    providers = await provider_sign_in.list_choices(ctx)
+    shown = pages.sign_in_page(form.seal(ctx.keyring), providers=providers)
+    page = _page(200, shown, _external_target(ctx, form))
+    page.set_cookie(_cookie(ctx, COOKIE, nonce))
+    return page
 
 
 @post(
     PATH,
     status_code=200,
-    request_max_body_size=MAX_FORM_BYTES,
-    opt={
-        "action": None,
-        "public": True,
-        "form": SentForm,
-        "statuses": (303, 403, 429),
-        "pages": (200, 303, 400, 403, 429, 503),
-    },
+    request_max_body_size=forms.MAX_FORM_BYTES,
+    opt=_public(200, 303, 400, 403, 429, 503, form=SentForm, statuses=(303, 403, 429)),
 )
+@_with_error_pages
 async def sign_in_by_password(request: Request[Any, Any, Any], ctx: Context) -> Response[str]:
     """Check a person's password and return a code, or ask for a new password first.
 
@@ -157,33 +151,24 @@ async def sign_in_by_password(request: Request[Any, Any, Any], ctx: Context) -> 
     failed attempts in total, and thirty attempts of any kind at each e-mail address; the next
     is 429. A browser in which the person has signed in before has ten of its own.
     """
-
-    async def answer() -> Answer:
-        sent = parse_form(
-            values_of(request.scope["headers"], b"content-type"), await request.body()
-        )
-        nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
-        form = sign_in.resume(ctx, sent.get("form", ""), nonce)
-        assert nonce is not None
-        browser = read_known_browser(ctx, request.cookies.get(KNOWN_BROWSER))
-        if form.email:
-            return await _choose_password(ctx, form, sent, browser)
-        return await _check_password(ctx, form, sent, nonce, browser)
-
-    return await _with_error_pages(answer)
+    sent = forms.parse_form(
+        forms.values_of(request.scope["headers"], b"content-type"), await request.body()
+    )
+    nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+    form = sign_in.resume(ctx, sent.get("form", ""), nonce)
+    assert nonce is not None
+    browser = attempts.read_known_browser(ctx, request.cookies.get(attempts.COOKIE))
+    if form.email:
+        return await _choose_password(ctx, form, sent, browser)
+    return await _check_password(ctx, form, sent, nonce, browser)
 
 
 @get(
     PROVIDER_PATH,
     status_code=303,
-    opt={
-        "action": None,
-        "public": True,
-        "query": ProviderQuery,
-        "statuses": (400, 403, 429),
-        "pages": (303, 400, 403, 429, 503),
-    },
+    opt=_public(303, 400, 403, 429, 503, query=ProviderQuery, statuses=(400, 403, 429)),
 )
+@_with_error_pages
 async def sign_in_at_provider(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[str]:
@@ -191,27 +176,20 @@ async def sign_in_at_provider(
 
     A client address begins thirty of these in five minutes; the next is 429.
     """
-
-    async def answer() -> Answer:
-        query = parse_parameters(request.scope["query_string"])
-        nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
-        form = sign_in.resume(ctx, query.get("form", ""), nonce)
-        to, cookie = await provider_sign_in.begin(ctx, needs, form, query.get("id", ""))
-        return _redirected(ctx, to, cookie, PENDING_SECONDS)
-
-    return await _with_error_pages(answer)
+    query = forms.parse_parameters(request.scope["query_string"])
+    nonce = sign_in.known_nonce(request.cookies.get(COOKIE))
+    form = sign_in.resume(ctx, query.get("form", ""), nonce)
+    to, cookie = await provider_sign_in.begin(ctx, needs, form, query.get("id", ""))
+    page = _redirect(to)
+    page.set_cookie(_provider_cookie(ctx, cookie, provider_sign_in.PENDING_SECONDS))
+    return page
 
 
 @get(
     CALLBACK_PATH + "/{provider_id:str}",
-    opt={
-        "action": None,
-        "public": True,
-        "query": ProviderAnswer,
-        "statuses": (303, 400, 403),
-        "pages": (200, 303, 400, 403, 503),
-    },
+    opt=_public(200, 303, 400, 403, 503, query=ProviderAnswer, statuses=(303, 400, 403)),
 )
+@_with_error_pages
 async def finish_sign_in_at_provider(
     provider_id: FromPath[str],
     request: Request[Any, Any, Any],
@@ -223,23 +201,12 @@ async def finish_sign_in_at_provider(
     The answer is believed once, in the browser that was sent to the provider, and at the address
     of that provider.
     """
-
-    async def answer() -> Answer:
-        query = parse_parameters(request.scope["query_string"])
-        cookie = request.cookies.get(PROVIDER_COOKIE)
-        form, user, code = await provider_sign_in.finish(ctx, needs, cookie, provider_id, query)
-        page = _answer_with_code(ctx, form, code, user, None)
-        page.set_cookie(_provider_cookie(ctx, "", 0))
-        return page
-
-    return await _with_error_pages(answer)
-
-
-def _redirected(ctx: RequestContext, to: str, cookie: str, max_age: int) -> Answer:
-    answer = _page(303, "")
-    answer.headers["Location"] = to
-    answer.set_cookie(_provider_cookie(ctx, cookie, max_age))
-    return answer
+    query = forms.parse_parameters(request.scope["query_string"])
+    cookie = request.cookies.get(PROVIDER_COOKIE)
+    form, user, code = await provider_sign_in.finish(ctx, needs, cookie, provider_id, query)
+    page = _answer_with_code(ctx, form, code, user, None)
+    page.set_cookie(_provider_cookie(ctx, "", 0))
+    return page
 
 
 def _provider_cookie(ctx: RequestContext, value: str, max_age: int) -> Cookie:
@@ -258,15 +225,15 @@ async def _check_password(
         code = "" if user.must_change_password else await sign_in.give_code(ctx, form, user)
     except _REFUSALS as error:
         again = sign_in.renew(ctx, form, nonce).seal(ctx.keyring)
-        providers = await list_choices(ctx)
+        providers = await provider_sign_in.list_choices(ctx)
         return _refused(
             error,
+            lambda words: pages.sign_in_page(again, email, f"{words}.", providers),
             _external_target(ctx, form),
-            lambda words: sign_in_page(again, email, words, providers),
         )
     if user.must_change_password:
         renewed = sign_in.renew(ctx, form, nonce, user)
-        page = new_password_page(renewed.seal(ctx.keyring), user.email)
+        page = pages.new_password_page(renewed.seal(ctx.keyring), user.email)
         return _page(200, page, _external_target(ctx, form))
     return _answer_with_code(ctx, form, code, user, browser)
 
@@ -281,26 +248,26 @@ async def _choose_password(
         again = form.seal(ctx.keyring)
         return _refused(
             error,
+            lambda words: pages.new_password_page(again, form.email, f"{words}."),
             _external_target(ctx, form),
-            lambda words: new_password_page(again, form.email, words),
         )
     return _answer_with_code(ctx, form, code, user, browser)
 
 
-def _refused(error: errors.PlatformError, leads_to: str, page: Callable[[str], str]) -> Answer:
+def _refused(error: errors.PlatformError, page: Callable[[str], str], leads_to: str = "") -> Answer:
     """Return the page for a refusal; `leads_to` is the target of its form on another host."""
     match error:
         case errors.RateLimited():
-            words = f"Too many attempts. Try again in {error.retry_after} seconds."
-            answer = _page(429, page(words), leads_to)
+            status, words = 429, f"Too many attempts. Try again in {error.retry_after} seconds"
         case errors.Unavailable():
-            words = f"Too many people are signing in. Try again in {error.retry_after} seconds."
-            answer = _page(503, page(words), leads_to)
-        case errors.InvalidInput():
-            return _page(400, page(f"{_sentence(error)}."), leads_to)
+            words = f"Too many people are signing in. Try again in {error.retry_after} seconds"
+            status = 503
         case _:
-            return _page(403, page(f"{_sentence(error)}."), leads_to)
-    answer.headers["Retry-After"] = str(error.retry_after)
+            status = 400 if isinstance(error, errors.InvalidInput) else 403
+            words = error.message[:1].upper() + error.message[1:]
+    answer = _page(status, page(words), leads_to)
+    if isinstance(error, errors.RateLimited | errors.Unavailable):
+        answer.headers["Retry-After"] = str(error.retry_after)
     return answer
 
 
@@ -309,48 +276,24 @@ def _answer_with_code(
 ) -> Answer:
     """Show the code or redirect with it, and set the known-browser cookie."""
     if form.destination.redirect_uri == OUT_OF_BAND:
-        answer = _page(200, code_page(code))
+        answer = _page(200, pages.code_page(code))
     else:
         query = urlencode({"code": code} | ({"state": form.state} if form.state else {}))
-        answer = _page(303, "")
-        answer.headers["Location"] = f"{form.destination.redirect_uri}?{query}"
-    known = known_browser_cookie(ctx, user.id, browser)
-    answer.set_cookie(_cookie(ctx, KNOWN_BROWSER, known, LIFETIME_SECONDS))
+        answer = _redirect(f"{form.destination.redirect_uri}?{query}")
+    known = attempts.known_browser_cookie(ctx, user.id, browser)
+    answer.set_cookie(_cookie(ctx, attempts.COOKIE, known, attempts.LIFETIME_SECONDS))
     return answer
 
 
-async def _with_error_pages(answer: Callable[[], Awaitable[Answer]]) -> Answer:
-    """Return the answer, or an error page if the request is refused."""
-    try:
-        return await answer()
-    except AuthorizationRefused as error:
-        refusal = _page(303, "")
-        refusal.headers["Location"] = error.location
-        return refusal
-    except errors.InvalidInput as error:
-        return _page(400, refusal_page("invalid_request", _sentence(error)))
-    except errors.RateLimited as error:
-        return _refused(error, "", lambda words: refusal_page("rate_limited", words.rstrip(".")))
-    except errors.Unavailable as error:
-        words = f"The service cannot do it now. Try again in {error.retry_after} seconds"
-        page = _page(503, refusal_page("temporarily_unavailable", words))
-        page.headers["Retry-After"] = str(error.retry_after)
-        return page
-    except errors.PlatformError as error:
-        return _page(403, refusal_page("access_denied", _sentence(error)))
-    except ConstraintViolated:
-        # What was checked was deleted or changed before it was written.
-        words = "What this sign-in needs was changed meanwhile; open the link again"
-        return _page(403, refusal_page("access_denied", words))
-
-
-def _sentence(error: errors.PlatformError) -> str:
-    return error.message[:1].upper() + error.message[1:]
+def _redirect(to: str) -> Answer:
+    page = _page(303, "")
+    page.headers["Location"] = to
+    return page
 
 
 def _page(status: int, page: str, leads_to: str = "") -> Answer:
     """Return a page; `leads_to` is the target of its form on another host, if any."""
-    headers = headers_with_form(leads_to)
+    headers = pages.headers_with_form(leads_to)
     return Response(page, status_code=status, media_type=MediaType.HTML, headers=headers)
 
 

@@ -21,38 +21,20 @@ from msgspec import UNSET, UnsetType
 from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Connection
 from cloudcore.errors import InvalidInput, Unauthenticated
-from cloudcore.identity.audit import (
-    note_wrong_key,
-    record_key_use,
-    record_login_end,
-    record_program_sign_out,
-    record_sign_out,
-)
+from cloudcore.identity import audit
 from cloudcore.identity.credentials import hash_of, id_in
 from cloudcore.identity.last_uses import LastUses
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.oauth import sessions
-from cloudcore.identity.oauth.errors import (
-    InvalidGrant,
-    InvalidScope,
-    UnauthorizedClient,
-    UnsupportedGrantType,
-    wrong_client,
-)
-from cloudcore.identity.oauth.forms import CLI, PUBLIC, Form, OAuthClient, required
+from cloudcore.identity.oauth import forms, sessions
+from cloudcore.identity.oauth.forms import CLI, PUBLIC, Form, OAuthClient, OAuthRefused, required
 from cloudcore.identity.oauth.sessions import REFRESH_PREFIX
 from cloudcore.identity.rights.assume_role import SESSION_PREFIX
 from cloudcore.identity.rows import issued_tokens
 from cloudcore.identity.rows import sessions as session_rows
-from cloudcore.identity.rows.issued_tokens import lock_refresh_token
 from cloudcore.identity.rows.service_accounts import KeyOwner, find_key_owner
 from cloudcore.identity.rows.sessions import LiveSession
-from cloudcore.identity.tokens.access_tokens import (
-    AccessClaims,
-    AccessTokens,
-    clamp_duration,
-    end_after,
-)
+from cloudcore.identity.tokens import access_tokens
+from cloudcore.identity.tokens.access_tokens import AccessClaims, AccessTokens
 from cloudcore.web.context import RequestContext
 from cloudcore.wire import ResponseBody
 
@@ -78,7 +60,7 @@ async def grant_token(
     """Issue the token that a form of the token endpoint requests.
 
     Raise `Unauthenticated` if the client is unknown, or its secret is wrong; `InvalidInput` if the
-    form is refused; see the subclasses in `cloudcore.identity.oauth.errors`.
+    form is refused, `OAuthRefused` among them.
     """
     match required(form, "grant_type"):
         case "client_credentials":
@@ -88,7 +70,7 @@ async def grant_token(
         case "refresh_token":
             return await _by_refresh_token(ctx, tokens, form, client)
         case _:
-            raise UnsupportedGrantType("there is no such grant_type here")
+            raise OAuthRefused("unsupported_grant_type", "there is no such grant_type here")
 
 
 async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOwner:
@@ -103,35 +85,36 @@ async def authenticate_client(ctx: RequestContext, client: OAuthClient) -> KeyOw
     shown = hash_of(client.secret or "")
     is_right = hmac.compare_digest(shown, expected)
     if owner is not None and not (is_right and owner.is_usable(ctx.clock())):
-        note_wrong_key(ctx, owner)
+        audit.note_wrong_key(ctx, owner)
     if owner is None or not is_right or not owner.is_usable(ctx.clock()):
-        raise wrong_client()
+        raise forms.wrong_client()
     return owner
 
 
 async def _by_client_credentials(
     ctx: RequestContext, tokens: AccessTokens, uses: LastUses, form: Form, client: OAuthClient
 ) -> IssuedToken:
-    seconds = clamp_duration(_duration(form))
+    seconds = access_tokens.clamp_duration(_duration(form))
     if form.get("scope"):
-        raise InvalidScope("there are no scopes; rights come from policies")
+        raise OAuthRefused("invalid_scope", "there are no scopes; rights come from policies")
     if client.is_public:
-        raise UnauthorizedClient("a person signs in by the authorization code")
+        raise OAuthRefused("unauthorized_client", "a person signs in by the authorization code")
     owner = await authenticate_client(ctx, client)
     if owner.is_suspended:
-        note_wrong_key(ctx, owner)
-        raise UnauthorizedClient("the account or service account is suspended; keep the key")
+        audit.note_wrong_key(ctx, owner)
+        words = "the account or service account is suspended; keep the key"
+        raise OAuthRefused("unauthorized_client", words)
     now = ctx.clock()
     uses.note_key(owner.key_id)
     if owner.expires_at is not None:
         left = owner.expires_at // MICROSECONDS - now // MICROSECONDS
         seconds = min(seconds, max(left, 1))
     if ctx.auditor is not None:
-        await ctx.database.write_relaxed(partial(record_key_use, ctx), owner)
+        await ctx.database.write_relaxed(partial(audit.record_key_use, ctx), owner)
     token = tokens.issue(
         iam_crn(owner.account_id, "service-account", owner.service_account),
         ctx.new_id(),
-        end_after(seconds, now),
+        access_tokens.end_after(seconds, now),
         issued_at=now,
         account_id=owner.account_id,
         access_key_id=client.id,
@@ -164,7 +147,7 @@ async def _by_code(
     )
     signed_in = None if spent is None else await sessions.begin_session(ctx, spent, proof)
     if signed_in is None:
-        raise InvalidGrant("the code is wrong, used or expired; sign in again")
+        raise OAuthRefused("invalid_grant", "the code is wrong, used or expired; sign in again")
     return _issued(ctx, tokens, signed_in)
 
 
@@ -177,7 +160,8 @@ async def _by_refresh_token(
     if client.id is None or client.id in PUBLIC:
         signed_in = await sessions.rotate_refresh_token(ctx, token, client.id)
     if signed_in is None:
-        raise InvalidGrant("the refresh token is wrong, used or expired; sign in again")
+        words = "the refresh token is wrong, used or expired; sign in again"
+        raise OAuthRefused("invalid_grant", words)
     return _issued(ctx, tokens, signed_in)
 
 
@@ -185,12 +169,13 @@ async def _check_public(ctx: RequestContext, client: OAuthClient) -> None:
     """Refuse a client with a secret: these grants are for persons, whose clients have none."""
     if client.secret is not None:
         await authenticate_client(ctx, client)
-        raise UnauthorizedClient("a service account uses client_credentials; keep the key")
+        words = "a service account uses client_credentials; keep the key"
+        raise OAuthRefused("unauthorized_client", words)
 
 
 def _issued(ctx: RequestContext, tokens: AccessTokens, signed_in: sessions.SignedIn) -> IssuedToken:
     now = ctx.clock()
-    expires_at = end_after(sessions.ACCESS_SECONDS, now)
+    expires_at = access_tokens.end_after(sessions.ACCESS_SECONDS, now)
     if signed_in.ends_at is not None:
         expires_at = min(expires_at, signed_in.ends_at - signed_in.ends_at % MICROSECONDS)
     token = tokens.issue(signed_in.crn, ctx.new_id(), expires_at, issued_at=now, sid=signed_in.sid)
@@ -242,22 +227,28 @@ def _revoke(
     if session is not None:
         if requester in (None, _client_of(tx, session, now)):
             session_rows.revoke_session(tx, session.id, now)
-            record_sign_out(ctx, tx, session, "session")
+            audit.record_sign_out(ctx, tx, session, "session")
         return
     login = issued_tokens.find_login(tx, hash_of(token))
-    if login is not None and requester in (None, _client_of_login(tx, login, now)):
-        _revoke_login(ctx, tx, login, now)
+    if login is not None:
+        _revoke_login(ctx, tx, login, requester, now)
 
 
 def _revoke_login(
-    ctx: RequestContext, tx: Connection, login: issued_tokens.LoginHolder, now: int
+    ctx: RequestContext,
+    tx: Connection,
+    login: issued_tokens.LoginHolder,
+    requester: str | None,
+    now: int,
 ) -> None:
-    if not issued_tokens.revoke_login(tx, login.id, now):
+    session = session_rows.find_session_of_login(tx, login.sid, now) if login.sid else None
+    client = _client_of(tx, session, now) if login.sid else login.service_account_id
+    if requester not in (None, client) or not issued_tokens.revoke_login(tx, login.id, now):
         return
     if login.service_account_id is not None:
-        record_login_end(ctx, tx, login.account_id, login.service_account_id)
-    elif session := session_rows.find_session_of_login(tx, login.sid or "", now):
-        record_sign_out(ctx, tx, session, "login")
+        audit.record_login_end(ctx, tx, login.account_id, login.service_account_id)
+    elif session is not None:
+        audit.record_sign_out(ctx, tx, session, "login")
 
 
 def _revoke_access_token(
@@ -267,12 +258,12 @@ def _revoke_access_token(
         owner = find_key_owner(tx, claims.akid or "")
         if owner is None or requester not in (None, owner.service_account_id):
             return
-        record_program_sign_out(ctx, tx, owner.account_id, owner.service_account, "token")
+        audit.record_program_sign_out(ctx, tx, owner.account_id, owner.service_account, "token")
     else:
         session = session_rows.find_live_session(tx, claims.sid, now)
         if session is None or requester not in (None, _client_of(tx, session, now)):
             return
-        record_sign_out(ctx, tx, session, "token" if session.role_id is None else "session")
+        audit.record_sign_out(ctx, tx, session, "token" if session.role_id is None else "session")
         if session.role_id is not None:
             session_rows.revoke_session(tx, session.id, now)
             return
@@ -282,7 +273,7 @@ def _revoke_access_token(
 def _session_of(tx: Connection, token: str, now: int) -> LiveSession | None:
     """Return the session of a refresh token, used or not, or of a session token."""
     if token.startswith(REFRESH_PREFIX):
-        found = lock_refresh_token(tx, hash_of(token))
+        found = issued_tokens.lock_refresh_token(tx, hash_of(token))
         return None if found is None else session_rows.find_live_session(tx, found.sid, now)
     sid = id_in(SESSION_PREFIX, token)
     session = None if sid is None else session_rows.find_live_session(tx, sid, now)
@@ -300,9 +291,3 @@ def _client_of(tx: Connection, session: LiveSession | None, now: int) -> str | N
             return session.source_service_account_id
         session = session_rows.find_live_session(tx, session.parent_sid or "", now)
     return None
-
-
-def _client_of_login(tx: Connection, login: issued_tokens.LoginHolder, now: int) -> str | None:
-    if login.sid is None:
-        return login.service_account_id
-    return _client_of(tx, session_rows.find_session_of_login(tx, login.sid, now), now)

@@ -7,6 +7,7 @@ send ``Cache-Control: no-store``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,15 +17,8 @@ from litestar.params import JSONBody
 
 from cloudcore import errors
 from cloudcore.identity.needs import IdentityNeeds
-from cloudcore.identity.oauth.errors import OAUTH_SHAPE, render
-from cloudcore.identity.oauth.forms import (
-    MAX_FORM_BYTES,
-    Form,
-    OAuthClient,
-    parse_client,
-    parse_form,
-    values_of,
-)
+from cloudcore.identity.oauth import forms
+from cloudcore.identity.oauth.forms import OAUTH_SHAPE, Form, OAuthClient
 from cloudcore.identity.oauth.grants import IssuedToken, grant_token, revoke
 from cloudcore.identity.oauth.pages import PATH as AUTHORIZE
 from cloudcore.identity.rights import assume_role as roles
@@ -40,6 +34,7 @@ METADATA: Final = "/.well-known/oauth-authorization-server"
 ERROR_SHAPES: Final[Mapping[str, ErrorShape]] = {TOKEN: OAUTH_SHAPE, REVOKE: OAUTH_SHAPE}
 """For `cloudcore.web.app.Routes`: paths where the kernel's errors have OAuth's shape too."""
 
+_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
 _NO_STORE: Final = {"Cache-Control": "no-store"}
 _PUBLIC: Final = {"action": None, "public": True}
 
@@ -81,7 +76,7 @@ class JsonWebKeySet(msgspec.Struct):
     TOKEN,
     opt={**_PUBLIC, "form": TokenForm, "statuses": (401,)},
     status_code=200,
-    request_max_body_size=MAX_FORM_BYTES,
+    request_max_body_size=forms.MAX_FORM_BYTES,
 )
 async def create_token(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
@@ -92,28 +87,20 @@ async def create_token(
     key is wrong; replace it. `unauthorized_client`: the key is right, but its account or its
     service account is suspended; keep it.
     """
-
-    async def grant(form: Form, client: OAuthClient) -> IssuedToken:
-        return await grant_token(ctx, needs.tokens, needs.uses, form, client)
-
-    return await _answer(request, grant)
+    return await _answer(request, partial(grant_token, ctx, needs.tokens, needs.uses))
 
 
 @post(
     REVOKE,
     opt={**_PUBLIC, "form": RevocationForm, "statuses": (401,)},
     status_code=200,
-    request_max_body_size=MAX_FORM_BYTES,
+    request_max_body_size=forms.MAX_FORM_BYTES,
 )
 async def revoke_token(
     request: Request[Any, Any, Any], ctx: Context, needs: Needs[IdentityNeeds]
 ) -> Response[None]:
     """End a token, session or login credential; 200 whether or not there was one (RFC 7009)."""
-
-    async def end(form: Form, client: OAuthClient) -> None:
-        await revoke(ctx, needs.tokens, form, client)
-
-    return await _answer(request, end)
+    return await _answer(request, partial(revoke, ctx, needs.tokens))
 
 
 @post(
@@ -153,16 +140,8 @@ async def get_authorization_server(needs: Needs[IdentityNeeds]) -> dict[str, Any
         "response_modes_supported": ["query"],
         "grant_types_supported": ["authorization_code", "client_credentials", "refresh_token"],
         "code_challenge_methods_supported": ["S256"],
-        "token_endpoint_auth_methods_supported": [
-            "client_secret_basic",
-            "client_secret_post",
-            "none",
-        ],
-        "revocation_endpoint_auth_methods_supported": [
-            "client_secret_basic",
-            "client_secret_post",
-            "none",
-        ],
+        "token_endpoint_auth_methods_supported": _METHODS,
+        "revocation_endpoint_auth_methods_supported": _METHODS,
     }
 
 
@@ -171,14 +150,14 @@ async def _answer(request: Request[Any, Any, Any], grant: Grant) -> Response[Any
 
     A request without a body counts as a form without parameters.
     """
-    authorizations = values_of(request.scope["headers"], b"authorization")
+    authorizations = forms.values_of(request.scope["headers"], b"authorization")
     try:
-        content_types = values_of(request.scope["headers"], b"content-type")
+        content_types = forms.values_of(request.scope["headers"], b"content-type")
         body = await request.body()
-        form = parse_form(content_types, body) if body or content_types else {}
-        content = await grant(form, parse_client(authorizations, form))
+        form = forms.parse_form(content_types, body) if body or content_types else {}
+        content = await grant(form, forms.parse_client(authorizations, form))
     except (errors.InvalidInput, errors.Unauthenticated) as error:
-        status, told = render(error)
+        status, told = forms.render(error)
         headers = dict(_NO_STORE)
         if status == 401 and authorizations:
             headers["WWW-Authenticate"] = 'Basic realm="token"'

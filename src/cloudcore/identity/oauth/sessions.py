@@ -37,7 +37,6 @@ SESSION_SECONDS: Final = 30 * 24 * 3600
 REFRESH_PREFIX: Final = "ert_"
 _CODE_PREFIX: Final = "eac_"
 _VERIFIER: Final = re.compile(r"[A-Za-z0-9._~-]{43,128}")  # RFC 7636 §4.1
-_DAY: Final = 24 * 3600 * MICROSECONDS
 
 
 class CodeDestination(NamedTuple):
@@ -53,14 +52,6 @@ class Proof(NamedTuple):
     client_id: str
     redirect_uri: str
     verifier: str
-
-
-class SpentCode(NamedTuple):
-    """A code that this attempt has used up."""
-
-    code: Code
-    sid: str
-    """Id of the session it may start."""
 
 
 class SignedIn(NamedTuple):
@@ -85,31 +76,31 @@ def new_code(
     )
 
 
-async def spend_code(ctx: RequestContext, code: str) -> SpentCode | None:
-    """Use up a code, durably; return None if it was used before or never existed."""
-    sid = ctx.new_id()
-    found = await ctx.database.write(_spend, hash_of(code), sid, ctx.clock())
-    return None if found is None else SpentCode(found, sid)
+async def spend_code(ctx: RequestContext, code: str) -> Code | None:
+    """Use up a code, durably; return None if it was used before or never existed.
+
+    Its `sid` is the id of the session that it may start.
+    """
+    return await ctx.database.write(_spend, hash_of(code), ctx.new_id(), ctx.clock())
 
 
 def _spend(tx: Connection, code_sha256: str, sid: str, now: int) -> Code | None:
     is_first = issued_tokens.spend_code(tx, code_sha256, sid, now)
     code = issued_tokens.lock_code(tx, code_sha256)
-    if is_first or code is None:
+    if is_first:
         return code
-    if code.sid is not None:
+    if code is not None and code.sid is not None:
         rows.revoke_session(tx, code.sid, now)
         issued_tokens.detach_code(tx, code_sha256)  # the first use may not have its session yet
     return None
 
 
-async def begin_session(ctx: RequestContext, spent: SpentCode, proof: Proof) -> SignedIn | None:
+async def begin_session(ctx: RequestContext, spent: Code, proof: Proof) -> SignedIn | None:
     """Start the session of a code; return None if the proof does not match or the code expired."""
     now = ctx.clock()
-    if now >= spent.code.expires_at or not _fits(spent.code, proof):
+    if now >= spent.expires_at or not _fits(spent, proof):
         return None
-    refresh_token = _new_refresh_token()
-    return await ctx.database.write(partial(_begin, ctx), spent, refresh_token, now)
+    return await ctx.database.write(partial(_begin, ctx), spent, _new_refresh_token(), now)
 
 
 def _fits(code: Code, proof: Proof) -> bool:
@@ -122,11 +113,11 @@ def _fits(code: Code, proof: Proof) -> bool:
 
 
 def _begin(
-    ctx: RequestContext, tx: Connection, spent: SpentCode, refresh_token: str, now: int
+    ctx: RequestContext, tx: Connection, spent: Code, refresh_token: str, now: int
 ) -> SignedIn | None:
-    provider = _lock_provider(tx, spent.code.identity_provider_id)
-    code = issued_tokens.lock_code(tx, spent.code.code_sha256)
-    if code is None or code.sid != spent.sid:
+    provider = _lock_provider(tx, spent.identity_provider_id)
+    code = issued_tokens.lock_code(tx, spent.code_sha256)
+    if code is None or code.sid is None or code.sid != spent.sid:
         return None  # used a second time meanwhile
     user = find_user(tx, code.user_id)
     if user is None or user.status != "active":
@@ -138,11 +129,11 @@ def _begin(
         ends_at = now + provider.session_hours * 3600 * MICROSECONDS
         by = {"identity_provider": provider.id}
     until = _renewed(now, ends_at)
-    session = Session(spent.sid, "user", now, until, user_id=user.id, ends_at=ends_at)
+    session = Session(code.sid, "user", now, until, user_id=user.id, ends_at=ends_at)
     rows.add_session(tx, session)
-    _add_refresh_token(tx, refresh_token, spent.sid, code.client_id, now, until)
+    _add_refresh_token(tx, refresh_token, code.sid, code.client_id, now, until)
     record_sign_in(ctx, tx, user, client=code.client_id, **by)
-    return SignedIn(spent.sid, person_crn(user.organization_id, user.id), refresh_token, ends_at)
+    return SignedIn(code.sid, person_crn(user.organization_id, user.id), refresh_token, ends_at)
 
 
 def _lock_provider(tx: Connection, provider_id: str | None) -> IdentityProvider | None:
@@ -207,14 +198,3 @@ def _add_refresh_token(
 ) -> None:
     made = RefreshToken(hash_of(token), sid, client_id, now, until, None)
     issued_tokens.add_refresh_token(tx, made)
-
-
-def forget_ended(tx: Connection, now: int) -> int:
-    """Delete a batch of codes, sessions and tokens that ended over a day ago; return how many."""
-    before = now - _DAY
-    return (
-        issued_tokens.forget_codes(tx, before)
-        + issued_tokens.forget_refresh_tokens(tx, before)
-        + issued_tokens.forget_revoked_tokens(tx, before)
-        + rows.forget_sessions(tx, before)
-    )

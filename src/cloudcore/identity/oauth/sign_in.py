@@ -13,7 +13,6 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from functools import partial
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -309,16 +308,14 @@ async def choose_password(
         raise InvalidInput("choose another password than the one you were given")
     kept = await ctx.passwords.hash(password, attempt.client, salt_of(user.password))
     code, row = new_code(user.id, form.destination, form.code_challenge, ctx.clock())
-    await ctx.database.write(partial(_change_password, ctx), user, kept, row, ctx.clock())
+
+    def change(tx: Connection) -> None:
+        change_password(tx, user.id, user.password, kept, "", ctx.clock())
+        record_sign_in(ctx, tx, user, "iam:ChangePassword", instead_of="a one-time password")
+        issued_tokens.add_code(tx, row)
+
+    await ctx.database.write(change)
     return user, code
-
-
-def _change_password(
-    ctx: RequestContext, tx: Connection, user: User, kept: str, code: Code, now: int
-) -> None:
-    change_password(tx, user.id, user.password, kept, "", now)
-    record_sign_in(ctx, tx, user, "iam:ChangePassword", instead_of="a one-time password")
-    issued_tokens.add_code(tx, code)
 
 
 def _form(

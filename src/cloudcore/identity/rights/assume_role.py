@@ -25,13 +25,8 @@ from cloudcore.iam.policy import TRUST_ACTION, Policy
 from cloudcore.iam.principal import Principal, PrincipalKind
 from cloudcore.identity.credentials import hash_of, new_key_id, text_with_id
 from cloudcore.identity.names import iam_crn
+from cloudcore.identity.rights import role_trust
 from cloudcore.identity.rights.permissions import load_policies
-from cloudcore.identity.rights.role_trust import (
-    ASSIGNED,
-    find_role_caller,
-    has_permission,
-    verdict_on,
-)
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import AssumableRole
 from cloudcore.identity.rows.service_accounts import find_key_owner_by_id
@@ -111,9 +106,7 @@ class _RoleRequest(NamedTuple):
     """A request to assume a role, with everything the decision needs."""
 
     source: Principal
-    role: str
-    seconds: int | None
-    session_name: str | None
+    request: AssumeRole
     sid: str
     source_ip: IPv4Address | IPv6Address | None
     now: int
@@ -137,15 +130,7 @@ async def assume_role(
 
     """
     assert ctx.caller is not None
-    asked = _RoleRequest(
-        source=ctx.caller,
-        role=request.role,
-        seconds=request.duration_seconds,
-        session_name=request.session_name,
-        sid=ctx.new_id(),
-        source_ip=ctx.source_ip,
-        now=ctx.clock(),
-    )
+    asked = _RoleRequest(ctx.caller, request, ctx.new_id(), ctx.source_ip, ctx.clock())
     credential = new_credential(ctx.keyring, asked.sid)
     ctx.asked = TRUST_ACTION, _printable(request.role)  # for the audit log, if it is refused
     role, expires_at = await ctx.database.write(partial(_assume, ctx), asked, credential)
@@ -174,7 +159,7 @@ def issue_token(
 def assumable_role(ctx: RequestContext, tx: Connection, role: str, now: int) -> AssumableRole:
     """Return a role that the caller may assume now; raise what `assume_role` does if not."""
     assert ctx.caller is not None
-    asked = _RoleRequest(ctx.caller, role, None, None, "", ctx.source_ip, now)
+    asked = _RoleRequest(ctx.caller, AssumeRole(role=role), "", ctx.source_ip, now)
     return _allowed_role(ctx, tx, asked)
 
 
@@ -199,7 +184,7 @@ def _assume(
     )
     is_chained = source.kind is PrincipalKind.ROLE_SESSION
     most = CHAINED_SECONDS if is_chained else role.max_session_seconds
-    seconds = clamp_duration(asked.seconds, min(most, role.max_session_seconds))
+    seconds = clamp_duration(asked.request.duration_seconds, min(most, role.max_session_seconds))
     # A whole second, so that both tokens of the session expire together.
     expires_at = end_after(seconds, asked.now)
     if is_chained:
@@ -209,7 +194,7 @@ def _assume(
     for end in (key and key.expires_at, session_end):
         if end is not None:
             expires_at = min(expires_at, end - end % MICROSECONDS)
-    name = asked.session_name or _session_name(source)
+    name = asked.request.session_name or _session_name(source)
     session = Session(
         id=asked.sid,
         kind="role",
@@ -257,10 +242,10 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
     role, refusal = _find_role(tx, asked)
     if source.kind is PrincipalKind.USER:
         is_assigned = role is not None and roles.is_assigned(tx, role.id, source.id)
-        policies: tuple[Policy, ...] = (ASSIGNED,) if is_assigned else ()
+        policies: tuple[Policy, ...] = (role_trust.ASSIGNED,) if is_assigned else ()
     else:
         policies = load_policies(tx, source)
-    role_caller = find_role_caller(tx, source, asked.source_ip, asked.now)
+    role_caller = role_trust.find_role_caller(tx, source, asked.source_ip, asked.now)
     is_known = role is not None and (is_assigned or role.account_id == source.account_id)
     if role is not None and is_known:
         ctx.asked = TRUST_ACTION, role.crn
@@ -268,13 +253,13 @@ def _allowed_role(ctx: RequestContext, tx: Connection, asked: _RoleRequest) -> A
         if not could_allow(policies, TRUST_ACTION, asked.source_ip, asked.now):
             raise _refused()
         named = iam_crn(source.account_id or "", "role", _own_name(asked, role))
-        if not has_permission(role_caller, policies, named):
+        if not role_trust.has_permission(role_caller, policies, named):
             if is_known:
                 raise _refused()
             refusal = _refused()
     if role is None:
         raise refusal
-    verdict = verdict_on(role_caller, role, policies)
+    verdict = role_trust.verdict_on(role_caller, role, policies)
     if verdict.is_allowed and role.account_status == "active":
         return role
     if is_known:
@@ -289,17 +274,17 @@ def _own_name(asked: _RoleRequest, role: AssumableRole | None) -> str:
     """
     if role is not None and role.account_id == asked.source.account_id:
         return role.name
-    if parse_uuid(asked.role) is not None:
+    if parse_uuid(asked.request.role) is not None:
         return "*"
-    if not asked.role.startswith("crn:"):
-        return asked.role
-    crn = _role_crn(asked.role)
+    if not asked.request.role.startswith("crn:"):
+        return asked.request.role
+    crn = _role_crn(asked.request.role)
     return crn.name if crn.account == asked.source.account_id else "*"
 
 
 def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | None, PlatformError]:
     """Return the role referred to, or None, and the error to raise for a missing role."""
-    source, text = asked.source, asked.role
+    source, text = asked.source, asked.request.role
     if (role_id := parse_uuid(text)) is not None:
         return roles.find_by_id(tx, role_id), _unknown()
     if text.startswith("crn:"):
@@ -309,7 +294,7 @@ def _find_role(tx: Connection, asked: _RoleRequest) -> tuple[AssumableRole | Non
         return role, _unknown() if is_own else _refused()
     if source.account_id is not None:
         return roles.find_named(tx, source.account_id, text), _unknown()
-    assigned = roles.list_assigned_named(tx, source.id, text)
+    assigned = roles.list_assigned_named(tx, source.id, text, 2)
     if len(assigned) > 1:
         raise InvalidInput(
             "several accounts have a role of this name; give its CRN",

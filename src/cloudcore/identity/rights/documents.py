@@ -18,18 +18,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from cloudcore.db.base import Connection
+from cloudcore.iam import policy as policies
 from cloudcore.iam.patterns import Patterns
-from cloudcore.iam.policy import (
-    EVERYONE,
-    SERVICE,
-    Policy,
-    PolicyKind,
-    ResourceRules,
-    WeighedCache,
-    check_size,
-    memory_of,
-    policy_of,
-)
+from cloudcore.iam.policy import Policy, PolicyKind, ResourceRules, WeighedCache
 from cloudcore.identity.names import is_handle
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.identity.rows.roles import ROLES
@@ -83,17 +74,17 @@ def stored_document(
 
     Raise `InvalidInput` if the document is not a policy of this kind.
     """
-    policy_of(document, kind)
+    policies.policy_of(document, kind)
     document = {**document, "statements": [*map(_with_lower_ids, document["statements"])]}
     named = sorted(set(_accounts(document)))
     # With ids it is longer. It must fit whether or not the accounts exist.
-    policy_of(_with_ids(document, dict.fromkeys(named, _LONGEST_ACCOUNT)), kind)
+    policies.policy_of(_with_ids(document, dict.fromkeys(named, _LONGEST_ACCOUNT)), kind)
     ids = find_account_ids(tx, named)
     own = {word: found for word, found in ids.items() if found == account_id}
     kept = _with_ids(document, own)
     foreign = {word: found for word, found in ids.items() if word != found != account_id}
     encoded = msgspec.json.encode(kept)
-    check_size(encoded)
+    policies.check_size(encoded)
     policy = _evaluated(kept, foreign, kind)
     bearers = {
         str(crn): _principal_id_of(tx, crn) for crn in _foreign_principals(policy, account_id)
@@ -107,7 +98,7 @@ def read_stored(text: str, encoded_ids: str, kind: PolicyKind | ResourceRules) -
     policy = _policies.get(key)
     if policy is None:
         policy = _evaluated(msgspec.json.decode(text), read_ids(encoded_ids), kind)
-        _policies.keep(key, policy, memory_of(policy) + len(text) + len(encoded_ids))
+        _policies.keep(key, policy, policies.memory_of(policy) + len(text) + len(encoded_ids))
     return policy
 
 
@@ -154,7 +145,7 @@ def _accounts(document: dict[str, Any]) -> Iterator[str]:
 def _account(text: str, part: str) -> str | None:
     """Return the account that a principal or resource pattern names, or None."""
     if part == "principals" and not text.startswith("crn:"):
-        return None if text == EVERYONE else text
+        return None if text == policies.EVERYONE else text
     parts = text.split(":", _CRN_PARTS - 1)
     if len(parts) < _CRN_PARTS or parts[-1].startswith(_OF_NO_ACCOUNT):
         return None
@@ -188,7 +179,7 @@ def _with_id(text: str, part: str, ids: Ids) -> str:
 
 def _evaluated(document: dict[str, Any], ids: Ids, kind: PolicyKind | ResourceRules) -> Policy:
     """Return the policy that a document means, with the `ids` of all accounts that it means."""
-    policy = policy_of(_with_ids(document, ids), kind)
+    policy = policies.policy_of(_with_ids(document, ids), kind)
     statements = [
         each._replace(resources=Patterns(tuple(map(_without_handle, each.resources.texts))))
         for each in policy.statements
@@ -210,7 +201,7 @@ def _foreign_principals(policy: Policy, account_id: str) -> list[Crn]:
     crns = [
         Crn.parse(name)
         for name in sorted(named)
-        if name.startswith("crn:") and not name.startswith(SERVICE)
+        if name.startswith("crn:") and not name.startswith(policies.SERVICE)
     ]
     return [crn for crn in crns if crn.type in _FIND_NAMED and crn.account != account_id]
 

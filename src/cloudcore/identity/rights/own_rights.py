@@ -6,6 +6,7 @@ The decision is the evaluator's own (`cloudcore.iam.decision`), with the policie
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, NamedTuple
 
@@ -55,7 +56,8 @@ class Rights(NamedTuple):
     """For the name `ANY_NAME`: those that are allowed on at least one name; else `actions`."""
 
 
-class RightsRequest(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RightsRequest:
     """A caller with its policies, and the circumstances of its request."""
 
     caller: Principal
@@ -63,19 +65,8 @@ class RightsRequest(NamedTuple):
     source_ip: IPv4Address | IPv6Address | None
     now: int
     """Microseconds since the epoch."""
-    work: StepBudget
+    work: StepBudget = field(default_factory=lambda: StepBudget(_STEPS))
     """Steps left for all its decisions."""
-
-    @classmethod
-    def of(
-        cls,
-        caller: Principal,
-        policies: Sequence[Policy],
-        source_ip: IPv4Address | IPv6Address | None,
-        now: int,
-    ) -> RightsRequest:
-        """Return a caller with the steps of one request."""
-        return cls(caller, policies, source_ip, now, StepBudget(_STEPS))
 
 
 def load_own_policies(

@@ -21,6 +21,7 @@ from cloudcore.iam.policy import (
     memory_of,
 )
 from cloudcore.iam.principal import Principal, PrincipalKind
+from cloudcore.iam.vocabulary import standard_actions
 from cloudcore.identity.rights.documents import read_stored
 from cloudcore.identity.rows.accounts import find_revision
 from cloudcore.identity.rows.policies import list_policies_of
@@ -57,11 +58,7 @@ OWNER_ACTIONS: Final = (
     "iam:DeleteUser",
     "audit:ListAuditEvents",
     "audit:GetAuditEvent",
-    "iam:CreateIdentityProvider",
-    "iam:GetIdentityProvider",
-    "iam:ListIdentityProviders",
-    "iam:UpdateIdentityProvider",
-    "iam:DeleteIdentityProvider",
+    *standard_actions("iam", "IdentityProvider"),
 )
 """Actions an owner of an organization may do in it."""
 MEMBER_ACTIONS: Final = (
@@ -75,14 +72,10 @@ MEMBER_ACTIONS: Final = (
 )
 """Actions every member of an organization may do in it."""
 BILLING_ACTIONS: Final = (
-    "billing:CreatePaymentMethod",
-    "billing:DeletePaymentMethod",
+    *standard_actions("billing", "PaymentMethod"),
     "billing:GetInvoice",
-    "billing:GetPaymentMethod",
     "billing:ListInvoices",
-    "billing:ListPaymentMethods",
     "billing:PayInvoice",
-    "billing:UpdatePaymentMethod",
     "metering:GetUsage",
 )
 """Actions an owner of an organization, and who has the role ``billing`` in it, may do in it."""

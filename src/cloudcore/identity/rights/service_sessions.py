@@ -14,7 +14,7 @@ from cloudcore.iam.policy import TRUST_ACTION
 from cloudcore.iam.principal import SourceIdentity
 from cloudcore.iam.service_roles import PassedRole, RoleRefused, RoleSession, service_crn
 from cloudcore.identity.names import iam_crn
-from cloudcore.identity.rights.assume_role import Credential, issue_token, new_credential
+from cloudcore.identity.rights.assume_role import issue_token, new_credential
 from cloudcore.identity.rights.role_trust import trusts_service
 from cloudcore.identity.rows import roles, sessions
 from cloudcore.identity.rows.roles import ROLES, AssumableRole
@@ -66,14 +66,25 @@ class SessionsOfService:
         """Begin a session of a role under a name; see `ServiceRoles`."""
         now, sid = self.clock(), self.new_id()
         credential = new_credential(self.keyring, sid)
+        source = SourceIdentity(service_crn(self.service), self.service, name)
 
         def add(tx: Connection) -> tuple[AssumableRole, Session]:
             if not is_wanted(tx):
                 raise RoleRefused(f"{name} is gone")
             role = self._role(tx, account_id, role_id, now)
-            session = self._session(role, name, sid, credential, seconds, now)
+            session = Session(
+                id=sid,
+                kind="role",
+                created_at=now,
+                expires_at=end_after(clamp_duration(seconds, role.max_session_seconds), now),
+                role_id=role.id,
+                source_crn=source.crn,
+                session_name=name,
+                first_source=source.stored(),
+                **credential.columns,
+            )
             if not sessions.has_open_of_service(tx, session, now):
-                self._record(tx, role, session, now)  # renewals would fill the log
+                self._record(tx, role, source, now)  # renewals would fill the log
             sessions.add_session(tx, session)
             return role, session
 
@@ -129,30 +140,9 @@ class SessionsOfService:
             raise RoleRefused("the account is suspended")
         return role
 
-    def _session(
-        self,
-        role: AssumableRole,
-        name: str,
-        sid: str,
-        credential: Credential,
-        seconds: int,
-        now: int,
-    ) -> Session:
-        crn = service_crn(self.service)
-        return Session(
-            id=sid,
-            kind="role",
-            created_at=now,
-            expires_at=end_after(clamp_duration(seconds, role.max_session_seconds), now),
-            role_id=role.id,
-            source_crn=crn,
-            session_name=name,
-            first_source=SourceIdentity(crn, self.service, name).stored(),
-            **credential.columns,
-        )
-
-    def _record(self, tx: Connection, role: AssumableRole, session: Session, now: int) -> None:
-        crn = service_crn(self.service)
+    def _record(
+        self, tx: Connection, role: AssumableRole, source: SourceIdentity, now: int
+    ) -> None:
         self.auditor.record(
             tx,
             AuditEvent(
@@ -161,10 +151,10 @@ class SessionsOfService:
                 occurred_at=now,
                 action=TRUST_ACTION,
                 resources=(iam_crn(role.account_id, "role", role.name),),
-                principal=crn,
-                source=SourceIdentity(crn, self.service, session.session_name),
+                principal=source.crn,
+                source=source,
                 client=None,
-                details={"session_name": session.session_name},
+                details={"session_name": source.session_name},
             ),
         )
 

@@ -17,13 +17,8 @@ from cloudcore.iam.conditions import CONDITION_DOCS
 from cloudcore.iam.policy import PRINCIPAL_DOCS
 from cloudcore.iam.templates import find_template
 from cloudcore.iam.vocabulary import ResourceKind, Vocabulary
-from cloudcore.identity.rights.own_rights import (
-    ANY_NAME,
-    RightsQuestion,
-    RightsRequest,
-    load_own_policies,
-    rights_of,
-)
+from cloudcore.identity.rights import own_rights
+from cloudcore.identity.rights.own_rights import RightsQuestion, RightsRequest
 from cloudcore.identity.routes.common import parse_crn
 from cloudcore.identity.rows.accounts import find_account_ids
 from cloudcore.resource_names import Crn
@@ -168,13 +163,13 @@ async def ask_allowed_actions(
     account_id = account_of(ctx)
     assert ctx.caller is not None
     questions = await ctx.database.read(_questions, ctx, account_id, data.questions)
-    own_policies = await ctx.database.read(load_own_policies, questions)
-    asking = RightsRequest.of(ctx.caller, await ctx.own_policies(), ctx.source_ip, ctx.clock())
+    own_policies = await ctx.database.read(own_rights.load_own_policies, questions)
+    asking = RightsRequest(ctx.caller, await ctx.own_policies(), ctx.source_ip, ctx.clock())
     records = []
     for given, question, attached in zip(data.questions, questions, own_policies, strict=True):
-        found = rights_of(asking, question, attached)
+        found = own_rights.rights_of(asking, question, attached)
         record = AllowedActionsRecord(resource=given.resource, actions=found.actions)
-        if question.resource.name == ANY_NAME:
+        if question.resource.name == own_rights.ANY_NAME:
             record.on_some = found.on_some
         records.append(record)
         await asyncio.sleep(0)  # a decision may take milliseconds; let other requests run

@@ -123,22 +123,12 @@ def _record(ctx: RequestContext, provider: IdentityProvider) -> ProviderRecord:
 _PROVIDER: Final = Answers(ProviderRecord, "identity_provider", _record)
 
 
-def _scopes(scopes: Sequence[str]) -> str:
-    for index, scope in enumerate(scopes):
-        if not _SCOPE.fullmatch(scope):
-            field = f"scopes[{index}]"
-            words = "a scope is printable ASCII without space, quote or backslash"
-            raise invalid_field(field, words)
-    return " ".join(dict.fromkeys(("openid", *scopes)))
-
-
-def _domains(domains: Sequence[str]) -> str:
-    for index, domain in enumerate(domains):
-        if not _DOMAIN.fullmatch(domain.lower()):
-            field = f"email_domains[{index}]"
-            words = "this is no domain such as example.com"
-            raise invalid_field(field, words)
-    return " ".join(dict.fromkeys(domain.lower() for domain in domains))
+def _joined(field: str, values: Sequence[str], form: re.Pattern[str], words: str) -> str:
+    """Return different values as a column has them; raise `InvalidInput` if one is malformed."""
+    for index, value in enumerate(values):
+        if not form.fullmatch(value):
+            raise invalid_field(f"{field}[{index}]", words)
+    return " ".join(dict.fromkeys(values))
 
 
 def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -149,9 +139,13 @@ def _columns(ctx: RequestContext, provider_id: str, given: dict[str, Any]) -> di
     if "issuer" in given:
         given["issuer"] = check_issuer(given["issuer"], ctx.settings.oidc_internal_origins)
     if "scopes" in given:
-        given["scopes"] = _scopes(given["scopes"])
+        words = "a scope is printable ASCII without space, quote or backslash"
+        scopes = _joined("scopes", given["scopes"], _SCOPE, words)
+        given["scopes"] = " ".join(dict.fromkeys(("openid", *scopes.split())))
     if "email_domains" in given:
-        given["email_domains"] = _domains(given["email_domains"])
+        domains = [each.lower() for each in given["email_domains"]]
+        words = "this is no domain such as example.com"
+        given["email_domains"] = _joined("email_domains", domains, _DOMAIN, words)
     if "client_secret" in given:
         secret = given.pop("client_secret")
         given["client_secret_sealed"] = seal_client_secret(ctx.keyring, provider_id, secret)

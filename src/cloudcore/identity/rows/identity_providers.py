@@ -8,15 +8,12 @@ from typing import Final, NamedTuple
 from sqlalchemy import and_, bindparam, select, text
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns, deletion, find_all, find_one, given, insert_new
-from cloudcore.db.statement import Statement, paged
+from cloudcore.db.calls import Execute, Find, FindAll
+from cloudcore.db.rows import columns, deletion, given, insert_new
+from cloudcore.db.statement import Statement, page
+from cloudcore.identity import tables
 from cloudcore.identity.rows.owned import OwnedRows
-from cloudcore.identity.tables import (
-    identity_providers,
-    memberships,
-    provider_subjects,
-    spent_states,
-)
+from cloudcore.identity.tables import identity_providers, provider_subjects
 
 _p = identity_providers.c
 _s = provider_subjects.c
@@ -64,21 +61,33 @@ IDENTITY_PROVIDERS: Final = OwnedRows(
     owner="organization_id",
 )
 _every = columns(identity_providers, IdentityProvider._fields)
-_FIND: Final = Statement(_every.where(_p.id == bindparam("id")))
-_OF_ORGANIZATION: Final = _p.organization_id == bindparam("organization_id")
-_LIST_ACTIVE: Final = paged(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id))
-_ADD_SUBJECT: Final = Statement(
-    insert_new(provider_subjects, ("provider_id", "subject", "user_id", "created_at"))
+find_provider: Final = Find[IdentityProvider, str](
+    IDENTITY_PROVIDERS.row, _every.where(given(_p.id)), "id"
 )
-_FIND_SUBJECT: Final = Statement(select(_s.user_id).where(given(_s.provider_id, _s.subject)))
+"""Finds a provider of any organization."""
+list_active_providers: Final = FindAll[IdentityProvider, int](
+    IDENTITY_PROVIDERS.row,
+    page(_every.where(_p.status == text("'active'")).order_by(_p.name, _p.id)),
+    "limit",
+)
+"""Lists the active providers of all organizations, by name."""
+_SUBJECT: Final = "provider_id", "subject", "user_id", "created_at"
+link_subject: Final = Execute[str, str, str, int](
+    insert_new(provider_subjects, _SUBJECT), *_SUBJECT
+)
+"""Links a subject to a person; changes nothing if either is linked at this provider already."""
+find_person_of_subject: Final = Find[str, str, str](
+    str, select(_s.user_id).where(given(_s.provider_id, _s.subject)), "provider_id", "subject"
+)
+"""Finds the id of the person that a subject is linked to."""
 _OF_PERSON: Final = (
     select(_p.organization_id, _p.id)
     .join(provider_subjects, _s.provider_id == _p.id)
     .join(
-        memberships,
+        tables.memberships,
         and_(
-            memberships.c.organization_id == _p.organization_id,
-            memberships.c.user_id == _s.user_id,
+            tables.memberships.c.organization_id == _p.organization_id,
+            tables.memberships.c.user_id == _s.user_id,
         ),
     )
     .where(_s.user_id == bindparam("user_id"), _p.status == text("'active'"))
@@ -86,41 +95,20 @@ _OF_PERSON: Final = (
 )
 _LIST_OF_PERSON: Final = Statement(_OF_PERSON)
 _LOCK_OF_PERSON: Final = Statement(_OF_PERSON.with_for_update(read=True, of=identity_providers))
-_UNLINK: Final = Statement(
+unlink_person: Final = Execute[str, str](
     provider_subjects.delete().where(
         _s.user_id == bindparam("user_id"),
-        _s.provider_id.in_(select(_p.id).where(_OF_ORGANIZATION)),
-    )
+        _s.provider_id.in_(select(_p.id).where(given(_p.organization_id))),
+    ),
+    *("organization_id", "user_id"),
 )
-_SPEND: Final = Statement(insert_new(spent_states, ("state_sha256", "expires_at")))
-forget_states: Final = deletion(spent_states.c.expires_at)
+"""Deletes a person's links to the providers of an organization."""
+spend_state: Final = Execute[str, int](
+    insert_new(tables.spent_states, ("state_sha256", "expires_at")), "state_sha256", "expires_at"
+)
+"""Records that a state was used; changes nothing if it was used before."""
+forget_states: Final = deletion(tables.spent_states.c.expires_at)
 """Deletes a batch of the states that have expired."""
-
-
-def find_provider(tx: Connection, provider_id: str) -> IdentityProvider | None:
-    """Return a provider of any organization, or None."""
-    return find_one(tx, IDENTITY_PROVIDERS.row, _FIND, id=provider_id)
-
-
-def list_active_providers(tx: Connection, limit: int) -> Sequence[IdentityProvider]:
-    """Return the active providers of all organizations, by name."""
-    return find_all(tx, IDENTITY_PROVIDERS.row, _LIST_ACTIVE, limit=limit)
-
-
-def link_subject(tx: Connection, provider_id: str, subject: str, user_id: str, now: int) -> bool:
-    """Link a subject to a person; return False if either is linked at this provider already."""
-    values = {"provider_id": provider_id, "subject": subject, "user_id": user_id}
-    return tx.execute(_ADD_SUBJECT, **values, created_at=now) == 1
-
-
-def find_person_of_subject(tx: Connection, provider_id: str, subject: str) -> str | None:
-    """Return the id of the person that a subject is linked to, or None."""
-    return find_one(tx, str, _FIND_SUBJECT, provider_id=provider_id, subject=subject)
-
-
-def unlink_person(tx: Connection, organization_id: str, user_id: str) -> None:
-    """Delete a person's links to the providers of an organization."""
-    tx.execute(_UNLINK, organization_id=organization_id, user_id=user_id)
 
 
 def list_providers_of_person(
@@ -133,8 +121,3 @@ def list_providers_of_person(
     """
     statement = _LOCK_OF_PERSON if locks else _LIST_OF_PERSON
     return [(row[0], row[1]) for row in tx.rows(statement, user_id=user_id)]
-
-
-def spend_state(tx: Connection, state_sha256: str, expires_at: int) -> bool:
-    """Record that a state was used; return False if it was used before."""
-    return tx.execute(_SPEND, state_sha256=state_sha256, expires_at=expires_at) == 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from sqlalchemy import bindparam, literal_column, null, select
+from sqlalchemy import bindparam, null, select
 
-from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, find_one, insert_new
-from cloudcore.db.statement import Statement, paged
+from cloudcore.db.calls import Add, Execute, Exists, Find
+from cloudcore.db.rows import ONE, columns, deletion, first, given, insert_new
 from cloudcore.identity.tables import auth_codes, login_credentials, refresh_tokens, revoked_tokens
+
+KEPT_SECONDS: Final = 24 * 3600
+"""How long sessions and what was issued are kept after their end."""
 
 _c = auth_codes.c
 _r = refresh_tokens.c
@@ -44,66 +46,39 @@ class RefreshToken(NamedTuple):
     spent_at: int | None
 
 
-_ADD_CODE: Final = Statement(insert_new(auth_codes, Code._fields))
 _THE_CODE: Final = _c.code_sha256 == bindparam("hash")
-_LOCK_CODE: Final = Statement(
-    select(*(_c[name] for name in Code._fields)).where(_THE_CODE).with_for_update()
+_THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
+
+add_code: Final = Add(auth_codes, Code)
+lock_code: Final = Find[Code, str](
+    Code, columns(auth_codes, Code._fields).where(_THE_CODE).with_for_update(), "hash"
 )
-_SPEND_CODE: Final = Statement(
+"""Finds a code by its hash, and locks it until the transaction ends."""
+spend_code: Final = Execute[str, str, int](
     auth_codes.update()
     .where(_THE_CODE, _c.spent_at.is_(None))
-    .values(spent_at=bindparam("now"), sid=bindparam("for_sid"))
+    .values(spent_at=bindparam("now"), sid=bindparam("for_sid")),
+    *("hash", "for_sid", "now"),
 )
-_DISOWN: Final = Statement(auth_codes.update().where(_THE_CODE).values(sid=null()))
-forget_codes: Final = deletion(_c.expires_at)
-"""Deletes a batch of the codes that have expired."""
+"""Uses up a code for a session; changes nothing if it was used before."""
+detach_code: Final = Execute[str](auth_codes.update().where(_THE_CODE).values(sid=null()), "hash")
+"""Detaches a used code from its session, so that the first use cannot start it any more."""
+forget_codes: Final = deletion(_c.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the codes that expired over a day ago."""
 
-_ADD_REFRESH: Final = Statement(insert_new(refresh_tokens, RefreshToken._fields))
-_THE_REFRESH: Final = _r.token_sha256 == bindparam("hash")
-_LOCK_REFRESH: Final = Statement(
-    select(*(_r[name] for name in RefreshToken._fields)).where(_THE_REFRESH).with_for_update()
+add_refresh_token: Final = Add(refresh_tokens, RefreshToken)
+lock_refresh_token: Final = Find[RefreshToken, str](
+    RefreshToken,
+    columns(refresh_tokens, RefreshToken._fields).where(_THE_REFRESH).with_for_update(),
+    "hash",
 )
-_SPEND_REFRESH: Final = Statement(
-    refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now"))
+"""Finds a refresh token by its hash, and locks it until the transaction ends."""
+spend_refresh_token: Final = Execute[str, int](
+    refresh_tokens.update().where(_THE_REFRESH).values(spent_at=bindparam("now")), "hash", "now"
 )
-forget_refresh_tokens: Final = deletion(_r.expires_at)
-"""Deletes a batch of the refresh tokens that have expired."""
-
-
-def add_code(tx: Connection, code: Code) -> None:
-    """Insert a code."""
-    tx.execute(_ADD_CODE, **code._asdict())
-
-
-def lock_code(tx: Connection, code_sha256: str) -> Code | None:
-    """Return a code, locked until the transaction ends, or None."""
-    return find_one(tx, Code, _LOCK_CODE, hash=code_sha256)
-
-
-def spend_code(tx: Connection, code_sha256: str, sid: str, now: int) -> bool:
-    """Use up a code for the session `sid`; return False if it was used before."""
-    return tx.execute(_SPEND_CODE, hash=code_sha256, for_sid=sid, now=now) == 1
-
-
-def detach_code(tx: Connection, code_sha256: str) -> None:
-    """Detach a used code from its session, so that the first use cannot start it any more."""
-    tx.execute(_DISOWN, hash=code_sha256)
-
-
-def add_refresh_token(tx: Connection, token: RefreshToken) -> None:
-    """Insert a refresh token."""
-    tx.execute(_ADD_REFRESH, **token._asdict())
-
-
-def lock_refresh_token(tx: Connection, token_sha256: str) -> RefreshToken | None:
-    """Return a refresh token, locked until the transaction ends, or None."""
-    return find_one(tx, RefreshToken, _LOCK_REFRESH, hash=token_sha256)
-
-
-def spend_refresh_token(tx: Connection, token_sha256: str, now: int) -> None:
-    """Mark a refresh token as used."""
-    tx.execute(_SPEND_REFRESH, hash=token_sha256, now=now)
-
+"""Marks a refresh token as used."""
+forget_refresh_tokens: Final = deletion(_r.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the refresh tokens that expired over a day ago."""
 
 _t = revoked_tokens.c
 _l = login_credentials.c
@@ -118,39 +93,25 @@ class LoginHolder(NamedTuple):
     account_id: str
 
 
-_ADD: Final = Statement(insert_new(revoked_tokens, ("jti", "expires_at")))
-_IS_REVOKED: Final = paged(
-    select(literal_column("1")).select_from(revoked_tokens).where(_t.jti == bindparam("jti"))
+revoke_token: Final = Execute[str, int](
+    insert_new(revoked_tokens, ("jti", "expires_at")), "jti", "expires_at"
 )
-forget_revoked_tokens: Final = deletion(_t.expires_at)
-"""Deletes a batch of the marks of tokens that have expired."""
-_FIND_LOGIN: Final = Statement(
-    select(_l.id, _l.service_account_id, _l.sid, _l.account_id).where(
-        _l.password_sha256 == bindparam("hash")
-    )
+"""Marks an access token as revoked until it expires."""
+is_token_revoked: Final = Exists[str](
+    first(select(ONE).select_from(revoked_tokens).where(given(_t.jti))), "jti"
 )
-_REVOKE_LOGIN: Final = Statement(
+forget_revoked_tokens: Final = deletion(_t.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the marks of tokens that expired over a day ago."""
+find_login: Final = Find[LoginHolder, str](
+    LoginHolder,
+    columns(login_credentials, LoginHolder._fields).where(_l.password_sha256 == bindparam("hash")),
+    "hash",
+)
+"""Finds the login credential with this password, valid or not."""
+revoke_login: Final = Execute[str, int](
     login_credentials.update()
     .where(_l.id == bindparam("login_id"), _l.revoked_at.is_(None))
-    .values(revoked_at=bindparam("now"))
+    .values(revoked_at=bindparam("now")),
+    *("login_id", "now"),
 )
-
-
-def revoke_token(tx: Connection, jti: str, expires_at: int) -> None:
-    """Mark a token as revoked until it expires."""
-    tx.execute(_ADD, jti=jti, expires_at=expires_at)
-
-
-def is_token_revoked(tx: Connection, jti: str) -> bool:
-    """Return True if a token was revoked."""
-    return tx.row(_IS_REVOKED, jti=jti, limit=1) is not None
-
-
-def find_login(tx: Connection, password_sha256: str) -> LoginHolder | None:
-    """Return the login credential with this password, valid or not, or None."""
-    return find_one(tx, LoginHolder, _FIND_LOGIN, hash=password_sha256)
-
-
-def revoke_login(tx: Connection, login_id: str, now: int) -> bool:
-    """Revoke a login credential; return False if it was revoked before."""
-    return tx.execute(_REVOKE_LOGIN, login_id=login_id, now=now) == 1
+"""Revokes a login credential; changes nothing if it was revoked before."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select, and_, bindparam, func, literal_column, or_, select, union_all
+from sqlalchemy import Select, and_, bindparam, func, or_, select, union_all
 
-from cloudcore.db.base import Connection
-from cloudcore.db.rows import columns
-from cloudcore.db.statement import Statement, unindexed
+from cloudcore.db.calls import Find, FindAll, whole
+from cloudcore.db.rows import ZERO, columns, total
+from cloudcore.db.statement import unindexed
 from cloudcore.identity.rows.owned import Listed, OwnedRows
 from cloudcore.identity.tables import policies, policy_attachments, roles, service_accounts
 
@@ -69,12 +69,15 @@ ATTACHMENTS: Final = OwnedRows(
 _ON_PRINCIPAL: Final = or_(
     _t.service_account_id == bindparam("principal_id"), _t.role_id == bindparam("principal_id")
 )
-_ON: Final = Statement(
-    select(func.count(), func.coalesce(func.sum(func.length(_p.document)), literal_column("0")))
+find_totals: Final = Find[tuple[int, int], str](
+    whole,
+    select(func.count(), total(func.length(_p.document)))
     .select_from(policy_attachments)
     .join(policies, _p.id == _t.policy_id)
-    .where(_ON_PRINCIPAL)
+    .where(_ON_PRINCIPAL),
+    "principal_id",
 )
+"""Finds how many policies a service account or role has, and their size in bytes."""
 
 
 def _sizes_beside(principal: str) -> Select[Any]:
@@ -96,9 +99,10 @@ def _sizes_beside(principal: str) -> Select[Any]:
 _BESIDE: Final = union_all(_sizes_beside("service_account_id"), _sizes_beside("role_id")).subquery(
     "beside"
 )
-_LARGEST_BESIDE: Final = Statement(
-    select(func.coalesce(func.max(_BESIDE.c.size), literal_column("0")))
+find_largest_size_of_others: Final = Find[int, str](
+    int, select(func.coalesce(func.max(_BESIDE.c.size), ZERO)), "policy_id"
 )
+"""Finds the largest total size in bytes of other policies among principals with this one."""
 _every = columns(policies, PolicyRow._fields)
 ATTACHED: Final = Listed(
     _every,
@@ -117,26 +121,11 @@ ATTACHED: Final = Listed(
     order=_p.name,
 )
 """The policies of an account that are attached to a service account or role, by name."""
-_LIST_OF: Final = Statement(
+list_policies_of: Final = FindAll[PolicyRow, str, str](
+    PolicyRow,
     _every.join(policy_attachments, _t.policy_id == _p.id)
     .where(unindexed(_p.account_id) == bindparam("account_id"), _ON_PRINCIPAL)
-    .order_by(_t.id)
+    .order_by(_t.id),
+    *("account_id", "principal_id"),
 )
-
-
-def totals_on(tx: Connection, principal_id: str) -> tuple[int, int]:
-    """Return how many policies a service account or role has, and their size in bytes."""
-    row = tx.row(_ON, principal_id=principal_id)
-    return (int(row[0]), int(row[1])) if row else (0, 0)
-
-
-def largest_size_of_others(tx: Connection, policy_id: str) -> int:
-    """Return the largest total size in bytes of other policies among principals with this one."""
-    row = tx.row(_LARGEST_BESIDE, policy_id=policy_id)
-    return int(row[0]) if row else 0
-
-
-def list_policies_of(tx: Connection, account_id: str, principal_id: str) -> list[PolicyRow]:
-    """Return the policies attached to a service account or role, oldest attachment first."""
-    rows = tx.rows(_LIST_OF, account_id=account_id, principal_id=principal_id)
-    return [PolicyRow(*row) for row in rows]
+"""Lists the policies attached to a service account or role, oldest attachment first."""

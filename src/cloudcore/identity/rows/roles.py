@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Select, bindparam, literal_column, null, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, null, or_, select
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import find_one, given
-from cloudcore.db.statement import Statement, named, paged
+from cloudcore.db.calls import Execute, Exists, Find, FindAll, whole
+from cloudcore.db.rows import ONE, given
+from cloudcore.db.statement import Statement, named, page
 from cloudcore.identity.names import iam_crn
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.tables import accounts, group_assignments, role_assignments, roles, users
@@ -70,35 +71,27 @@ ASSIGNMENTS: Final = OwnedRows(
         *(users.c.email, users.c.organization_id),
     ).join(users, users.c.id == _g.user_id),
 )
-_KEEP: Final = Statement(
+make_assignment_manual: Final = Execute[str, str](
     role_assignments.update()
     .where(
         _g.role_id == bindparam("held_role_id"),
         _g.user_id == bindparam("user_id"),
         _g.identity_provider_id.is_not(None),
     )
-    .values(identity_provider_id=null())
+    .values(identity_provider_id=null()),
+    *("held_role_id", "user_id"),
 )
-_LIST_ASSIGNED: Final = Statement(
+"""Turns a provider's assignment into a manual one; changes nothing if there is none."""
+list_roles_assigned: Final = FindAll[tuple[str, str], str, str](
+    whole,
     select(_r.account_id, _r.id)
     .join(role_assignments, _g.role_id == _r.id)
     .join(accounts, _a.id == _r.account_id)
     .where(given(_g.user_id, _a.organization_id))
-    .order_by(_r.account_id, _r.id)
+    .order_by(_r.account_id, _r.id),
+    *("user_id", "organization_id"),
 )
-
-
-def make_assignment_manual(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Turn a provider's assignment into a manual one; return False if there is none."""
-    return tx.execute(_KEEP, held_role_id=role_id, user_id=user_id) == 1
-
-
-def list_roles_assigned(
-    tx: Connection, user_id: str, organization_id: str
-) -> list[tuple[str, str]]:
-    """Return (account id, role id) of a person's roles in the accounts of an organization."""
-    rows = tx.rows(_LIST_ASSIGNED, user_id=user_id, organization_id=organization_id)
-    return [(row[0], row[1]) for row in rows]
+"""Lists (account id, role id) of a person's roles in the accounts of an organization."""
 
 
 class GroupAssignment(NamedTuple):
@@ -114,11 +107,13 @@ class GroupAssignment(NamedTuple):
 GROUP_ASSIGNMENTS: Final = OwnedRows(
     group_assignments, GroupAssignment, "group assignment", (), owner="role_id", label="id"
 )
-_OF_PROVIDER: Final = Statement(
+_list_roles_of_provider: Final = FindAll[tuple[str, str, str], str](
+    whole,
     select(_r.account_id, _p.role_id, _p.group_name)
     .join(roles, _r.id == _p.role_id)
-    .where(_p.provider_id == bindparam("provider_id"))
-    .order_by(_r.account_id, _p.role_id)
+    .where(given(_p.provider_id))
+    .order_by(_r.account_id, _p.role_id),
+    "provider_id",
 )
 _GIVEN: Final = Statement(
     select(_r.account_id, _g.role_id, _g.user_id)
@@ -136,8 +131,7 @@ def roles_of_groups(
     tx: Connection, provider_id: str, groups: Collection[str]
 ) -> Sequence[tuple[str, str]]:
     """Return (account id, role id) of the roles that any of these groups of a provider has."""
-    rows = tx.rows(_OF_PROVIDER, provider_id=provider_id)
-    return [(row[0], row[1]) for row in rows if row[2] in groups]
+    return [row[:2] for row in _list_roles_of_provider(tx, provider_id) if row[2] in groups]
 
 
 def assignments_of_groups(
@@ -191,62 +185,43 @@ def _where(*conditions: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-_BY_ID: Final = Statement(_where(_r.id == bindparam("role_id")))
-_NAMED: Final = Statement(
-    _where(
-        _r.name == bindparam("name"),
-        or_(_a.id == bindparam("account"), _a.handle == bindparam("account")),
-    )
+find_by_id: Final = Find[AssumableRole, str](
+    AssumableRole, _where(_r.id == bindparam("role_id")), "role_id"
 )
-_ASSIGNED: Final = paged(
-    _where(
-        _r.name == bindparam("name"),
-        _r.id.in_(select(_g.role_id).where(_g.user_id == bindparam("user_id"))),
-    )
+"""Finds a role of any account."""
+find_named: Final = Find[AssumableRole, str, str](
+    AssumableRole,
+    _where(given(_r.name), or_(_a.id == bindparam("account"), _a.handle == bindparam("account"))),
+    *("account", "name"),
 )
-_OF_PERSON: Final = _g.user_id == bindparam("user_id")
-_LIST_ASSUMABLE: Final = paged(
-    select(*COLUMNS)
-    .select_from(role_assignments)
-    .join(roles, _r.id == _g.role_id)
-    .join(accounts, _a.id == _r.account_id)
-    .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
-    .order_by(_g.role_id)
+"""Finds the role of this name; the account is given by its id or its handle."""
+_OF_PERSON: Final = given(_g.user_id)
+list_assigned_named: Final = FindAll[AssumableRole, str, str, int](
+    AssumableRole,
+    page(_where(given(_r.name), _r.id.in_(select(_g.role_id).where(_OF_PERSON)))),
+    *("user_id", "name", "limit"),
 )
-_IS_ASSIGNED: Final = Statement(
-    select(literal_column("1"))
+"""Lists roles of this name that are assigned to a person."""
+list_assigned: Final = FindAll[AssumableRole, str, str, str, int](
+    AssumableRole,
+    page(
+        select(*COLUMNS)
+        .select_from(role_assignments)
+        .join(roles, _r.id == _g.role_id)
+        .join(accounts, _a.id == _r.account_id)
+        .where(_OF_PERSON, named(_r.name), _g.role_id > bindparam("after"))
+        .order_by(_g.role_id)
+    ),
+    *("user_id", "name", "after", "limit"),
+)
+"""Lists the roles assigned to a person, by id; if the name is not empty, only those."""
+is_assigned: Final = Exists[str, str](
+    select(ONE)
     .select_from(role_assignments)
     .where(given(_g.role_id, _g.user_id))
-    .with_for_update(read=True)
+    .with_for_update(read=True),
+    *("role_id", "user_id"),
 )
+"""Tells if a role is assigned to a person; it stays so until the transaction ends.
 
-
-def find_by_id(tx: Connection, role_id: str) -> AssumableRole | None:
-    """Return a role of any account, or None."""
-    return find_one(tx, AssumableRole, _BY_ID, role_id=role_id)
-
-
-def find_named(tx: Connection, account: str, name: str) -> AssumableRole | None:
-    """Return the role of this name, or None; `account` is an id or a handle."""
-    return find_one(tx, AssumableRole, _NAMED, account=account, name=name)
-
-
-def list_assigned_named(tx: Connection, user_id: str, name: str) -> list[AssumableRole]:
-    """Return at most two roles of this name that are assigned to a person."""
-    return [AssumableRole(*row) for row in tx.rows(_ASSIGNED, user_id=user_id, name=name, limit=2)]
-
-
-def list_assigned(
-    tx: Connection, user_id: str, name: str, after: str, limit: int
-) -> list[AssumableRole]:
-    """Return the roles assigned to a person, by id; if `name` is not empty, only those."""
-    rows = tx.rows(_LIST_ASSUMABLE, user_id=user_id, name=name, after=after, limit=limit)
-    return [AssumableRole(*row) for row in rows]
-
-
-def is_assigned(tx: Connection, role_id: str, user_id: str) -> bool:
-    """Return True if a role is assigned to a person; it stays so until the transaction ends.
-
-    So an unassignment that commits later ends the sessions started in this transaction.
-    """
-    return tx.row(_IS_ASSIGNED, role_id=role_id, user_id=user_id) is not None
+So an unassignment that commits later ends the sessions started in this transaction."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, bindparam, not_, or_, select, text, union_all
+from sqlalchemy import ColumnElement, Update, and_, bindparam, not_, or_, select, text, union_all
 
 from cloudcore.db.base import Connection
-from cloudcore.db.rows import deletion, find_one, insert_new
+from cloudcore.db.calls import Add, Execute, Find
+from cloudcore.db.rows import deletion, find_one, given
 from cloudcore.db.statement import Statement, listed, paged, text_list
 from cloudcore.identity.names import ROLE_SESSIONS
 from cloudcore.identity.rows.container_passwords import (
     remove_container_passwords,
     remove_container_passwords_of_provider,
 )
+from cloudcore.identity.rows.issued_tokens import KEPT_SECONDS
 from cloudcore.identity.tables import (
     access_keys,
     accounts,
@@ -80,7 +82,7 @@ class LiveSession(NamedTuple):
     """See `Session`."""
 
 
-_ADD: Final = Statement(insert_new(sessions, Session._fields))
+add_session: Final = Add(sessions, Session)
 _LAST_SIGNED_IN: Final = paged(
     select(_s.user_id)
     .where(_s.user_id.in_(listed("user_ids")), _s.kind == text("'user'"))
@@ -161,53 +163,64 @@ def _chain() -> Statement:
 
 
 _CHAIN: Final = _chain()
-_END: Final = Statement(select(_s.ends_at).where(_s.id == bindparam("sid")))
+find_session_end: Final = Find[int | None, str](
+    lambda ends_at: ends_at, select(_s.ends_at).where(_s.id == bindparam("sid")), "sid"
+)
+"""Finds the final end of a session; None if each refresh renews it."""
 _sign_ins: Final = sessions.alias("sign_ins")
-_SIGN_IN_EXPIRY: Final = Statement(
+find_sign_in_expiry: Final = Find[int, str](
+    int,
     select(_sign_ins.c.expires_at)
     .join(sessions, _s.parent_sid == _sign_ins.c.id)
-    .where(_s.id == bindparam("sid"), _sign_ins.c.kind == text("'user'"))
+    .where(_s.id == bindparam("sid"), _sign_ins.c.kind == text("'user'")),
+    "sid",
 )
+"""Finds the expiry of the sign-in in which a person assumed a role; None for other sessions."""
 _assumed: Final = sessions.alias("assumed")
 _OF_SID: Final = sessions.update().where(_s.id == bindparam("sid"))
 
 
-def _revoking(*which: ColumnElement[bool]) -> Statement:
+def _revoking(*which: ColumnElement[bool]) -> Update:
     """Return the statement that revokes sessions."""
     unrevoked = sessions.update().where(_s.revoked_at.is_(None), *which)
-    return Statement(unrevoked.values(revoked_at=bindparam("now")))
+    return unrevoked.values(revoked_at=bindparam("now"))
 
 
-_REVOKE: Final = _revoking(_s.id == bindparam("sid"))
-_EXTEND: Final = Statement(_OF_SID.values(expires_at=bindparam("until")))
+revoke_session: Final = Execute[str, int](_revoking(_s.id == bindparam("sid")), "sid", "now")
+"""Revokes a session with its tokens, its signing credential and the sessions assumed in it."""
+extend_session: Final = Execute[str, int](
+    _OF_SID.values(expires_at=bindparam("until")), "sid", "until"
+)
+"""Sets the expiry of a session."""
 _OTHERS: Final = _s.user_id == bindparam("of_user"), _s.id != bindparam("but")
-_REVOKE_OTHERS: Final = _revoking(*_OTHERS)
+_REVOKE_OTHERS: Final = Statement(_revoking(*_OTHERS))
 _DELETE_OTHER_REFRESH: Final = Statement(
     refresh_tokens.delete().where(refresh_tokens.c.sid.in_(select(_s.id).where(*_OTHERS)))
 )
 _DELETE_CODES: Final = Statement(
     auth_codes.delete().where(auth_codes.c.user_id == bindparam("of_user"))
 )
-_SWITCH: Final = Statement(_OF_SID.values(organization_id=bindparam("in_organization")))
-_OF_PROVIDER: Final = provider_subjects.c.provider_id == bindparam("of_provider")
-_REVOKE_OF_PROVIDER: Final = _revoking(
-    _s.id.in_(
-        union_all(
-            # Only sign-ins by a provider end for good.
-            select(_sign_ins.c.id)
-            .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
-            .where(_OF_PROVIDER, _sign_ins.c.ends_at.is_not(None)),
-            select(_assumed.c.id)
-            .join(_sign_ins, _sign_ins.c.id == _assumed.c.parent_sid)
-            .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
-            .where(_OF_PROVIDER),
-        )
-    )
+switch_organization: Final = Execute[str, str](
+    _OF_SID.values(organization_id=bindparam("in_organization")), "sid", "in_organization"
 )
+"""Sets the current organization of a session."""
+_OF_PROVIDER: Final = provider_subjects.c.provider_id == bindparam("of_provider")
+_LINKED: Final = union_all(
+    # Only sign-ins by a provider end for good.
+    select(_sign_ins.c.id)
+    .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
+    .where(_OF_PROVIDER, _sign_ins.c.ends_at.is_not(None)),
+    select(_assumed.c.id)
+    .join(_sign_ins, _sign_ins.c.id == _assumed.c.parent_sid)
+    .join(provider_subjects, provider_subjects.c.user_id == _sign_ins.c.user_id)
+    .where(_OF_PROVIDER),
+)
+_REVOKE_OF_PROVIDER: Final = Statement(_revoking(_s.id.in_(_LINKED)))
 _DELETE_CODES_OF_PROVIDER: Final = Statement(
     auth_codes.delete().where(auth_codes.c.identity_provider_id == bindparam("of_provider"))
 )
-_CURRENT: Final = Statement(
+find_current_organization: Final = Find[str, str](
+    str,
     select(_s.organization_id)
     .join(
         memberships,
@@ -216,14 +229,20 @@ _CURRENT: Final = Statement(
             memberships.c.user_id == _s.user_id,
         ),
     )
-    .where(_s.id == bindparam("sid"))
+    .where(_s.id == bindparam("sid")),
+    "sid",
 )
+"""Finds the organization that a session was switched to; None also if the person has left it."""
 _OF_ROLE: Final = _s.role_id == bindparam("of_role")
-_REVOKE_OF_ROLE: Final = _revoking(_OF_ROLE)
-_REVOKE_OF_ASSIGNED: Final = _revoking(
-    _OF_ROLE,
-    _s.parent_sid.in_(select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))),
+_IS_OF_PERSON: Final = _s.parent_sid.in_(
+    select(_sign_ins.c.id).where(_sign_ins.c.user_id == bindparam("of_user"))
 )
+revoke_sessions_of_role: Final = Execute[str, int](_revoking(_OF_ROLE), "of_role", "now")
+"""Revokes all sessions of a role (after a change of its trust policy)."""
+revoke_sessions_of_assigned: Final = Execute[str, str, int](
+    _revoking(_OF_ROLE, _IS_OF_PERSON), "of_role", "of_user", "now"
+)
+"""Revokes a person's sessions of a role (after its assignment is deleted)."""
 _OPEN: Final = up_to(
     ROLE_SESSIONS,
     select(_s.expires_at)
@@ -236,17 +255,18 @@ _OPEN: Final = up_to(
 )
 OPEN: Final = Counted(ROLE_SESSIONS, _OPEN)
 """The open sessions of an account's roles; it takes the moment ``now``."""
-forget_sessions: Final = deletion(_s.expires_at)
-"""Deletes a batch of the sessions that have expired."""
+forget_sessions: Final = deletion(_s.expires_at, kept_seconds=KEPT_SECONDS)
+"""Deletes a batch of the sessions that expired over a day ago."""
 _OF_SERVICE: Final = (
     _s.source_crn == bindparam("of_service"),
     _s.session_name == bindparam("of_name"),
 )
 _IS_OPEN: Final = _s.revoked_at.is_(None), _s.expires_at > bindparam("now")
-_REVOKE_OF_SERVICE: Final = _revoking(
-    _s.role_id.in_(select(roles.c.id).where(roles.c.account_id == bindparam("account_id"))),
-    *_OF_SERVICE,
+_IS_OF_ACCOUNT: Final = _s.role_id.in_(select(roles.c.id).where(given(roles.c.account_id)))
+revoke_sessions_of_service: Final = Execute[str, str, str, int](
+    _revoking(_IS_OF_ACCOUNT, *_OF_SERVICE), "account_id", "of_service", "of_name", "now"
 )
+"""Revokes the sessions of an account's roles that a service began under a name."""
 _HAS_OPEN: Final = paged(select(_s.id).where(_OF_ROLE, *_IS_OPEN, *_OF_SERVICE).order_by(_s.id))
 _FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_IS_OPEN))
 
@@ -254,11 +274,6 @@ _FIND_OPEN: Final = Statement(select(_s.id).where(_s.id.in_(listed("sids")), *_I
 def find_last_signed_in(tx: Connection, user_ids: Sequence[str]) -> str | None:
     """Return the person who signed in last, or None if none has a session row."""
     return find_one(tx, str, _LAST_SIGNED_IN, user_ids=text_list(user_ids), limit=1)
-
-
-def add_session(tx: Connection, session: Session) -> None:
-    """Insert a session."""
-    tx.execute(_ADD, **session._asdict())
 
 
 def find_live_session(tx: Connection, sid: str, now: int) -> LiveSession | None:
@@ -274,30 +289,9 @@ def find_session_of_login(tx: Connection, sid: str, now: int) -> LiveSession | N
     return _in_force(tx, tx.row(_FIND_UNREVOKED, sid=sid), now)
 
 
-def find_sign_in_expiry(tx: Connection, sid: str) -> int | None:
-    """Return the expiry of the sign-in in which a person assumed a role; None for others."""
-    return find_one(tx, int, _SIGN_IN_EXPIRY, sid=sid)
-
-
 def count_chain(tx: Connection, sid: str) -> int:
     """Count the sessions in a session's chain, itself included."""
     return len(tx.rows(_CHAIN, sid=sid, now=0))
-
-
-def find_session_end(tx: Connection, sid: str) -> int | None:
-    """Return the final end of a session, or None if each refresh renews it."""
-    row = tx.row(_END, sid=sid)
-    return row[0] if row else None
-
-
-def revoke_session(tx: Connection, sid: str, now: int) -> None:
-    """Revoke a session with its tokens, its signing credential and the sessions assumed in it."""
-    tx.execute(_REVOKE, sid=sid, now=now)
-
-
-def extend_session(tx: Connection, sid: str, until: int) -> None:
-    """Set a session's expiry to `until`."""
-    tx.execute(_EXTEND, sid=sid, until=until)
 
 
 def revoke_other_sessions(tx: Connection, user_id: str, sid: str, now: int) -> None:
@@ -318,37 +312,6 @@ def revoke_sessions_of_provider(tx: Connection, provider_id: str, now: int) -> N
     tx.execute(_REVOKE_OF_PROVIDER, of_provider=provider_id, now=now)
     tx.execute(_DELETE_CODES_OF_PROVIDER, of_provider=provider_id)
     remove_container_passwords_of_provider(tx, provider_id)
-
-
-def switch_organization(tx: Connection, sid: str, organization_id: str) -> None:
-    """Set the current organization of a session."""
-    tx.execute(_SWITCH, sid=sid, in_organization=organization_id)
-
-
-def find_current_organization(tx: Connection, sid: str) -> str | None:
-    """Return the organization that a session was switched to, or None.
-
-    None also if the person has left it.
-    """
-    return find_one(tx, str, _CURRENT, sid=sid)
-
-
-def revoke_sessions_of_role(tx: Connection, role_id: str, now: int) -> None:
-    """Revoke all sessions of a role (after a change of its trust policy)."""
-    tx.execute(_REVOKE_OF_ROLE, of_role=role_id, now=now)
-
-
-def revoke_sessions_of_assigned(tx: Connection, role_id: str, user_id: str, now: int) -> None:
-    """Revoke a person's sessions of a role (after its assignment is deleted)."""
-    tx.execute(_REVOKE_OF_ASSIGNED, of_role=role_id, of_user=user_id, now=now)
-
-
-def revoke_sessions_of_service(
-    tx: Connection, account_id: str, service_crn: str, name: str, now: int
-) -> None:
-    """Revoke the sessions of an account's roles that a service began under a name."""
-    of = {"account_id": account_id, "of_service": service_crn, "of_name": name}
-    tx.execute(_REVOKE_OF_SERVICE, **of, now=now)
 
 
 def has_open_of_service(tx: Connection, like: Session, now: int) -> bool:

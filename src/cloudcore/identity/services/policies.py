@@ -66,7 +66,7 @@ def update_policy(
     if "document" in changes:
         stored = stored_document(tx, changes["document"], PolicyKind.IDENTITY, account_id)
         if len(stored.text) > len(policy.document):
-            _check_size(len(stored.text) + rows.largest_size_of_others(tx, policy.id))
+            _check_size(len(stored.text) + (rows.find_largest_size_of_others(tx, policy.id) or 0))
         new: dict[str, Any] = {"document": stored.text, "account_ids": stored.encoded_ids}
         is_other = policy._replace(**new) != policy
         changes = {**changes, **new, "revision": policy.revision + is_other}
@@ -91,7 +91,7 @@ def attach_policy(tx: Connection, attachment: Attachment) -> Attachment:
     large.
     """
     policy = lock_own(tx, POLICIES, attachment.account_id, attachment.policy_id)
-    count, size = rows.totals_on(tx, _principal_of(tx, attachment))
+    count, size = rows.find_totals(tx, _principal_of(tx, attachment)) or (0, 0)
     if count >= MAX_ATTACHMENTS:
         raise Conflict(f"a principal has at most {MAX_ATTACHMENTS} policies")
     _check_size(size + len(policy.document))

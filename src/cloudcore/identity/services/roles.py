@@ -23,15 +23,7 @@ from cloudcore.identity.rows.accounts import increment_revision
 from cloudcore.identity.rows.identity_providers import IDENTITY_PROVIDERS
 from cloudcore.identity.rows.owned import OwnedRows
 from cloudcore.identity.rows.policies import ATTACHMENTS, POLICIES, Attachment, PolicyRow
-from cloudcore.identity.rows.roles import (
-    ASSIGNMENTS,
-    GROUP_ASSIGNMENTS,
-    ROLES,
-    Assignment,
-    GroupAssignment,
-    Role,
-    assignments_of_groups,
-)
+from cloudcore.identity.rows.roles import ROLES, Role
 from cloudcore.identity.rows.sessions import revoke_sessions_of_assigned, revoke_sessions_of_role
 from cloudcore.identity.services.members import find_person, lock_organization, organization_of
 
@@ -81,21 +73,8 @@ def put_platform_role(
     full = f"{PREFIX}{service}/{name}"
     increment_revision(tx, account_id)
     rights = stored_document(tx, dict(policy), PolicyKind.IDENTITY, account_id)
-    held = POLICIES.find_named(tx, account_id, full)
-    if held is None:
-        words = f"What {full} may do."
-        held = PolicyRow(
-            new_id(), account_id, full, words, rights.text, 1, now, now, rights.encoded_ids
-        )
-        POLICIES.add(tx, held)
-    elif (held.document, held.account_ids) != (rights.text, rights.encoded_ids):
-        held = held._replace(
-            document=rights.text,
-            account_ids=rights.encoded_ids,
-            revision=held.revision + 1,
-            updated_at=now,
-        )
-        POLICIES.save(tx, held)
+    new = new_id(), account_id, full, f"What {full} may do.", rights.text, 1, now, now
+    held, _ = put_policy(tx, PolicyRow(*new, rights.encoded_ids))
     role = ROLES.find_named(tx, account_id, full)
     if role is None:
         statement = {"effect": "allow", "principals": [service_crn(service)]}
@@ -106,6 +85,24 @@ def put_platform_role(
         ROLES.add(tx, role)
     ATTACHMENTS.add(tx, Attachment(new_id(), account_id, held.id, None, role.id, now))
     return role.id
+
+
+def put_policy(tx: Connection, policy: PolicyRow) -> tuple[PolicyRow, str]:
+    """Create a policy, or give the one of its name its document.
+
+    Return the stored one and the action that this was; an empty text if nothing was changed.
+    """
+    found = POLICIES.find_named(tx, policy.account_id, policy.name)
+    if found is None:
+        POLICIES.add(tx, policy)
+        return policy, "iam:CreatePolicy"
+    changed = found._replace(document=policy.document, account_ids=policy.account_ids)
+    documents = [msgspec.json.decode(each.document) for each in (found, changed)]
+    if documents[0] == documents[1] and found.account_ids == changed.account_ids:
+        return found, ""
+    changed = changed._replace(revision=found.revision + 1, updated_at=policy.updated_at)
+    POLICIES.save(tx, changed)
+    return changed, "iam:UpdatePolicy"
 
 
 def remove_platform_role(tx: Connection, service: str, account_id: str, role_id: str) -> None:
@@ -175,7 +172,9 @@ def delete_role(tx: Connection, account_id: str, role_id: str) -> None:
     ROLES.remove(tx, account_id, role_id)
 
 
-def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now: int) -> Assignment:
+def assign_role(
+    tx: Connection, account_id: str, role_id: str, person: str, now: int
+) -> rows.Assignment:
     """Assign a role to a member of the account's organization; its trust policy still applies.
 
     If an identity provider has given the person the role, the person keeps it from now on.
@@ -184,17 +183,17 @@ def assign_role(tx: Connection, account_id: str, role_id: str, person: str, now:
     lock_organization(tx, organization_id)
     role = lock_own(tx, ROLES, account_id, role_id)
     user = find_person(tx, organization_id, person)
-    is_new = ASSIGNMENTS.add(tx, Assignment(role.id, user.id, now))
+    is_new = rows.ASSIGNMENTS.add(tx, rows.Assignment(role.id, user.id, now))
     if not is_new and not rows.make_assignment_manual(tx, role.id, user.id):
         raise Conflict("the role is assigned to this person")
-    return ASSIGNMENTS.get(tx, role.id, user.id)
+    return rows.ASSIGNMENTS.get(tx, role.id, user.id)
 
 
 def unassign_role(tx: Connection, account_id: str, role_id: str, user_id: str, now: int) -> None:
     """Delete a person's assignment of a role and end the person's sessions of it."""
     increment_revision(tx, account_id)
     ROLES.get(tx, account_id, role_id)
-    ASSIGNMENTS.remove(tx, role_id, user_id)
+    rows.ASSIGNMENTS.remove(tx, role_id, user_id)
     revoke_sessions_of_assigned(tx, role_id, user_id, now)
 
 
@@ -208,7 +207,9 @@ MAX_GROUPS: Final = 100
 """The most groups that a role is assigned to."""
 
 
-def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> GroupAssignment:
+def assign_to_group(
+    tx: Connection, account_id: str, made: rows.GroupAssignment
+) -> rows.GroupAssignment:
     """Assign a role to a group of a provider of the account's organization.
 
     Its persons have the role from their next sign-in on.
@@ -221,9 +222,9 @@ def assign_to_group(tx: Connection, account_id: str, made: GroupAssignment) -> G
     role = ROLES.get(tx, account_id, made.role_id)
     refuse_platforms(role)
     IDENTITY_PROVIDERS.get(tx, organization_id, made.provider_id)
-    if GROUP_ASSIGNMENTS.count(tx, role.id, "") >= MAX_GROUPS:
+    if rows.GROUP_ASSIGNMENTS.count(tx, role.id, "") >= MAX_GROUPS:
         raise Conflict(f"a role is assigned to at most {MAX_GROUPS} groups")
-    if not GROUP_ASSIGNMENTS.add(tx, made):
+    if not rows.GROUP_ASSIGNMENTS.add(tx, made):
         raise Conflict("the role is assigned to this group")
     return made
 
@@ -237,9 +238,9 @@ def unassign_from_group(
     """
     lock_organization(tx, organization_of(tx, account_id))
     role = ROLES.get(tx, account_id, role_id)
-    found = GROUP_ASSIGNMENTS.get(tx, role.id, assignment_id)
-    GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
-    others = GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
+    found = rows.GROUP_ASSIGNMENTS.get(tx, role.id, assignment_id)
+    rows.GROUP_ASSIGNMENTS.remove(tx, role.id, assignment_id)
+    others = rows.GROUP_ASSIGNMENTS.list(tx, role.id, "", "", MAX_GROUPS)
     if all(other.provider_id != found.provider_id for other in others):
-        for _, _, user_id in assignments_of_groups(tx, found.provider_id, role_id=role.id):
+        for _, _, user_id in rows.assignments_of_groups(tx, found.provider_id, role_id=role.id):
             unassign_role(tx, account_id, role.id, user_id, now)

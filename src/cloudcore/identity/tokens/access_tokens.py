@@ -56,17 +56,10 @@ class VerifiedTokens:
             and self._find_key(known.key.kid) is known.key
         ):
             return known.payload
-        used: list[SigningKey] = []
-
-        def find(kid: str) -> SigningKey | None:
-            key = self._find_key(kid)
-            used.extend([key] if key else [])
-            return key
-
-        payload = verify(token, find)
+        payload, key = verify(token, self._find_key)
         if len(self._known) >= MOST_VERIFIED:
             del self._known[next(iter(self._known))]
-        self._known[signature] = _Verified(used[0], digest, payload)
+        self._known[signature] = _Verified(key, digest, payload)
         return payload
 
 

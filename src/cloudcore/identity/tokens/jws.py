@@ -103,10 +103,11 @@ def sign(claims: Mapping[str, Any], key: SigningKey) -> str:
     return jws.serialize_compact(header, payload, key.key, registry=_REGISTRIES[key.algorithm])
 
 
-def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
-    """Verify a token with the key that `find_key` returns for its `kid`; return its claims as JSON.
+def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> tuple[bytes, SigningKey]:
+    """Verify a token by the key that `find_key` returns for its `kid`.
 
-    The key determines the algorithm; a token whose header names another is refused.
+    Return its claims as JSON, and the key. The key determines the algorithm; a token whose header
+    names another is refused.
 
     Raise `Unauthenticated` if the token is malformed, there is no such key, or the signature is
     wrong.
@@ -127,7 +128,7 @@ def verify(token: str, find_key: Callable[[str], SigningKey | None]) -> bytes:
         raise _refusal() from None
     payload: bytes | None = found.payload
     assert payload is not None
-    return payload
+    return payload, key
 
 
 def split_token(token: bytes) -> tuple[bytes, bytes]:

@@ -7,14 +7,13 @@ Processes that generate a successor at once give it the same id, so only one is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-
-from sqlalchemy import select
 
 from cloudcore.clock import MICROSECONDS, Clock
 from cloudcore.db.base import Connection, Database
-from cloudcore.db.rows import insert_new
+from cloudcore.db.calls import Add, FindAll
+from cloudcore.db.rows import columns
 from cloudcore.db.statement import Statement, listed, text_list
 from cloudcore.errors import Unavailable
 from cloudcore.identity.tables import signing_keys
@@ -36,26 +35,12 @@ class SigningKeyRow(NamedTuple):
     not_after: int
 
 
-_ADD: Final = Statement(insert_new(signing_keys, SigningKeyRow._fields))
-_LIST: Final = Statement(
-    select(*(_k[name] for name in SigningKeyRow._fields)).order_by(_k.not_after, _k.kid)
+add_signing_key: Final = Add(signing_keys, SigningKeyRow)
+list_signing_keys: Final = FindAll[SigningKeyRow](
+    SigningKeyRow, columns(signing_keys, SigningKeyRow._fields).order_by(_k.not_after, _k.kid)
 )
+"""Lists all keys of all audiences, by `not_after`."""
 _FORGET: Final = Statement(signing_keys.delete().where(_k.kid.in_(listed("kids"))))
-
-
-def add_signing_key(tx: Connection, key: SigningKeyRow) -> None:
-    """Insert a key, unless another process has inserted one with this id."""
-    tx.execute(_ADD, **key._asdict())
-
-
-def list_signing_keys(tx: Connection) -> list[SigningKeyRow]:
-    """Return all keys of all audiences, by `not_after`."""
-    return [SigningKeyRow(*row) for row in tx.rows(_LIST)]
-
-
-def forget_signing_keys(tx: Connection, kids: Sequence[str]) -> None:
-    """Delete keys whose tokens have all expired."""
-    tx.execute(_FORGET, kids=text_list(kids))
 
 
 SIGNING_DAYS: Final = 90
@@ -160,8 +145,8 @@ def opens_all(keyring: Keyring, kept: list[SigningKeyRow]) -> bool:
 
 def _replace(tx: Connection, due: list[SigningKeyRow], ended: list[str]) -> list[SigningKeyRow]:
     for row in due:
-        add_signing_key(tx, row)
-    forget_signing_keys(tx, ended)
+        add_signing_key(tx, row)  # unless another process has added one with this id
+    tx.execute(_FORGET, kids=text_list(ended))
     return list_signing_keys(tx)
 
 

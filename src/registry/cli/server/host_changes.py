@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from cloudcore.audit.log import record
+from cloudcore.audit.rows import add_event
 from cloudcore.clock import uuid7
 from cloudcore.command_failures import Missing
 from cloudcore.db.base import Connection
@@ -54,4 +54,4 @@ def record_on_host(
             client=None,
             details={"command": command},
         )
-        record(tx, event)
+        add_event(tx, event)

@@ -75,7 +75,7 @@ class BearerSigner:
         Raise `Unauthenticated` if it is not one of this registry, not valid yet, or
         expired.
         """
-        payload = verify(token, lambda kid: self._keys.find(BEARERS, kid))
+        payload, _ = verify(token, lambda kid: self._keys.find(BEARERS, kid))
         now = self._clock()
         claims = verified_claims(payload, BearerClaims, self._issuer, self._audience, now)
         if now < (claims.nbf - _NOT_BEFORE_LEEWAY) * MICROSECONDS:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, NamedTuple
 
-from cloudcore.audit.log import record
+from cloudcore.audit.rows import add_event
 from cloudcore.clock import MICROSECONDS, uuid7
 from cloudcore.db.base import Connection
 from cloudcore.iam.audit import AuditEvent
@@ -144,4 +144,4 @@ def _record(ctx: ServiceContext, rule: Retention, dropped: int, tx: Connection) 
         client=None,
         details={"expired": dropped},
     )
-    record(tx, event)
+    add_event(tx, event)
