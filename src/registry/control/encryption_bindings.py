@@ -31,12 +31,7 @@ from registry.control.repositories import (
     reference_of,
 )
 from registry.control.visible_repositories import PATH, change_of
-from registry.metadata.encryption_bindings import (
-    Binding,
-    BindingSource,
-    count_bindings,
-    list_bindings,
-)
+from registry.metadata import encryption_bindings as rows
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.services.blobs.rewrapping import KIND, start_rewrap
 from registry.services.context import ServiceContext
@@ -67,7 +62,7 @@ class EncryptionBinding(ResponseBody):
 
     id: Uuid | None
     """Null for the platform key, which nobody has bound."""
-    source: BindingSource
+    source: rows.BindingSource
     """What has the binding: the repository, or its account for all without one of their own;
     `platform` if neither has one."""
     repository: ResourceRef | None
@@ -83,7 +78,7 @@ class EncryptionBinding(ResponseBody):
 
 
 def _past(
-    ctx: RequestContext, repository: RepositoryDetails | None, found: Binding
+    ctx: RequestContext, repository: RepositoryDetails | None, found: rows.Binding
 ) -> EncryptionBinding:
     return answer_of(
         EncryptionBinding,
@@ -220,8 +215,8 @@ async def _history(
     found, meta = await read_page(
         ctx,
         ctx.query(PageQuery),
-        list_bindings,
-        count_bindings,
+        rows.list_bindings,
+        rows.count_bindings,
         account_id,
         repository and repository.id,
         key=lambda each: each.id,

@@ -15,13 +15,9 @@ from cloudcore.web.app import Context
 from cloudcore.web.context import Reply
 from cloudcore.web.envelope import rendering
 from cloudcore.wire import RequestBody, ResponseBody
+from registry.control import visible_repositories
 from registry.control.bodies import answer_of
 from registry.control.image_bodies import IMAGE, IMAGES, ImageAnswer, image_answer
-from registry.control.visible_repositories import (
-    authorized_own,
-    authorized_visible_repository,
-    change_of,
-)
 from registry.services.images import details as images
 from registry.services.images import index_deletion
 from registry.services.images.details import BatchFailure, BatchOutcome, DeletedItem
@@ -145,9 +141,9 @@ async def delete_image(
     The answer is 204, without a body. Only if indexes lack the image now, which `force` allows, it
     is 200 and names them.
     """
-    found = await authorized_visible_repository(ctx, repository_id)
+    found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
-    change = change_of(ctx)
+    change = visible_repositories.change_of(ctx)
     item = await ctx.database.write(images.delete_image, found, digest, change, force=force)
     if not item.incomplete:
         return Reply(204, b"")
@@ -163,7 +159,7 @@ async def batch_delete_images(
     repository_id: FromPath[str], data: JSONBody[BatchDelete], ctx: Context
 ) -> Reply[BatchDeletion]:
     """Delete images and tags; return each item that could not be deleted, and why."""
-    found = await authorized_visible_repository(ctx, repository_id)
+    found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     change = partial(images.delete_batch, force=force)
     return await ctx.commit(
@@ -171,7 +167,7 @@ async def batch_delete_images(
         found,
         data.digests,
         data.tags,
-        change_of(ctx),
+        visible_repositories.change_of(ctx),
         wrap=_batch_answer,
         told=_batch_counts,
     )
@@ -208,7 +204,7 @@ async def preview_image_deletion(
     repository_id: FromPath[str], digest: FromPath[str], ctx: Context
 ) -> OneDeletionPreview:
     """Return what would be deleted with an image, and which images under it would stay."""
-    found = await authorized_own(ctx, repository_id)
+    found = await visible_repositories.authorized_own(ctx, repository_id)
     preview = await ctx.database.read(index_deletion.preview_deletion, found, digest, ctx.clock())
     return OneDeletionPreview(
         deletion=answer_of(
@@ -234,7 +230,7 @@ async def delete_image_with_children(
     ctx: Context,
 ) -> Reply[IndexDeletion]:
     """Delete an index with the children that nothing else needs; return what stayed, and why."""
-    found = await authorized_visible_repository(ctx, repository_id)
+    found = await visible_repositories.authorized_visible_repository(ctx, repository_id)
     force = ctx.query(DeleteImageQuery).force
     only = None if data.digests is None else frozenset(data.digests)
     change = partial(index_deletion.delete_with_children, force=force)
@@ -243,7 +239,7 @@ async def delete_image_with_children(
         found,
         digest,
         only,
-        change_of(ctx),
+        visible_repositories.change_of(ctx),
         wrap=_tree_answer,
         told=lambda outcome: _batch_counts(outcome.batch),
     )

@@ -25,13 +25,7 @@ from cloudcore.wire import RFC3339, RequestBody, ResponseBody, changes_of
 from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
-from registry.metadata.repositories.details import (
-    NameRange,
-    NewRepository,
-    RepositoryDetails,
-    count_repository_details,
-    list_repository_details,
-)
+from registry.metadata.repositories import details as rows
 from registry.services.access.decisions import repository_crn
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import KeyToBind
@@ -151,7 +145,7 @@ class RepositoryAnswer(ResponseBody):
     updated_at: RFC3339
 
 
-def crn_of_repository(ctx: RequestContext, repository: RepositoryDetails) -> str:
+def crn_of_repository(ctx: RequestContext, repository: rows.RepositoryDetails) -> str:
     """Return the CRN of a repository."""
     return repository_crn(ctx.settings.region, repository.account_id, repository.name)
 
@@ -176,7 +170,7 @@ def uri_of(ctx: RequestContext, handle: str, name: str) -> str:
     return f"{ctx.settings.host}/{handle}/{name}"
 
 
-async def authorized_repository(ctx: RequestContext, repository_id: str) -> RepositoryDetails:
+async def authorized_repository(ctx: RequestContext, repository_id: str) -> rows.RepositoryDetails:
     """Return a repository of the caller's account; raise `AccessDenied` if policies refuse."""
     found = await ctx.database.read(
         repository_details.get_repository, account_of(ctx), repository_id
@@ -185,7 +179,7 @@ async def authorized_repository(ctx: RequestContext, repository_id: str) -> Repo
     return found
 
 
-def _answer(ctx: RequestContext, found: RepositoryDetails) -> RepositoryAnswer:
+def _answer(ctx: RequestContext, found: rows.RepositoryDetails) -> RepositoryAnswer:
     return answer_of(
         RepositoryAnswer,
         found,
@@ -210,7 +204,7 @@ async def create_repository(
     account_id = account_of(ctx)
     account = await ctx.database.read(find_account, account_id)
     assert account is not None
-    new = NewRepository(**{name: getattr(data, name) for name in NewRepository._fields})
+    new = rows.NewRepository(**{name: getattr(data, name) for name in rows.NewRepository._fields})
     repository_details.check_repository(account.handle, new)
     ctx.authorize(repository_crn(ctx.settings.region, account_id, new.name))
     key = None
@@ -234,14 +228,14 @@ async def list_repositories(ctx: Context) -> ResponseBody:
     account_id = account_of(ctx)
     query = ctx.query(RepositoryQuery)
     repository_details.check_filters(query.name, query.name_prefix)
-    names = NameRange.of(query.name, query.name_prefix)
+    names = rows.NameRange.of(query.name, query.name_prefix)
     pattern = query.name or f"{query.name_prefix or ''}*"
     _authorize_list(ctx, repository_crn(ctx.settings.region, account_id, pattern))
     found, meta = await read_page(
         ctx,
         query,
-        list_repository_details,
-        count_repository_details,
+        rows.list_repository_details,
+        rows.count_repository_details,
         account_id,
         names,
         key=lambda each: each.name,

@@ -21,13 +21,8 @@ from cloudcore.web.context import Reply, RequestContext
 from cloudcore.web.envelope import rendering
 from cloudcore.web.pagination import PageMeta, PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
+from registry.control import repositories
 from registry.control.bodies import answer_of
-from registry.control.repositories import (
-    REPOSITORIES,
-    authorized_for_all,
-    authorized_repository,
-    uri_of,
-)
 from registry.control.tags import TagChange
 from registry.control.visible_repositories import PATH, authorized_own, change_of
 from registry.metadata.images.tombstones import Tombstone, count_tombstones, list_tombstones
@@ -133,7 +128,7 @@ def _repository(
         DeletedRepositoryAnswer,
         found,
         crn=repository_crn(ctx.settings.region, found.account_id, found.name),
-        uri=uri_of(ctx, handle, found.name),
+        uri=repositories.uri_of(ctx, handle, found.name),
         deleted_by=found.deleted_by or None,
     )
 
@@ -157,7 +152,7 @@ _RESTORED_TAG: Final = RecordAnswers(RestoredTag, "tag", _restored_tag, noun="re
 @_DELETED_REPOSITORIES.lists("/v1/repositories/deleted", "registry:DescribeRepositories")
 async def list_deleted(ctx: Context) -> ResponseBody:
     """List the account's deleted repositories that can be restored, last created first."""
-    account_id = authorized_for_all(ctx)
+    account_id = repositories.authorized_for_all(ctx)
     pager = ctx.pager(ctx.query(PageQuery))
     (before,) = pager.position or (None,)
     now = ctx.clock()
@@ -174,7 +169,7 @@ async def list_deleted(ctx: Context) -> ResponseBody:
     return _DELETED_REPOSITORIES.many(shown, meta)
 
 
-@REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
+@repositories.REPOSITORIES.changes(f"{PATH}/restore", "registry:RestoreRepository", statuses=(409,))
 async def restore_repository(repository_id: FromPath[str], ctx: Context) -> Reply[ResponseBody]:
     """Restore a deleted repository with all it held; its name must be free."""
     account_id = account_of(ctx)
@@ -187,7 +182,7 @@ async def restore_repository(repository_id: FromPath[str], ctx: Context) -> Repl
         account_id,
         repository_id,
         change_of(ctx),
-        wrap=partial(REPOSITORIES.one, ctx),
+        wrap=partial(repositories.REPOSITORIES.one, ctx),
     )
 
 
@@ -216,7 +211,7 @@ async def restore_images(
     repository_id: FromPath[str], data: JSONBody[RestoreImages], ctx: Context
 ) -> Reply[RestoreOutcome]:
     """Restore deleted images, each as it was, with those of its tags that are not in use."""
-    repository = await authorized_repository(ctx, repository_id)
+    repository = await repositories.authorized_repository(ctx, repository_id)
     return await ctx.commit(
         restoration.restore_images,
         repository,
@@ -248,7 +243,7 @@ async def restore_tag(
     repository_id: FromPath[str], tag: FromPath[str], ctx: Context
 ) -> Reply[ResponseBody]:
     """Point a deleted tag to the image it pointed to."""
-    repository = await authorized_repository(ctx, repository_id)
+    repository = await repositories.authorized_repository(ctx, repository_id)
     return await ctx.commit(
         restoration.restore_tag,
         repository,

@@ -6,16 +6,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from cloudcore.db.base import Connection, Database
-from registry.metadata.repositories.daily_usage import (
-    DAY,
-    SPANS,
-    AccountDay,
-    Growth,
-    list_account_days,
-    list_growth,
-    measure_accounts,
-    measure_batch,
-)
+from registry.metadata.repositories import daily_usage as rows
 from registry.metadata.repositories.details import RepositoryDetails
 from registry.metadata.repositories.stale import LastUse, count_stale, find_stale, list_last_uses
 from registry.services.context import ServiceContext
@@ -28,9 +19,9 @@ _ACCOUNTS: Final = 500
 class AccountHistory(NamedTuple):
     """The days of an account, and the repositories whose sizes changed most."""
 
-    days: list[AccountDay]
+    days: list[rows.AccountDay]
     growth_days: int
-    growth: list[Growth]
+    growth: list[rows.Growth]
 
 
 class StalePage(NamedTuple):
@@ -44,21 +35,21 @@ class StalePage(NamedTuple):
 
 async def measure_repositories(ctx: ServiceContext) -> None:
     """Record the sizes of all repositories for this day, in batches of one transaction each."""
-    await measure_day(ctx.database, ctx.clock() // DAY)
+    await measure_day(ctx.database, ctx.clock() // rows.DAY)
 
 
 async def measure_day(database: Database, day: int) -> None:
     """Record the sizes of all repositories and accounts for a day, their growth, and last uses."""
     sums: Counter[str] = Counter()
     after = ""
-    while (measured := await database.write_relaxed(measure_batch, day, after)) is not None:
+    while (measured := await database.write_relaxed(rows.measure_batch, day, after)) is not None:
         after = measured.last
         for account_id, size in measured.sums.items():
             sums[account_id] += size
     accounts = sorted(sums)
     for start in range(0, len(accounts), _ACCOUNTS):
         batch = {each: sums[each] for each in accounts[start : start + _ACCOUNTS]}
-        await database.write_relaxed(measure_accounts, day, batch)
+        await database.write_relaxed(rows.measure_accounts, day, batch)
 
 
 def read_history(tx: Connection, account_id: str, now: int, days: int, most: int) -> AccountHistory:
@@ -66,12 +57,12 @@ def read_history(tx: Connection, account_id: str, now: int, days: int, most: int
 
     Growth is that of the shortest span of `SPANS` that has all these days, at the last measurement.
     """
-    today = now // DAY
-    span = next((each for each in SPANS if each >= days), SPANS[-1])
+    today = now // rows.DAY
+    span = next((each for each in rows.SPANS if each >= days), rows.SPANS[-1])
     return AccountHistory(
-        list_account_days(tx, account_id, today - days + 1, today),
+        rows.list_account_days(tx, account_id, today - days + 1, today),
         span,
-        list_growth(tx, account_id, span, most),
+        rows.list_growth(tx, account_id, span, most),
     )
 
 
