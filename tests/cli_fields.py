@@ -117,7 +117,7 @@ _BY_HAND: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "events": {"list, show, create": "EventRuleAnswer"},
     "mirrors": {
-        "list, show, create, update": "PullThroughCacheRuleAnswer",
+        "list, show, create, update": "PullThroughCacheRuleRecord",
         "test": "UpstreamTest",
     },
     "audit": {"list, export": "AuditEventAnswer"},

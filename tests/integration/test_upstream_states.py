@@ -8,8 +8,7 @@ from cloudcore.clock import MICROSECONDS
 from cloudcore.db.base import Database
 from cloudcore.db.statement import Statement
 from cloudcore.errors import Unavailable
-from registry.metadata.pull_through.rules import add_rule
-from registry.metadata.pull_through.tables import pull_through_cache_rules
+from registry.metadata.pull_through.tables import CACHE_RULES, pull_through_cache_rules
 from registry.services.pull_through import upstream_states
 from registry.services.pull_through.rules import update_rule
 from registry.services.pull_through.upstream_states import (
@@ -69,7 +68,7 @@ class Install:
 @pytest.fixture
 async def shared(database: Database) -> Install:
     account = await database.write(add_account, "acme")
-    await database.write(add_rule, rule_of(account, id=RULE, upstream_url=REMOTE.origin))
+    await database.write(CACHE_RULES.add, rule_of(account, id=RULE, upstream_url=REMOTE.origin))
     return Install(database, account)
 
 

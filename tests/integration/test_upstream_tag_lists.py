@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from cloudcore.keyring import KEY_BYTES, Keyring, KeyringError
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import Name
 from registry.services.pull_through.remote import (
@@ -29,7 +29,7 @@ from registry.upstream.base import (
     UpstreamRefused,
 )
 from tests.scripted_upstream import Answer, Asked, ScriptedUpstream, error
-from tests.upstream_world import CANARY, NOW, Asking, asking
+from tests.upstream_world import CANARY, NOW, Asking, asking, rule_of
 
 NAME: Final = "library/alpine"
 JSON: Final = {"Content-Type": "application/json"}
@@ -155,15 +155,13 @@ ALPINE: Final = Wanted(Name("acme", "hub/library/alpine"), "3")
 
 
 def rule(origin: str, **fields: Any) -> CacheRule:  # noqa: ANN401
-    known: dict[str, Any] = dict.fromkeys(CacheRule._fields) | {
+    known: dict[str, Any] = {
         "id": "rule",
-        "prefix": "hub",
         "upstream_url": origin,
-        "upstream_prefix": "",
         "username": "user",
         "secret_sealed": seal_secret(KEYRING, "rule", CANARY),
     }
-    return CacheRule(**known | fields)
+    return rule_of("", **known | fields)
 
 
 async def probed(asked: Asking, wanted: Wanted | None = ALPINE, **fields: Any) -> Probed:  # noqa: ANN401

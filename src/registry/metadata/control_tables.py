@@ -207,19 +207,6 @@ partial_index("ix_image_pins_expires_at", _p.expires_at, where=_p.expires_at.is_
 PIN_HOLDS: Final = or_(_p.expires_at.is_(None), _p.expires_at > bindparam("now"))
 """A pin is in force."""
 
-event_rules = Table(
-    "event_rules",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    Column("topic", ByteOrdered, nullable=False),  # CRN
-    Column("event_types", Text, nullable=False),
-    Column("repository_prefix", ByteOrdered, nullable=False),
-    Column("created_at", Moment, nullable=False),
-    Index(None, "account_id", "id"),
-)
-
-
 quarantined_objects = Table(
     "quarantined_objects",
     metadata,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -15,36 +17,21 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 
 from cloudcore.db.schema import ByteOrdered, DigestText, Id, Moment, foreign_key, metadata
 from cloudcore.identity.tables import accounts
+from cloudcore.resources.rows import Rows
 from registry.metadata.control_tables import deleted_manifests
+from registry.metadata.pull_through.cache_rule import CACHE_RULE
 from registry.metadata.tables import repositories, uploads
 
-pull_through_cache_rules = Table(
-    "pull_through_cache_rules",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("account_id", ForeignKey(accounts.c.id), nullable=False),
-    # One to three components; no prefix lies within another one of the account.
-    Column("prefix", ByteOrdered, nullable=False),
-    Column("upstream_url", Text, nullable=False),  # an origin
-    Column("upstream_prefix", Text, nullable=False, server_default=text("''")),
-    Column("username", Text),
-    Column("secret_sealed", LargeBinary),
-    Column("tag_ttl_seconds", BigInteger, nullable=False),
-    Column("negative_ttl_seconds", BigInteger, nullable=False),
-    Column("keep_unpulled_days", BigInteger),  # null: cached images are kept
-    Column("max_bytes", BigInteger),  # null: no limit
-    Column("enabled", Boolean, nullable=False),
-    Column("last_success_at", Moment),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
-    UniqueConstraint("account_id", "prefix"),
+CACHE_RULES: Final = Rows(
+    CACHE_RULE,
     CheckConstraint("(username IS NULL) = (secret_sealed IS NULL)", name="credential"),
+    unique=UniqueConstraint("account_id", "prefix"),
 )
+pull_through_cache_rules: Final = CACHE_RULES.table
 
 # The blobs that are being fetched from upstreams: one fetch per account, upstream and digest.
 blob_fills = Table(

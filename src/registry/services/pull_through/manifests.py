@@ -17,8 +17,9 @@ from cloudcore.errors import QuotaExceeded, Unavailable
 from registry.errors import ManifestUnknown, NameUnknown, TagDeleteForbidden, TagImmutable
 from registry.metadata.images.manifests import StoredManifest
 from registry.metadata.pull_through import lookups
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.metadata.pull_through.lookups import LastAnswer
-from registry.metadata.pull_through.rules import CacheRule, find_rule_for
+from registry.metadata.pull_through.rules import find_rule_for
 from registry.oci.digest import Digest
 from registry.oci.reference import Name
 from registry.services.context import ServiceContext

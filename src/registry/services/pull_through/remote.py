@@ -13,7 +13,7 @@ from cloudcore.errors import Unavailable
 from cloudcore.keyring import Keyring, KeyringError
 from cloudcore.outbound.destinations import Allowed
 from cloudcore.outbound.http_client import HttpClient
-from registry.metadata.pull_through.rules import CacheRule
+from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.oci.reference import Name
 from registry.services.pull_through.upstream_states import UpstreamWatch
 from registry.upstream.base import (

@@ -675,11 +675,13 @@ def _create_tables() -> None:
         "event_rules",
         sa.Column("id", Id, primary_key=True),
         sa.Column("account_id", Id, nullable=False),
-        sa.Column("topic", ByteOrdered, nullable=False),
+        *_columns(ByteOrdered, "region", "topic"),
         sa.Column("event_types", sa.Text, nullable=False),
         sa.Column("repository_prefix", ByteOrdered, nullable=False),
-        sa.Column("created_at", Moment, nullable=False),
+        *_columns(Moment, "created_at", "updated_at"),
         _foreign_key("account_id", "accounts (id)"),
+        sa.UniqueConstraint("account_id", "topic", "repository_prefix", "event_types"),
+        sa.UniqueConstraint("id", "account_id"),
     )
     _index("ix_event_rules_account_id_id", "event_rules (account_id, id)")
     op.create_table(
@@ -909,20 +911,22 @@ def _create_tables() -> None:
         "pull_through_cache_rules",
         sa.Column("id", Id, primary_key=True),
         sa.Column("account_id", Id, nullable=False),
-        sa.Column("prefix", ByteOrdered, nullable=False),
-        sa.Column("upstream_url", sa.Text, nullable=False),
-        sa.Column("upstream_prefix", sa.Text, nullable=False, server_default=sa.text("''")),
+        *_columns(ByteOrdered, "region", "prefix"),
+        *_columns(sa.Text, "upstream_url", "upstream_prefix"),
         sa.Column("username", sa.Text),
         sa.Column("secret_sealed", sa.LargeBinary),
-        *_columns(sa.BigInteger, "tag_ttl_seconds", "negative_ttl_seconds"),
-        *_nullable(sa.BigInteger, "keep_unpulled_days", "max_bytes"),
+        *_columns(sa.Integer, "tag_ttl_seconds", "negative_ttl_seconds"),
+        sa.Column("keep_unpulled_days", sa.Integer),
+        sa.Column("max_bytes", sa.BigInteger),
         sa.Column("enabled", sa.Boolean, nullable=False),
         sa.Column("last_success_at", Moment),
         *_columns(Moment, "created_at", "updated_at"),
         _foreign_key("account_id", "accounts (id)"),
         sa.UniqueConstraint("account_id", "prefix"),
+        sa.UniqueConstraint("id", "account_id"),
         _check("credential", "(username IS NULL) = (secret_sealed IS NULL)"),
     )
+    _index("ix_pull_through_cache_rules_account_id_id", "pull_through_cache_rules (account_id, id)")
     op.create_table(
         "quarantined_objects",
         sa.Column("id", Id, primary_key=True),
