@@ -13,7 +13,7 @@ from registry.metadata.pull_through.cache_rule import CacheRule
 from registry.oci.manifest import MAX_BYTES
 from registry.oci.reference import Name
 from registry.services.pull_through.remote import (
-    Probed,
+    UpstreamTest,
     Wanted,
     ask_upstream,
     credential_of,
@@ -164,7 +164,7 @@ def rule(origin: str, **fields: Any) -> CacheRule:  # noqa: ANN401
     return rule_of("", **known | fields)
 
 
-async def probed(asked: Asking, wanted: Wanted | None = ALPINE, **fields: Any) -> Probed:  # noqa: ANN401
+async def probed(asked: Asking, wanted: Wanted | None = ALPINE, **fields: Any) -> UpstreamTest:  # noqa: ANN401
     found = rule(asked.upstream.url, **fields)
     return await ask_upstream(
         asked.client, lambda each: credential_of(KEYRING, each), found, wanted, lambda: NOW
@@ -175,7 +175,14 @@ async def test_an_image_is_found_and_nothing_is_pulled() -> None:
     upstream = ScriptedUpstream(auth="bearer", username="user", secret=CANARY)
     upstream.add_image("library/alpine", "3", b"layer")
     with asking(upstream) as asked:
-        assert await probed(asked) == Probed(True, "manifest", 200, 0, "library/alpine:3 is there")
+        there = UpstreamTest(
+            ok=True,
+            stage="manifest",
+            http_status=200,
+            latency_ms=0,
+            message="library/alpine:3 is there",
+        )
+        assert await probed(asked) == there
         answers = await probed(asked, None)
         assert (answers.ok, answers.stage, answers.http_status) == (True, "auth", 200)
         missing = await probed(asked, ALPINE._replace(tag="4"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from litestar import post
 from litestar.params import FromPath, JSONBody
@@ -32,7 +32,13 @@ from registry.metadata.pull_through.upstream_states import UpstreamFault
 from registry.oci.reference import Name, is_tag, parse_name
 from registry.services.context import ServiceContext
 from registry.services.pull_through import rules
-from registry.services.pull_through.remote import Wanted, ask_upstream, credential_of, seal_secret
+from registry.services.pull_through.remote import (
+    UpstreamTest,
+    Wanted,
+    ask_upstream,
+    credential_of,
+    seal_secret,
+)
 from registry.services.pull_through.rules import ShownRule, upstream_origin
 from registry.services.pull_through.upstream_states import details, severity
 
@@ -78,18 +84,6 @@ class CacheStats(ResponseBody):
     """Distinct blobs of each cached repository, added up."""
     budget_left: int | None
     """Pulls that the upstream still allows, as it last said; null if it does not say."""
-
-
-class UpstreamTest(ResponseBody):
-    """How a test of a rule's upstream ended; a failure is an answer, not an error."""
-
-    ok: bool
-    stage: Literal["dns", "tls", "auth", "manifest"]
-    """How far it came: the name's address, the connection, the token, or the answer."""
-    http_status: int | None
-    """The status that the upstream answered, or null if it did not."""
-    latency_ms: int
-    message: str
 
 
 def _credential(rule: CacheRule) -> ShownCredential | None:
@@ -279,10 +273,9 @@ async def try_pull_through_cache_rule(
     """Ask a rule's upstream whether it answers, or for an image; nothing is pulled or cached."""
     found = (await _authorized(ctx, pull_through_cache_rule_id)).details
     wanted = _wanted(found, data)
-    probed = await ask_upstream(
+    return await ask_upstream(
         needs.upstream, partial(credential_of, ctx.keyring), found.rule, wanted, ctx.clock
     )
-    return UpstreamTest(**probed._asdict())
 
 
 def _wanted(found: RuleDetails, data: TestPullThroughCacheRule | None) -> Wanted | None:

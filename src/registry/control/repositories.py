@@ -26,7 +26,7 @@ from registry.control.bodies import answer_of
 from registry.control.visible_repositories import PATH, change_of
 from registry.metadata.encryption_bindings import BindingSource
 from registry.metadata.repositories import details as rows
-from registry.services.access.decisions import repository_crn
+from registry.services.access.decisions import repository_crn, repository_reference
 from registry.services.context import ServiceContext
 from registry.services.encryption_bindings import KeyToBind
 from registry.services.repositories import details as repository_details
@@ -154,8 +154,7 @@ def reference_of(
     ctx: RequestContext, account_id: str, repository_id: str, name: str
 ) -> ResourceRef:
     """Return the reference to a repository of an account."""
-    crn = repository_crn(ctx.settings.region, account_id, name)
-    return ResourceRef(id=repository_id, crn=crn, name=name)
+    return repository_reference(ctx.settings.region, account_id, repository_id, name)
 
 
 def authorized_for_all(ctx: RequestContext) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
-from litestar import get, post
+from litestar import post
 from litestar.params import FromPath, JSONBody
 from msgspec import UNSET, Meta, UnsetType
 
@@ -18,8 +17,7 @@ from cloudcore.web.app import Context
 from cloudcore.web.bodies import ActingSource, acting_source
 from cloudcore.web.caller_kinds import account_of
 from cloudcore.web.context import Reply, RequestContext
-from cloudcore.web.envelope import rendering
-from cloudcore.web.pagination import PageMeta, PageQuery
+from cloudcore.web.pagination import PageQuery
 from cloudcore.wire import RFC3339, RequestBody, ResponseBody, rfc3339
 from registry.control import repositories
 from registry.control.bodies import answer_of
@@ -34,7 +32,7 @@ from registry.metadata.repositories.deleted import (
 from registry.metadata.tags.deleted import DeletedTag, count_deleted_tags, list_deleted_tags
 from registry.services.access.decisions import repository_crn
 from registry.services.images import restoration
-from registry.services.images.restoration import RestorationBatch
+from registry.services.images.restoration import RestoreOutcome
 
 _Digest = Annotated[str, Meta(max_length=135)]
 
@@ -78,40 +76,10 @@ class DeletedImageAnswer(ResponseBody):
     artifact_type: str | UnsetType = UNSET
 
 
-class ManyDeletedTags(ResponseBody):
-    """A page of deleted tags, last deleted first."""
-
-    tags: Sequence[TagChange]
-    meta: PageMeta
-
-
 class RestoreImages(RequestBody):
     """The deleted images to restore."""
 
     digests: Annotated[list[_Digest], Meta(min_length=1, max_length=100)]
-
-
-class RestoredImage(ResponseBody):
-    """An image that was restored."""
-
-    digest: str
-    tags: list[str]
-    """The tags that were restored with it."""
-
-
-class NotRestored(ResponseBody):
-    """An image that was not restored, and why."""
-
-    digest: str
-    code: str
-    message: str
-
-
-class RestoreOutcome(ResponseBody):
-    """The outcome for each requested image, and for the children restored with it."""
-
-    restored: list[RestoredImage]
-    failures: list[NotRestored]
 
 
 class RestoredTag(ResponseBody):
@@ -142,6 +110,21 @@ def _restored_tag(name: str, digest: str) -> RestoredTag:
     return RestoredTag(name=name, digest=digest)
 
 
+def _deletion(tag: DeletedTag) -> TagChange:
+    return TagChange(
+        tag=tag.name,
+        action="deleted",
+        digest=None,
+        previous_digest=tag.digest,
+        principal=tag.deleted_by or None,
+        source=acting_source(tag.deleted_by_source),
+        occurred_at=rfc3339(tag.deleted_at),
+    )
+
+
+_DELETED_TAGS: Final = RecordAnswers(
+    TagChange, "tag", _deletion, noun="deleted tag", named="DeletedTag"
+)
 _DELETED_REPOSITORIES: Final = RecordAnswers(
     DeletedRepositoryAnswer, "repository", _repository, noun="deleted repository"
 )
@@ -217,13 +200,13 @@ async def restore_images(
         repository,
         data.digests,
         change_of(ctx),
-        wrap=_outcome,
+        wrap=lambda outcome: outcome,
         told=_counts,
     )
 
 
-@get(PATH + "/deleted-tags", opt={"action": "registry:DescribeImages", "query": PageQuery})
-async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> ManyDeletedTags:
+@_DELETED_TAGS.lists(f"{PATH}/deleted-tags", "registry:DescribeImages")
+async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> ResponseBody:
     """List the deleted tags that can be restored and whose image exists, last deleted first."""
     repository = (await authorized_own(ctx, repository_id)).repository
     pager = ctx.pager(ctx.query(PageQuery))
@@ -235,7 +218,7 @@ async def list_deleted_tag_names(repository_id: FromPath[str], ctx: Context) -> 
         return rows, count_deleted_tags(tx, repository.id, now)
 
     found, meta = pager.cut(*await ctx.database.read(read), lambda row: (row.sequence,))
-    return ManyDeletedTags(tags=[_deletion(each) for each in found], meta=meta)
+    return _DELETED_TAGS.many([_deletion(each) for each in found], meta)
 
 
 @_RESTORED_TAG.changes(f"{PATH}/tags/{{tag:str}}/restore", "registry:RestoreImage", statuses=(409,))
@@ -253,32 +236,8 @@ async def restore_tag(
     )
 
 
-def _outcome(batch: RestorationBatch) -> RestoreOutcome:
-    return RestoreOutcome(
-        restored=[RestoredImage(digest=each.digest, tags=each.tags) for each in batch.restored],
-        failures=[
-            NotRestored(
-                digest=each.digest, code=rendering(type(each.error))[1], message=each.error.message
-            )
-            for each in batch.failures
-        ],
-    )
-
-
-def _counts(batch: RestorationBatch) -> dict[str, object] | None:
+def _counts(batch: RestoreOutcome) -> dict[str, object] | None:
     """Return what the audit log tells of a batch, or None if nothing was restored."""
     if not batch.restored:
         return None
     return {"restored_count": len(batch.restored), "not_restored_count": len(batch.failures)}
-
-
-def _deletion(tag: DeletedTag) -> TagChange:
-    return TagChange(
-        tag=tag.name,
-        action="deleted",
-        digest=None,
-        previous_digest=tag.digest,
-        principal=tag.deleted_by or None,
-        source=acting_source(tag.deleted_by_source),
-        occurred_at=rfc3339(tag.deleted_at),
-    )

@@ -7,10 +7,12 @@ is restored with those of its children that were deleted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from cloudcore.db.base import Connection
-from cloudcore.errors import Conflict, NotFound, PlatformError
+from cloudcore.errors import Conflict, NotFound
+from cloudcore.web.envelope import rendering
+from cloudcore.wire import ResponseBody
 from registry.metadata.blobs import objects as blobs
 from registry.metadata.collector.collection import condemn, lock_objects
 from registry.metadata.images import manifests, tombstones
@@ -35,26 +37,28 @@ from registry.services.repositories.details import get_repository
 from registry.services.tags.pointers import point_restored_tag
 
 
-class Restored(NamedTuple):
-    """A restored image."""
+class RestoredImage(ResponseBody):
+    """An image that was restored."""
 
     digest: str
     tags: list[str]
-    """The tags that point to it again."""
+    """The tags that were restored with it."""
 
 
-class RestorationFailure(NamedTuple):
-    """Why an image was not restored; `digest` as it was given."""
+class NotRestored(ResponseBody):
+    """An image that was not restored, and why."""
 
     digest: str
-    error: PlatformError
+    """As it was given."""
+    code: str
+    message: str
 
 
-class RestorationBatch(NamedTuple):
-    """The restored images, children among them, and the failures of a batch."""
+class RestoreOutcome(ResponseBody):
+    """The outcome for each requested image, and for the children restored with it."""
 
-    restored: list[Restored]
-    failures: list[RestorationFailure]
+    restored: list[RestoredImage]
+    failures: list[NotRestored]
 
 
 MAX_RESTORED: Final = 200
@@ -64,7 +68,7 @@ and each takes a dozen statements while other writers wait."""
 
 def restore_images(
     tx: Connection, record: RepositoryDetails, digests: Sequence[str], change: Change
-) -> RestorationBatch:
+) -> RestoreOutcome:
     """Restore images one by one, each by any digest that its content was verified with.
 
     An image that was restored as the child of an index before it is skipped.
@@ -73,7 +77,7 @@ def restore_images(
     does, and then none of the images is restored.
     """
     repository = names.lock_existing_repository(tx, record.id)
-    batch = RestorationBatch([], [])
+    batch = RestoreOutcome(restored=[], failures=[])
     events: list[RegistryEvent] = []
     for requested in dict.fromkeys(digests):
         digest = blobs.canonical_digest(tx, record.handle, requested) or requested
@@ -83,7 +87,8 @@ def restore_images(
             most = MAX_RESTORED - len(batch.restored)
             images, image_events = restore_image(tx, repository, digest, change, most)
         except (Conflict, NotFound) as error:  # before anything was written
-            batch.failures.append(RestorationFailure(requested, error))
+            code = rendering(type(error))[1]
+            batch.failures.append(NotRestored(digest=requested, code=code, message=error.message))
             continue
         batch.restored.extend(images)
         events += image_events
@@ -93,7 +98,7 @@ def restore_images(
 
 def restore_image(
     tx: Connection, repository: Repository, digest: str, change: Change, most: int = MAX_RESTORED
-) -> tuple[list[Restored], list[RegistryEvent]]:
+) -> tuple[list[RestoredImage], list[RegistryEvent]]:
     """Restore the image with this sha256 digest, and the deleted children that it lists.
 
     Return the restored images, children first, and the events to publish. The caller holds the
@@ -109,11 +114,11 @@ def restore_image(
     """
     if manifests.find_manifest(tx, repository.id, digest):
         raise Conflict(f"the image {digest} is not deleted", digest=digest)
-    restored: list[Restored] = []
+    restored: list[RestoredImage] = []
     events: list[RegistryEvent] = []
     for tombstone, children in _plan(tx, repository, digest, change.now, most):
         tags, image_events = _undelete_image(tx, repository, tombstone, children, change)
-        restored.append(Restored(tombstone.digest, tags))
+        restored.append(RestoredImage(digest=tombstone.digest, tags=tags))
         events += image_events
     return restored, events
 
