@@ -36,7 +36,7 @@ from registry.services.pull_through.fills import FillSource
 from registry.services.pull_through.missing_blobs import FedBlob, get_missing_blob
 from registry.services.pull_through.remote import no_credential, remote_of
 from registry.settings.groups import Limits
-from registry.upstream.base import Upstream
+from registry.upstream.client import RegistryClient
 from tests.dying import Kind, PassingDatabase
 from tests.inprocess import Client, ManualClock, open_registry
 from tests.upstream_world import rule_of
@@ -178,7 +178,7 @@ OpenFills = Callable[..., AbstractAsyncContextManager[World]]
 async def fills_world(
     url: str,
     folder: Path,
-    upstream: Upstream,
+    upstream: RegistryClient,
     *,
     count: int = 1,
     seals: bool = False,

@@ -154,7 +154,7 @@ async def test_what_is_left_of_a_limit_is_shown(shared: Install) -> None:
         await shared.two.check(REMOTE)
         await shared.two.succeeded(REMOTE, RateLimit(100, remaining, 21600))
         condition = await shared.condition()
-        assert (condition.budget_left, condition.budget_limit) == (shown, 100)
+        assert condition.budget_left == shown
 
 
 async def test_the_last_success_is_noted_once_a_minute(shared: Install) -> None:
@@ -205,7 +205,7 @@ async def test_a_rule_that_was_deleted_meanwhile_does_no_harm(shared: Install) -
     await shared.database.write(lambda tx: tx.execute(_DELETE_RULES))
     await shared.fail(UpstreamRefused("no"))
     await shared.one.succeeded(REMOTE, RateLimit(1, 1, 1))
-    assert await shared.condition() == UpstreamCondition([], None, None, None)
+    assert await shared.condition() == UpstreamCondition([], None, None)
 
 
 class FullDatabase(PassingDatabase):

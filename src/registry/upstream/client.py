@@ -1,4 +1,4 @@
-"""The HTTP client of upstream registries (`Upstream`).
+"""The HTTP client of upstream registries.
 
 Answers are untrusted: lengths bound the bytes that are read, a digest in a header is only a claim,
 and an answer in an unrequested encoding is refused.
@@ -56,7 +56,10 @@ MAX_PAGES: Final = 20
 
 
 class RegistryClient:
-    """Asks upstream registries (`Upstream`); one per process."""
+    """Asks upstream registries; one per process.
+
+    Every method raises NotUpstream or one of `UpstreamFailed`.
+    """
 
     def __init__(
         self,

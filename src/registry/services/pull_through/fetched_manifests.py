@@ -42,10 +42,10 @@ from registry.upstream.base import (
     FetchedManifest,
     NotUpstream,
     Remote,
-    Upstream,
     UpstreamBroken,
     UpstreamFailed,
 )
+from registry.upstream.client import RegistryClient
 
 
 def change_by_rule(ctx: ServiceContext, rule: CacheRule) -> Change:
@@ -92,7 +92,7 @@ class UpstreamRoute(NamedTuple):
     """The rule and the upstream from which a name's content is fetched."""
 
     rule: CacheRule
-    upstream: Upstream
+    upstream: RegistryClient
     remote: Remote
 
 

@@ -59,7 +59,6 @@ class UpstreamCondition(NamedTuple):
     """Of the last day, the latest first."""
     budget_left: int | None
     """Pulls that the upstream still allows, by its last answer; None if unknown."""
-    budget_limit: int | None
     paused_until: int | None
     """When it is asked again, if it is left alone now."""
 
@@ -276,5 +275,5 @@ def _condition(
 ) -> UpstreamCondition:
     is_paused = state.paused_until is not None and state.paused_until > now
     return UpstreamCondition(
-        faults, state.rate_remaining, state.rate_limit, state.paused_until if is_paused else None
+        faults, state.rate_remaining, state.paused_until if is_paused else None
     )
