@@ -239,7 +239,10 @@ async def update_pull_through_cache_rule(
     ctx: Context,
     needs: Needs[ServiceContext],
 ) -> Reply[ResponseBody]:
-    """Change a pull-through cache rule; what is cached stays."""
+    """Change a pull-through cache rule; what is cached stays.
+
+    With another upstream, give the credential again, or null.
+    """
     rule = (await _authorized(ctx, pull_through_cache_rule_id)).details.rule
     given = changes_of(data, CreatePullThroughCacheRule)
     changes = _stored(ctx, rule.id, given, needs.upstream_allowed)

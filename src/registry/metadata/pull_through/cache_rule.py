@@ -16,8 +16,7 @@ class CacheRule(Record, frozen=True, kw_only=True):
     """One to three parts: ``docker-hub`` caches ``library/alpine`` as
     ``docker-hub/library/alpine``. No repository and no other rule may have names under it."""
     upstream_url: Annotated[str, Meta(min_length=8, max_length=1000), given()]
-    """The upstream's origin, such as ``https://quay.io``; ``https://docker.io`` is Docker Hub. With
-    another upstream, give the credential again, or null."""
+    """The upstream's origin, such as ``https://quay.io``; ``https://docker.io`` is Docker Hub."""
     upstream_prefix: Annotated[str, Meta(max_length=200), given()] = ""
     """The beginning of the names at the upstream that are left out in the cached names, without a
     slash at its end."""
