@@ -20,7 +20,6 @@ from registry.metadata.pull_through.upstream_states import UpstreamFault, Upstre
 from registry.upstream.base import (
     RateLimit,
     Remote,
-    UpstreamBroken,
     UpstreamFailed,
     UpstreamLimited,
     UpstreamRefused,
@@ -31,6 +30,11 @@ LIMITED: Final = "UPSTREAM_LIMITED"
 UNREACHABLE: Final = "UPSTREAM_UNREACHABLE"
 REFUSED: Final = "UPSTREAM_REFUSED"
 BROKEN: Final = "UPSTREAM_BROKEN"
+_CODES: Final = {
+    UpstreamLimited: LIMITED,
+    UpstreamUnreachable: UNREACHABLE,
+    UpstreamRefused: REFUSED,
+}
 
 FAILURES_TO_PAUSE: Final = 3
 """After so many failures in a row the upstream is left alone."""
@@ -237,17 +241,7 @@ def _opens_circuit(failure: UpstreamFailed) -> bool:
 
 
 def _code(failure: UpstreamFailed) -> str:
-    match failure:
-        case UpstreamLimited():
-            return LIMITED
-        case UpstreamUnreachable():
-            return UNREACHABLE
-        case UpstreamRefused():
-            return REFUSED
-        case UpstreamBroken():
-            return BROKEN
-        case _:
-            return BROKEN
+    return next((code for kind, code in _CODES.items() if isinstance(failure, kind)), BROKEN)
 
 
 def _is_news(state: UpstreamState | None, rate: RateLimit, now: int) -> bool:
